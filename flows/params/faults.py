@@ -1,6 +1,7 @@
-"""What a rule between sections yields, and the rule that every reference keeps to: a name of something that there is."""
+"""What a rule between sections yields, and two rules that many of them share."""
 
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from tasks.common.config_faults import shown, suggestion
@@ -13,3 +14,9 @@ def one_of(name: str, known: Collection[str], what: str, key: str) -> Iterator[F
     """A fault where `name`, the value of `key`, is none of the known ones."""
     if name not in known:
         yield key, f"expected {what}{suggestion(name, [*known])}, got {shown(name)}"
+
+
+def there(root: Path, folder: str, location: str, key: str) -> Iterator[Fault]:
+    """What a section reads from the disk exists."""
+    if not (root / folder / location).exists():
+        yield key, f"{folder}/{location} does not exist"

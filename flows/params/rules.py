@@ -8,15 +8,13 @@ import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import entry_points
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.params import agent_rules
-from flows.params.faults import Configs, Fault, one_of
+from flows.params import agent_rules, offline_rules
+from flows.params.faults import Configs, Fault, there
 from flows.params.files import PARAMS, ParameterError
-from tasks.common.config_faults import shown, suggestion
+from tasks.common.config_faults import shown
 
 if TYPE_CHECKING:
     from tasks.language.configs.grpo import GrpoConfig
@@ -26,12 +24,6 @@ if TYPE_CHECKING:
     from tasks.language.configs.responses import ResponsesConfig
     from tasks.language.configs.reward_model import RewardModelConfig
     from tasks.language.configs.steering import SteeringConfig
-    from tasks.offline.configs.behaviour import BehaviourConfig
-    from tasks.offline.configs.learners import MethodConfig
-    from tasks.offline.configs.offline_report import OfflineReportConfig
-    from tasks.offline.configs.transitions import TransitionsConfig
-
-OF_THE_DATA = ("data mean", "data best", "greedy behaviour")
 
 
 @dataclass(frozen=True)
@@ -51,48 +43,13 @@ def check(given: Given) -> None:
         if section in needed and section in given.configs:
             for key, expected in rule(given, given.configs[section]):
                 raise ParameterError(f"{PARAMS}: {section}.{key}: {expected}")
-
-
-def learned_from(configs: Configs) -> Iterator[Fault]:
-    """Methods learn from data sets that exist."""
-    for method, own in _methods(configs).items():
-        named = own.datasets
-        for number, name in enumerate(named):
-            key = f"{method}.datasets" if isinstance(named, dict) else f"{method}.datasets.{number}"
-            yield from one_of(name, configs["transitions"].datasets, "a key of transitions.datasets", key)
-
-
-def recorded_in(configs: Configs) -> Iterator[Fault]:
-    """Data sets are recorded in environments that exist."""
-    for name, one in configs["transitions"].datasets.items():
-        known, key = configs["behaviour"].environments, f"transitions.datasets.{name}.environment"
-        yield from one_of(one.environment, known, "a key of behaviour.environments", key)
-
-
-def trained_on(configs: Configs) -> Iterator[Fault]:
-    """A policy is measured on a data set that its method learns from; an expectation is about a data set that exists."""
-    methods = _methods(configs)
-    for name, one in configs["offline_report"].policies.items():
-        key = f"offline_report.policies.{name}"
-        if one.method not in methods:
-            yield from one_of(one.method, list(methods), "a method", f"{key}.method")
-            continue
-        known = methods[one.method].datasets
-        kind = "a key" if isinstance(known, dict) else "one"
-        yield from one_of(one.dataset, list(known), f"{kind} of {one.method}.datasets", f"{key}.dataset")
-    for number, expected in enumerate(configs["offline_report"].expectations):
-        known, key = configs["transitions"].datasets, f"offline_report.expectations.{number}.dataset"
-        yield from one_of(expected.dataset, known, "a key of transitions.datasets", key)
-
-
-def _methods(configs: Configs) -> dict[str, "MethodConfig"]:
-    """The sections of offline methods, a user's own among them."""
-    return {section: own for section, own in configs.items() if hasattr(own, "variant_names")}
+    for key, expected in offline_rules.suited(given):
+        raise ParameterError(f"{PARAMS}: {key}: {expected}")
 
 
 def references(configs: Configs) -> Iterator[Fault]:
     """Names by which sections refer to each other; they must always be right."""
-    for rule in (recorded_in, learned_from, trained_on, agent_rules.played_in):
+    for rule in (*offline_rules.REFERENCES, agent_rules.played_in):
         with suppress(KeyError):  # another repository may lack the section
             yield from rule(configs)
 
@@ -225,76 +182,7 @@ def mixed_files(given: Given, own: "MixtureConfig") -> Iterator[Fault]:
     made = {f"data/{name.partition('@')[0]}" for name in given.stages}
     for number, one in enumerate(own.datasets):
         if one.source == "file" and own.path not in made:
-            yield from _there(given.root, own.path, one.location, f"datasets.{number}.location")
-
-
-def environments(given: Given, own: "BehaviourConfig") -> Iterator[Fault]:
-    """An environment is one of our own, one of Gymnasium's, or one of an installed package, as are the wrappers around it."""
-    from tasks.offline.configs.behaviour import OWN
-    from tasks.offline.configs.wrappers import parsed
-
-    made = {f"data/{name.replace('@', '/')}" for name in given.stages}
-    for name, one in own.environments.items():
-        if f"behaviour@{name}" in given.out_of_date:
-            inner, wrappers = parsed(one.id or name)
-            faults = [] if inner in OWN else [_unknown(inner)]
-            faults += [_unknown(wrapper.name) for wrapper in wrappers if ":" in wrapper.name]
-            yield from ((f"environments.{name}", fault) for fault in faults if fault)
-            module, _, folder = inner.partition(":")
-            if module.partition(".")[0] != "tasks":
-                continue
-            if not Path(folder).is_relative_to(own.environment_files):
-                expected = f"expected a folder that holds {folder}, since environments.{name} is kept there"
-                yield "environment_files", f"{expected}, got {shown(own.environment_files)}"
-            elif folder not in made and not (given.root / folder / "environment.json").is_file():
-                yield f"environments.{name}", f"{folder} holds no environment.json, and no stage of this run makes it"
-
-
-def imported_files(given: Given, own: "TransitionsConfig") -> Iterator[Fault]:
-    """Data sets that are imported from the disk exist, or a stage makes them."""
-    made = {f"data/{name.replace('@', '/')}" for name in given.stages}
-    for name, one in own.datasets.items():
-        needed = one.source in ("minari", "d4rl") and f"transitions@{name}" in given.out_of_date
-        if needed and f"{own.path}/{one.location}" not in made:
-            yield from _there(given.root, own.path, str(one.location), f"datasets.{name}.location")
-
-
-def measured_policies(given: Given, own: "OfflineReportConfig") -> Iterator[Fault]:
-    """An expectation is about policies that are measured on its data set, or about the data itself."""
-    known: dict[str, list[str]] = {}
-    for one in own.policies.values():
-        known.setdefault(one.dataset, []).extend(given.configs[one.method].variant_names)
-    for number, expected in enumerate(own.expectations):
-        key = f"expectations.{number}"
-        yield from one_of(expected.dataset, known, "a data set of offline_report.policies", f"{key}.dataset")
-        names = [*known.get(expected.dataset, ()), *OF_THE_DATA]
-        for side in ("higher", "lower"):
-            what = f"a policy measured on {expected.dataset}"
-            yield from one_of(getattr(expected, side), names, what, f"{key}.{side}")
-
-
-def _there(root: Path, folder: str, location: str, key: str) -> Iterator[Fault]:
-    if not (root / folder / location).exists():
-        yield key, f"{folder}/{location} does not exist"
-
-
-def _unknown(environment: str) -> str:
-    """Why an environment cannot exist; empty if it may. No module of another package is imported.
-
-    The environments that such a module registers, directly or by an entry point for Gymnasium, are known only to the stage's process.
-    """
-    from gymnasium import registry
-
-    module, _, name = environment.rpartition(":")
-    top = module.partition(".")[0]
-    if top:
-        found = None
-        with suppress(ValueError):  # raised for __main__
-            found = find_spec(top)
-        return "" if found else f"{environment}: no module {top} is installed"
-    if name in registry or entry_points(group="gymnasium.envs"):
-        return ""
-    return f"Gymnasium has no such environment{suggestion(name, list(registry))}"
+            yield from there(given.root, own.path, one.location, f"datasets.{number}.location")
 
 
 def _model_fault(folder: Path, refused: Collection[str]) -> str:
@@ -329,8 +217,8 @@ RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # An
         for rule in (reward_model, python_rewards)
     ),
     ("grpo", steps_are_judged),
-    ("behaviour", environments),
+    ("behaviour", offline_rules.environments),
     ("expert_episodes", lambda given, own: agent_rules.own_environments(given.root, own)),
-    ("transitions", imported_files),
-    ("offline_report", measured_policies),
+    ("transitions", offline_rules.imported_files),
+    ("offline_report", offline_rules.measured_policies),
 )

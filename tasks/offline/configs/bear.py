@@ -12,6 +12,7 @@ class BearConfig(LearnerConfig):
     """The constraint, the target, and the networks."""
 
     variant = "BEAR"
+    needs_actions = "continuous"
 
     datasets: DataSets  # keys of transitions.datasets that it learns from
     gamma: float = Field(gt=0, lt=1)  # discount of a reward one step later

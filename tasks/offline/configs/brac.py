@@ -10,6 +10,7 @@ class BracConfig(LearnerConfig):
     """The penalty, and the networks."""
 
     variant = "BRAC-v"
+    needs_actions = "continuous"
 
     datasets: DataSets  # keys of transitions.datasets that it learns from
     gamma: float = Field(gt=0, lt=1)  # discount of a reward one step later

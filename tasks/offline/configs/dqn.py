@@ -23,6 +23,7 @@ class DqnConfig(QConfig):
     """How the network learns."""
 
     named_by = "variants"
+    needs_actions = "discrete"
     idle = (
         Idle(("exploration",), {"variants.*.online": (False,)}),
         Idle(("target_every", "target_rate"), {"variants.*.target": (False,)}),

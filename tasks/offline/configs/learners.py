@@ -22,11 +22,18 @@ class MethodConfig(Config):
 
     variant: ClassVar[str] = ""  # the name of the one variant
     named_by: ClassVar[str] = ""  # or the key of the section whose entries are the variants
+    needs_actions: ClassVar[Literal["", "discrete", "continuous"]] = ""  # the only kind that it is for; empty: either
 
     @property
     def variant_names(self) -> list[str]:
         """The names of its variants, in the order of the tables."""
         return [*getattr(self, self.named_by)] if self.named_by else [self.variant]
+
+    @property
+    def relabels(self) -> bool:
+        """Whether it, or one of its variants, gives transitions other goals, which an environment must have."""
+        variants = getattr(self, "variants", None) or {}
+        return any(getattr(one, "relabel", "none") != "none" for one in (self, *variants.values()))
 
 
 class LearnerConfig(MethodConfig):

@@ -9,6 +9,7 @@ class RebracConfig(TwinDelayedConfig):
     """The two penalties, and the networks."""
 
     variant = "ReBRAC"
+    needs_actions = "continuous"
 
     # weight of the squared distance to the data's actions in the policy's loss, whose values are scaled to a mean size of 1
     policy_beta: float = Field(ge=0)

@@ -9,6 +9,7 @@ class TabularQConfig(MethodConfig):
     """The discount, and how closely the values converge. Nothing here is random, so one seed is enough."""
 
     variant = "Q-learning"
+    needs_actions = "discrete"
 
     datasets: DataSets  # keys of transitions.datasets that it learns from
     gamma: float = Field(ge=0, lt=1)  # discount of a reward one step later

@@ -17,6 +17,7 @@ class Td3Config(TwinDelayedConfig):
     """How environments are explored; a data set says which, and by its observations how they are scaled."""
 
     named_by = "variants"
+    needs_actions = "continuous"
     idle = (Idle(("relabelled",), {"variants.*.relabel": ("none",)}),)
 
     variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show

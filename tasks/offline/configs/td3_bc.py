@@ -25,6 +25,7 @@ class Td3BcConfig(TwinDelayedConfig):
     """The weight of the values against the data's actions, and the networks."""
 
     variant = "TD3+BC"
+    needs_actions = "continuous"
 
     # weight of the value, scaled to a mean size of 1, against the distance to the data's actions
     alpha: float = Field(ge=0)

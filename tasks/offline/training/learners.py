@@ -84,8 +84,8 @@ def run(
         table = pd.DataFrame(curves)
         table.drop(columns=RETURN).to_csv(out / "curves.csv", index=False)
         table.dropna(subset=RETURN)[["variant", "seed", "step", RETURN]].to_csv(out / "returns.csv", index=False)
-    # Each variant by itself: it has metrics that others may lack, such as the loss of text.
-    return {variant: tables.mean_row(rows) for variant, rows in ends.items()}
+        # Each variant by itself: it has metrics that others may lack, such as the loss of text.
+        return {variant: tables.mean_row(rows) for variant, rows in ends.items()}
 
 
 def by_variant(curves: Mapping[str, str]) -> dict[str, str]:

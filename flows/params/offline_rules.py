@@ -1,0 +1,168 @@
+"""Rules on what must fit together in the sections of the offline flow."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from importlib.metadata import entry_points
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flows.params.faults import Configs, Fault, one_of, there
+from tasks.common.config_faults import shown, suggestion
+
+if TYPE_CHECKING:
+    from flows.params.rules import Given
+    from tasks.offline.configs.behaviour import BehaviourConfig
+    from tasks.offline.configs.learners import MethodConfig
+    from tasks.offline.configs.offline_report import OfflineReportConfig
+    from tasks.offline.configs.transitions import TransitionsConfig
+
+OF_THE_DATA = ("data mean", "data best", "greedy behaviour")
+
+
+def recorded_in(configs: Configs) -> Iterator[Fault]:
+    """Data sets are recorded in environments that exist."""
+    for name, one in configs["transitions"].datasets.items():
+        known, key = configs["behaviour"].environments, f"transitions.datasets.{name}.environment"
+        yield from one_of(one.environment, known, "a key of behaviour.environments", key)
+
+
+def learned_from(configs: Configs) -> Iterator[Fault]:
+    """Methods learn from data sets that exist."""
+    for method, own in _methods(configs).items():
+        named = own.datasets
+        for number, name in enumerate(named):
+            key = f"{method}.datasets" if isinstance(named, dict) else f"{method}.datasets.{number}"
+            yield from one_of(name, configs["transitions"].datasets, "a key of transitions.datasets", key)
+
+
+def trained_on(configs: Configs) -> Iterator[Fault]:
+    """A policy is measured on a data set that its method learns from; an expectation is about a data set that exists."""
+    methods = _methods(configs)
+    for name, one in configs["offline_report"].policies.items():
+        key = f"offline_report.policies.{name}"
+        if one.method not in methods:
+            yield from one_of(one.method, list(methods), "a method", f"{key}.method")
+            continue
+        known = methods[one.method].datasets
+        kind = "a key" if isinstance(known, dict) else "one"
+        yield from one_of(one.dataset, list(known), f"{kind} of {one.method}.datasets", f"{key}.dataset")
+    for number, expected in enumerate(configs["offline_report"].expectations):
+        known, key = configs["transitions"].datasets, f"offline_report.expectations.{number}.dataset"
+        yield from one_of(expected.dataset, known, "a key of transitions.datasets", key)
+
+
+REFERENCES = (recorded_in, learned_from, trained_on)
+
+
+def _methods(configs: Configs) -> dict[str, "MethodConfig"]:
+    """The sections of offline methods, a user's own among them."""
+    return {section: own for section, own in configs.items() if hasattr(own, "variant_names")}
+
+
+def environments(given: "Given", own: "BehaviourConfig") -> Iterator[Fault]:
+    """An environment is one of our own, one of Gymnasium's, or one of an installed package, as are the wrappers around it."""
+    from tasks.offline.configs.behaviour import OWN
+    from tasks.offline.configs.wrappers import parsed
+
+    made = {f"data/{name.replace('@', '/')}" for name in given.stages}
+    for name, one in own.environments.items():
+        if f"behaviour@{name}" in given.out_of_date:
+            inner, wrappers = parsed(one.id or name)
+            faults = [] if inner in OWN else [_unknown(inner)]
+            faults += [_unknown(wrapper.name) for wrapper in wrappers if ":" in wrapper.name]
+            yield from ((f"environments.{name}", fault) for fault in faults if fault)
+            module, _, folder = inner.partition(":")
+            if module.partition(".")[0] != "tasks":
+                continue
+            if not Path(folder).is_relative_to(own.environment_files):
+                expected = f"expected a folder that holds {folder}, since environments.{name} is kept there"
+                yield "environment_files", f"{expected}, got {shown(own.environment_files)}"
+            elif folder not in made and not (given.root / folder / "environment.json").is_file():
+                yield f"environments.{name}", f"{folder} holds no environment.json, and no stage of this run makes it"
+
+
+def imported_files(given: "Given", own: "TransitionsConfig") -> Iterator[Fault]:
+    """Data sets that are imported from the disk exist, or a stage makes them."""
+    made = {f"data/{name.replace('@', '/')}" for name in given.stages}
+    for name, one in own.datasets.items():
+        needed = one.source in ("minari", "d4rl") and f"transitions@{name}" in given.out_of_date
+        if needed and f"{own.path}/{one.location}" not in made:
+            yield from there(given.root, own.path, str(one.location), f"datasets.{name}.location")
+
+
+def measured_policies(given: "Given", own: "OfflineReportConfig") -> Iterator[Fault]:
+    """An expectation is about policies that are measured on its data set, or about the data itself."""
+    known: dict[str, list[str]] = {}
+    for one in own.policies.values():
+        known.setdefault(one.dataset, []).extend(given.configs[one.method].variant_names)
+    for number, expected in enumerate(own.expectations):
+        key = f"expectations.{number}"
+        yield from one_of(expected.dataset, known, "a data set of offline_report.policies", f"{key}.dataset")
+        names = [*known.get(expected.dataset, ()), *OF_THE_DATA]
+        for side in ("higher", "lower"):
+            what = f"a policy measured on {expected.dataset}"
+            yield from one_of(getattr(expected, side), names, what, f"{key}.{side}")
+
+
+def suited(given: "Given") -> Iterator[Fault]:
+    """A method learns from actions of the kind that it is for, and relabels only goals that there are.
+
+    This is asked once, before a method's first run on a data set, and of environments that come with Gymnasium or with this project.
+    """
+    asked: dict[str, tuple[str, str]] = {}  # key: data set and environment
+    for section, own in _methods(given.configs).items():
+        for number, name in enumerate(own.datasets if own.needs_actions or own.relabels else ()):
+            new = f"{section}@{name}" in given.out_of_date and not (given.root / "data" / section / name).exists()
+            environment = given.configs["transitions"].datasets[name].environment
+            environment = given.configs["behaviour"].environments[environment].id or environment
+            if new and not _is_foreign(environment):
+                asked[f"{section}.datasets.{name if isinstance(own.datasets, Mapping) else number}"] = name, environment
+    known = _kinds(given.root, {environment for _, environment in asked.values()}) if asked else {}
+    for key, (name, environment) in asked.items():
+        own, kind = given.configs[key.partition(".")[0]], known.get(environment)
+        if kind is not None and own.needs_actions not in ("", kind["actions"]):
+            yield key, f"expected data of {own.needs_actions} actions, those of {name} are {kind['actions']}"
+        if kind is not None and own.relabels and not kind["goals"]:
+            yield (
+                key,
+                f"expected an environment with goals, since relabel is set; {name} is of {environment}, which has none",
+            )
+
+
+def _is_foreign(environment: str) -> bool:
+    """Whether another package or a folder has the environment, or a wrapper of it: no code of theirs runs for a look."""
+    from tasks.offline.configs.wrappers import parsed
+
+    inner, wrappers = parsed(environment)
+    return any(":" in name for name in (inner, *(wrapper.name for wrapper in wrappers)))
+
+
+def _kinds(root: Path, environments: Collection[str]) -> dict[str, dict[str, Any] | None]:
+    """What tasks/preflight says of each environment, in a process of its own; nothing if that fails: its stage says why."""
+    command = [sys.executable, "-m", "tasks.preflight.environments", *sorted(environments)]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    found: dict[str, dict[str, Any] | None] = json.loads(done.stdout) if done.returncode == 0 else {}
+    return found
+
+
+def _unknown(environment: str) -> str:
+    """Why an environment cannot exist; empty if it may. No module of another package is imported.
+
+    The environments that such a module registers, directly or by an entry point for Gymnasium, are known only to the stage's process.
+    """
+    from gymnasium import registry
+
+    module, _, name = environment.rpartition(":")
+    top = module.partition(".")[0]
+    if top:
+        found = None
+        with suppress(ValueError):  # raised for __main__
+            found = find_spec(top)
+        return "" if found else f"{environment}: no module {top} is installed"
+    if name in registry or entry_points(group="gymnasium.envs"):
+        return ""
+    return f"Gymnasium has no such environment{suggestion(name, list(registry))}"

@@ -1,0 +1,101 @@
+"""A method that is for other actions, or for goals that an environment lacks, is told before anything runs."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from flows.params import editing
+from flows.params.files import ParameterError
+from tests.conftest import SECTIONS
+
+ROOT = Path(__file__).parents[3]
+CARTPOLE, HOPPER = "CartPole-v1-medium-replay", "Hopper-v5-medium-replay"
+MEASURED = "{dt: {method: decision_transformer, dataset: graph-60}}"
+RELABELLED = "{A: {double: true, target: true, replay: true, online: true, relabel: none}, B: {double: true, target: true, replay: true, online: true, relabel: future}}"
+UNSUITED = {
+    f"td3.datasets=[{HOPPER}, {CARTPOLE}]": (
+        f"td3.datasets.1: expected data of continuous actions, those of {CARTPOLE} are discrete"
+    ),
+    f"rebrac.datasets=[{CARTPOLE}]": (
+        f"rebrac.datasets.0: expected data of continuous actions, those of {CARTPOLE} are discrete"
+    ),
+    f"dqn.datasets=[{HOPPER}]": f"dqn.datasets.0: expected data of discrete actions, those of {HOPPER} are continuous",
+    f"tabular_q.datasets=[{HOPPER}]": (
+        f"tabular_q.datasets.0: expected data of discrete actions, those of {HOPPER} are continuous"
+    ),
+    "bc.relabel=future": (
+        "bc.datasets.0: expected an environment with goals, since relabel is set; graph-60 is of graph, which has none"
+    ),
+    f"dqn.variants={RELABELLED}": (
+        f"dqn.datasets.0: expected an environment with goals, since relabel is set; {CARTPOLE} is of CartPole-v1, which has none"
+    ),
+}
+SUITED = (f"td3.datasets=[{HOPPER}]", f"bc.datasets=[{CARTPOLE}, {HOPPER}]")
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A repository's parameters, and its code, which says what environments are like."""
+    shutil.copy(ROOT / "params.yaml", tmp_path)
+    (tmp_path / "tasks").symlink_to(ROOT / "tasks")
+    return tmp_path
+
+
+def planned(setting: str) -> set[str]:
+    """The stages that a setting adds to a run."""
+    method = setting.partition(".")[0]
+    return {f"{method}@{name}" for name in (CARTPOLE, HOPPER, "graph-60", "own", "folder", "wrapped")}
+
+
+def check(root: Path, *settings: str) -> None:
+    settings = (
+        f"offline_report.policies={MEASURED}",
+        "offline_report.expectations=[]",
+        *settings,
+    )  # no name of what is gone
+    editing.edit(root, SECTIONS, [editing.setting(setting) for setting in settings])
+    stages = planned(settings[-1])
+    editing.check_together(root, SECTIONS, stages, stages)
+
+
+@pytest.mark.parametrize("setting", UNSUITED)
+def test_what_a_method_cannot_learn_from(root: Path, setting: str) -> None:
+    with pytest.raises(ParameterError) as caught:
+        check(root, setting)
+    assert str(caught.value) == f"params.yaml: {UNSUITED[setting]}"
+
+
+@pytest.mark.parametrize("setting", SUITED)
+def test_what_it_can(root: Path, setting: str) -> None:
+    check(root, setting)
+
+
+def test_goals_that_there_are_may_be_relabelled(root: Path) -> None:
+    check(
+        root,
+        "behaviour.environments.bit-flip={id: null, steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.001, gamma: 0.99, entropy: 0.0}",
+        "transitions.datasets.own={environment: bit-flip, source: random, location: null, steps: null, episodes: 10}",
+        "bc.datasets=[own]",
+        "bc.relabel=future",
+    )
+
+
+def test_what_has_been_learned_once_is_not_asked_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that changes a learning rate starts no process for it."""
+    monkeypatch.setattr("flows.params.offline_rules._kinds", lambda *_: pytest.fail("asked"))
+    (root / "data/dqn" / CARTPOLE).mkdir(parents=True)
+    check(root, f"dqn.datasets=[{CARTPOLE}]")
+
+
+@pytest.mark.parametrize("environment", ["strangers_module:Maze-v0", "graph | strangers_module:Wrapper"])
+def test_no_code_of_others_runs_for_a_look(root: Path, environment: str) -> None:
+    """Their module would leave a file behind; the stage, which is to run it, says what does not suit."""
+    (root / "strangers_module.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
+    check(
+        root,
+        f"behaviour.environments.theirs={{id: '{environment}', steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.001, gamma: 0.99, entropy: 0.0}}",
+        "transitions.datasets.own={environment: theirs, source: random, location: null, steps: null, episodes: 10}",
+        "dqn.datasets=[own]",
+    )
+    assert not (root / "ran").exists()
