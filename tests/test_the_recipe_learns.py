@@ -238,17 +238,16 @@ def test_without_the_end_token_in_the_loss_answers_do_not_end(recipe):
 
 @pytest.mark.slow
 def test_a_reward_for_the_form_alone_teaches_the_form_alone(recipe):
-    """Preset fault-format-reward and its cure. The samples are hot, so that the form is not kept at first."""
+    """Preset fault-format-reward and its cure. The samples are hot, so that some miss the form at first: 10 to 17 % of them on
+    seeds 0 to 3, by MKL or oneDNN, and 3 to 5 % at the end."""
     paid = {
         name: curve(recipe, "grpo", name, temperature=1.5, steps=24, reward=reward)
         for name, reward in (("form", {"format": 1.0}), ("both", {"verifiable": 1.0, "format": 0.2}))
     }
-    rise = {
-        name: [end[f"rewards/{part}"] - start[f"rewards/{part}"] for part in ("format", "verifiable")]
-        for name, (start, end) in paid.items()
-    }
-    assert rise["form"][0] > 0.1, rise
-    assert rise["both"][1] > rise["form"][1] + 0.05, rise
+    missed = [1 - part["rewards/format"] for part in paid["form"]]
+    assert missed[1] < missed[0] / 2, missed
+    rise = {name: end["rewards/verifiable"] - start["rewards/verifiable"] for name, (start, end) in paid.items()}
+    assert rise["both"] > rise["form"] + 0.05, rise
 
 
 @pytest.mark.slow

@@ -19,6 +19,6 @@ def dropout(x: Tensor, share: float, training: bool) -> Tensor:
         return functional.dropout(x, share)
     draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
     bits = draws.view(torch.int16)[: x.numel()].view(x.shape)
-    # Compared into x's own type: a conversion from truth values takes twice as long as all else.
+    # Compared into x's own type: truth values would have to be converted, which takes twice as long as the comparison.
     kept = torch.ge(bits, round(share * 2**BITS) - 2 ** (BITS - 1), out=torch.empty(x.shape, dtype=x.dtype))
     return x * kept.div_(1 - share)
