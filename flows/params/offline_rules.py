@@ -111,15 +111,15 @@ def measured_policies(given: "Given", own: "OfflineReportConfig") -> Iterator[Fa
 def suited(given: "Given") -> Iterator[Fault]:
     """A method learns from actions of the kind that it is for, and relabels only goals that there are.
 
-    This is asked once, before a method's first run on a data set, and of environments that come with Gymnasium or with this project.
+    Actions are asked for before a method's first run on a data set only. Nothing is known of environments of others.
     """
     asked: dict[str, tuple[str, str]] = {}  # key: data set and environment
     for section, own in _methods(given.configs).items():
         for number, name in enumerate(own.datasets if own.needs_actions or own.relabels else ()):
-            new = f"{section}@{name}" in given.out_of_date and not (given.root / "data" / section / name).exists()
+            learned = not own.relabels and (given.root / "data" / section / name).exists()
             environment = given.configs["transitions"].datasets[name].environment
             environment = given.configs["behaviour"].environments[environment].id or environment
-            if new and not _is_foreign(environment):
+            if f"{section}@{name}" in given.out_of_date and not learned and not _is_foreign(environment):
                 asked[f"{section}.datasets.{name if isinstance(own.datasets, Mapping) else number}"] = name, environment
     known = _kinds(given.root, {environment for _, environment in asked.values()}) if asked else {}
     for key, (name, environment) in asked.items():

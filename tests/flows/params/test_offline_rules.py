@@ -88,6 +88,12 @@ def test_what_has_been_learned_once_is_not_asked_again(root: Path, monkeypatch: 
     check(root, f"dqn.datasets=[{CARTPOLE}]")
 
 
+def test_goals_are_asked_for_again_where_relabelling_is_new(root: Path) -> None:
+    (root / "data/bc/graph-60").mkdir(parents=True)
+    with pytest.raises(ParameterError, match="expected an environment with goals"):
+        check(root, "bc.relabel=future")
+
+
 @pytest.mark.parametrize("environment", ["strangers_module:Maze-v0", "graph | strangers_module:Wrapper"])
 def test_no_code_of_others_runs_for_a_look(root: Path, environment: str) -> None:
     """Their module would leave a file behind; the stage, which is to run it, says what does not suit."""
