@@ -112,3 +112,19 @@ def orphans(tree: Sequence[int], root: Path, patience: float = 10.0) -> list[str
         if not alive or time.monotonic() > deadline:
             return [f"still at work: {len(alive)} processes"] if alive else []
         time.sleep(0.1)
+
+
+def rest(root: Path, patience: float = 60.0) -> None:
+    """Wait until no process works in the repository, the one that writes records included; TimeoutError if one goes on."""
+    deadline = time.monotonic() + patience
+    while at_work := [place for place in Path("/proc").glob("[0-9]*/cwd") if _leads_to(place, root)]:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"still at work in {root}: {len(at_work)} processes")
+        time.sleep(0.1)
+
+
+def _leads_to(place: Path, folder: Path) -> bool:
+    try:
+        return place.readlink() == folder
+    except OSError:  # it has ended, or is another user's
+        return False

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
-from benchmarks.fault_commands import below, orphans
+from benchmarks.fault_commands import below, orphans, rest
 from benchmarks.fault_runs import ROOT, breaks, in_child, unfinished
 
 FLOWS = {"language": "report", "offline": "offline_report"}
@@ -92,7 +92,8 @@ class Flows:
         return {out["path"]: out["md5"] for stage in lock["stages"].values() for out in stage["outs"]}
 
     def clean(self) -> None:
-        """Delete all that runs made."""
+        """Delete all that runs made, once nothing writes there: records are written after a run has ended."""
+        rest(self.root)
         made = [self.root / name for name in MADE] + [
             path for path in (self.root / "data").iterdir() if path.name != "raw"
         ]
@@ -135,6 +136,7 @@ class Flows:
         """Make a plain run; what is wrong after it."""
         if (ended := self.start("run", flow).wait(LIMIT)) != 0:
             return [f"the next run ends with exit {ended}: {self.said()[-500:]}"]
+        rest(self.root)  # until its records are written, without which there is no lineage
         found = [f"{path} differs" for path, md5 in self.outs().items() if self.hashes[flow].get(path) != md5]
         found += [f"{path} is not there" for path in self.hashes[flow].keys() - self.outs().keys()]
         found += unfinished(self.root)
