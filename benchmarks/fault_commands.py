@@ -107,7 +107,7 @@ def orphans(tree: Sequence[int], root: Path, patience: float = 10.0) -> list[str
             with contextlib.suppress(OSError):
                 state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
                 recorder = b"flows.recorder" in Path(f"/proc/{pid}/cmdline").read_bytes()
-                if state != "Z" and not recorder and Path(f"/proc/{pid}/cwd").readlink() == root:
+                if state != "Z" and not recorder and _leads_to(Path(f"/proc/{pid}/cwd"), root):
                     alive.append(pid)
         if not alive or time.monotonic() > deadline:
             return [f"still at work: {len(alive)} processes"] if alive else []

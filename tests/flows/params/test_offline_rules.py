@@ -1,4 +1,4 @@
-"""A method that is for other actions, or for goals that an environment lacks, is told before anything runs."""
+"""Before anything runs, one line says that a method cannot take a data set's actions, or that its environment has no goals."""
 
 import shutil
 from pathlib import Path
@@ -49,12 +49,9 @@ def planned(setting: str) -> set[str]:
 
 
 def check(root: Path, *settings: str) -> None:
-    settings = (
-        f"offline_report.policies={MEASURED}",
-        "offline_report.expectations=[]",
-        *settings,
-    )  # no name of what is gone
-    editing.edit(root, SECTIONS, [editing.setting(setting) for setting in settings])
+    # The report names no policy of a data set that the settings take away.
+    report = (f"offline_report.policies={MEASURED}", "offline_report.expectations=[]")
+    editing.edit(root, SECTIONS, [editing.setting(setting) for setting in (*report, *settings)])
     stages = planned(settings[-1])
     editing.check_together(root, SECTIONS, stages, stages)
 
