@@ -47,7 +47,7 @@ def get(root: Path, run_id: str) -> Run:
     """The finished run with this id; PlanError if there is none."""
     with reading(root) as records:
         head = records.head(run_id) if records else None
-        if records and head and head.status == "FINISHED" and not head.deleted:
+        if records and head and head.finished:
             return _run(records, run_id, head.started)
     raise PlanError(f"{mlflow_address.named()}: no finished run {run_id}; it was deleted, or has not ended")
 
@@ -110,7 +110,7 @@ def accepted_maker(root: Path, key: str, outs: str) -> str | None:
     for _, made in acceptances(root, key):
         with reading(root) as records:
             head = records.head(made) if records else None
-            there = head is not None and head.status == "FINISHED" and not head.deleted
+            there = head is not None and head.finished
             if records and there and records.tags(made).get(PREFIX + "outs") == outs:
                 return made
     return None

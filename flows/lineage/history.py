@@ -88,11 +88,9 @@ def pipeline(root: Path, text: str) -> PipelineRun:
 def stage_runs(root: Path, run_id: str) -> dict[str, str]:
     """Stage -> the run that made its outs, as a pipeline run found or left them; a run that failed, or was deleted, made none."""
     with mlflow_runs.reading(root) as records:
-        found = _by_stage(records.tags(run_id), "run") if records else {}
-        heads = {stage: records.head(made) for stage, made in found.items()} if records else {}
-    return {
-        stage: found[stage] for stage, head in heads.items() if head and head.status == "FINISHED" and not head.deleted
-    }
+        made = _by_stage(records.tags(run_id), "run") if records else {}
+        heads = {stage: records.head(found) for stage, found in made.items()} if records else {}
+    return {stage: head.id for stage, head in heads.items() if head and head.finished}
 
 
 def _pipeline(records: Reader, head: Head) -> PipelineRun:

@@ -18,6 +18,11 @@ class Head:
     ended: int | None
     deleted: bool = False  # or its experiment was
 
+    @property
+    def finished(self) -> bool:
+        """Whether it ended well, and is still there."""
+        return self.status == "FINISHED" and not self.deleted
+
 
 @dataclass(frozen=True)
 class Value:

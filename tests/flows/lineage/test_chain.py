@@ -17,6 +17,7 @@ from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_repository import PlanError
 from flows.engine.mlflow_recording import FlowRun, settle
 from flows.engine.records import mlflow_files
+from flows.lineage import history
 from flows.lineage.chain import Link, chain
 from tasks.common import mlflow_database
 from tests.flows.engine.toy import Toy
@@ -142,6 +143,24 @@ def test_failed_and_killed_runs_are_no_ones_source(recorded: Toy) -> None:
     again = FlowRun(recorded.root, "language")
     assert [again.client.get_run(run_id).info.status for run_id in (left, recorder.parent)] == ["KILLED", "KILLED"]
     assert chain(recorded.root, "c").run_id not in (failed.mlflow_run_id, left)
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["failed", "deleted"])
+def test_a_run_that_failed_or_was_deleted_made_nothing_beside_others(recorded: Toy, gone: bool) -> None:
+    recorder = FlowRun(recorded.root, "language")
+    recorded.stages["b"]["cmd"] += " && true"
+    recorded.stages["c"]["cmd"] += " && true" if gone else " && false"
+    recorded.save()
+    results = recorded.run(recorder=recorder)
+    recorder.close(results.values())
+    made, other = results["b"].mlflow_run_id, results["c"].mlflow_run_id
+    assert made is not None
+    assert other is not None
+    if gone:
+        recorder.client.delete_run(other)
+    found = history.stage_runs(recorded.root, recorder.parent)
+    assert found["b"] == made
+    assert "c" not in found
 
 
 def test_a_kill_right_after_the_record_leaves_no_gap(recorded: Toy) -> None:
