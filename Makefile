@@ -5,55 +5,69 @@ PYTHON ?= $(shell for p in python3.11 python3; do $$p -c 'import sys; sys.exit(s
 # Two processes with one thread each; the tests of a file share what they set up.
 TESTED := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
-.PHONY: run test test-slow lint docs claims format contract bench ui setup
+.PHONY: run check test test-core test-slow lint docs claims format contract bench ui setup developer python lock hooks
 
 run: setup
 	@$(BIN)/posttrain run language
 
-test: setup
+# For the loop of one's hands: lint, and the tests that the uncommitted change can reach by imports.
+check: lint
+	@$(BIN)/python -m tests.suite check
+
+test: developer
 	$(TESTED) -m "not slow and not gpu"
 
-test-slow: setup
-	$(TESTED) -m "slow and not gpu"
+# One run of each flow at toy size, one kill, one verify.
+test-core: developer
+	$(TESTED) -m "slow and core and not gpu"
 
-lint: setup
+# All slow tests; a run that was stopped goes on where it was, as long as no file has changed.
+test-slow: developer
+	@$(BIN)/python -m tests.suite slow
+
+lint: developer
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 # The documentation as a site, in site/; a page or a link that is not there fails.
-docs: setup
+docs: developer
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 # The numbers of README, LOG and benchmarks against the files of results.
-claims: setup
+claims: developer
 	$(BIN)/python -m benchmarks.claims
 
-format: setup
+format: developer
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 # Rewrite what is derived from the code: the code deps in dvc.yaml, params.schema.json, docs/parameters.md and docs/metrics.md.
-contract: setup
+contract: developer
 	$(BIN)/python -m tasks.contract
 
-bench: setup
+bench: developer
 	$(BIN)/python -m benchmarks.engine
 	$(BIN)/python -m benchmarks.rl
 
 ui: setup
 	$(BIN)/posttrain ui
 
-setup: .venv/installed .dvc/config
+# Before a push git says whether .ci/run has passed on the commit.
+hooks:
+	@cp .ci/pre-push "$$(git rev-parse --git-path hooks)/pre-push" && chmod +x "$$(git rev-parse --git-path hooks)/pre-push"
 
-.venv/installed: requirements.lock pyproject.toml
-	@test -n "$(PYTHON)" || { echo "posttrain needs Python 3.11 or later on the PATH" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@echo "Installing the packages of requirements.lock into .venv (some minutes, once)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $@
+# What a run needs; `developer` adds what tests, documentation and lint need. Both are done again when a lock file changes.
+setup: python
+	@$(PYTHON) deploy/install.py
 
-.dvc/config: | .venv/installed
-	@if test -d .git; then $(BIN)/dvc init --quiet; else $(BIN)/dvc init --quiet --no-scm; fi
+developer: python
+	@$(PYTHON) deploy/install.py --dev
+
+python:
+	@test -n "$(PYTHON)" || { echo "posttrain needs Python 3.11, 3.12 or 3.13 on the PATH" >&2; exit 1; }
+
+# The lock files from pyproject.toml; UPGRADE="NAME .." takes the newest versions of these packages.
+lock: developer
+	$(BIN)/python deploy/lock.py --upgrade $(UPGRADE)

@@ -1,218 +1,397 @@
-"""Mutation testing with mutmut: small faults are put into the learning and the stages, one at a time, to see whether tests fail.
+"""Mutation testing: small faults are put into the code one at a time, to see whether the fast tests fail.
 
-`python -m benchmarks.mutation --sample 150 --seed 0 [MODULE ...]` writes benchmarks/results/mutation.json, of which
-benchmarks/mutation.md is made (benchmarks/claims.py). Without --sample every fault is tried, which takes hours.
+`python -m benchmarks.mutation --sample 300 --seed 0` draws the same number of faults from every folder of flows/ and tasks/, and
+tries each one. Outcomes are kept in benchmarks/results/mutation.json as they come, so that the same command goes on after a
+stop, and benchmarks/mutation.md is made of them. `--tree FOLDER --column NAME` tries the same faults on another checkout, with
+that checkout's tests; the page then compares the columns.
 
-mutmut keeps all faults of a module in one file, behind a switch, and runs for each fault the tests that call the function with
-it. It works in a folder of links to this checkout, so uncommitted work counts. The tests of a folder are run only for its
-own modules, and slow tests are not run: a fault that only other tests notice counts as survived. So does a fault in code that
-runs in a process of its own (math_worker), where the switch is off.
+mutmut makes the faults. Each is written into a copy of the checkout, so processes that the tests start have it too. The tests that
+are run are the test files nearest to the changed module (tests/reach.py), at most FILES of them. A test that takes longer than LIMIT
+seconds counts as failed. A fault that only slow tests or tests further away would notice counts as survived.
 """
 
 import argparse
+import ast
 import contextlib
+import importlib
 import itertools
 import json
 import os
 import random
+import shutil
+import signal
 import subprocess
-import sys
 import tempfile
+import textwrap
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from benchmarks.engine import machine
 from tasks.common.estimates import share
+from tests.reach import Reach, files_of
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/mutation.json"
-LEARNING = ("tasks/algorithms/common", "tasks/algorithms/language")
-FOLDERS = (
-    *LEARNING,
-    *(f"tasks/language{folder}" for folder in ("", "/data", "/rewards", "/training")),
-)  # tests/ mirrors them
-BESIDE = ("params.yaml", "params.schema.json", "dvc.yaml", "presets", "flows", "benchmarks", "docs")  # tests read them
-KILLED, SURVIVED = ("killed", "timeout"), ("survived", "no tests")  # mutmut's words for the outcome of a fault
-CONFIG = """
-[tool.mutmut]
-source_paths = {sources}
-only_mutate = {modules}
-also_copy = {beside}
-pytest_add_cli_args_test_selection = {tests}
-pytest_add_cli_args = ["-m", "not slow and not gpu", "-p", "no:cacheprovider", "-p", "benchmarks.mutation_fixtures"]
-timeout_constant = 5.0
-timeout_multiplier = 4.0
-use_git_change_detection = false
-"""
+FILES = 10  # test files that are run for a fault at most
+LIMIT = 120  # seconds of one test, many times what the slowest fast test takes
+SOURCES = ("flows", "tasks")
+KILLED = ("killed", "timeout")
+PRELOADED = (
+    "torch",
+    "transformers",
+    "pandera.pandas",
+    "matplotlib.pyplot",
+    "hypothesis",
+    "pydantic",
+    "dvc.repo",
+    "xdist",
+)
+
+
+@dataclass
+class Mutant:
+    """One fault: the function (with its class) that has it, and the lines that it replaces and puts there, without indentation."""
+
+    module: str
+    function: str
+    before: str
+    after: str
+    outcomes: dict[str, dict[str, Any]] = field(default_factory=dict)  # by column: outcome, first failed test, seconds
 
 
 @dataclass(frozen=True)
-class Mutant:
-    """One fault: mutmut's name for it, the module, the function's lines that it removes and those that replace them."""
+class Function:
+    """A function or method of a module: its name with its class, and its first and last line, counted from 1."""
 
-    name: str
     module: str
-    before: str
-    after: str
+    name: str
+    first: int
+    last: int
+    indent: int
 
 
-def mutants(root: Path, modules: Iterable[str]) -> list[Mutant]:
-    """Every fault that mutmut knows for the functions of the modules (paths below `root`)."""
+def functions_of(root: Path, module: str) -> list[Function]:
+    """The functions of a module and the methods of its classes; not those that stand in other functions."""
+    body: list[tuple[str, ast.stmt]] = [("", node) for node in ast.parse((root / module).read_text()).body]
+    functions = []
+    while body:
+        outer, node = body.pop(0)
+        if isinstance(node, ast.ClassDef):
+            body += [(f"{outer}{node.name}.", child) for child in node.body]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno is not None:
+            first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
+            functions.append(Function(module, outer + node.name, first, node.end_lineno, node.col_offset))
+    names = [function.name for function in functions]
+    return [function for function in functions if names.count(function.name) == 1 and function.name.count(".") < 2]
+
+
+def mutants_of(root: Path, function: Function) -> dict[tuple[str, str], str]:
+    """mutmut's faults of a function: the lines that each replaces and puts there, and the module's text with it."""
     from mutmut.configuration import reset_config
     from mutmut.mutation.file_mutation import mutate_file_contents
-    from mutmut.utils.format_utils import get_mutant_name, mangled_name_from_mutant_name
 
-    found = []
+    lines = (root / function.module).read_text().splitlines()
+    own = "\n".join(lines[function.first - 1 : function.last])
+    outer, _, name = function.name.rpartition(".")
     with tempfile.TemporaryDirectory() as scratch, contextlib.chdir(scratch):
         Path("pyproject.toml").write_text('[tool.mutmut]\nsource_paths = ["."]\n')
         reset_config()
-        for module in modules:
-            made = mutate_file_contents(module, (root / module).read_text())
-            lines = made.code.splitlines()
-            texts = {
-                function: [line.strip().replace(function, "") for line in lines[span.start - 1 : span.end]]
-                for function, span in made.line_span_by_function_name.items()
-            }
-            for name in made.mutant_names:
-                original = texts[f"{mangled_name_from_mutant_name(name)}__mutmut_orig"]
-                before, after = difference(original, texts[name])
-                found.append(Mutant(get_mutant_name(Path(module), name), module, before, after))
+        mutated = mutate_file_contents(function.module, f"class {outer}:\n{own}\n" if outer else f"{own}\n")
         reset_config()
-    return found
+    made = mutated.code.splitlines()
+    texts = {
+        mangled: textwrap.dedent("\n".join(made[span.start - 1 : span.end]).strip("\n")).replace(mangled, name)
+        for mangled, span in mutated.line_span_by_function_name.items()
+    }
+    mutants: dict[tuple[str, str], str] = {}
+    for mangled in mutated.mutant_names:
+        original = texts[f"{mangled.rpartition('__mutmut_')[0]}__mutmut_orig"]
+        indented = textwrap.indent(texts[mangled], " " * function.indent)
+        text = "\n".join([*lines[: function.first - 1], indented, *lines[function.last :]]) + "\n"
+        mutants[difference(_stripped(original), _stripped(texts[mangled]))] = text
+    return mutants
+
+
+def _stripped(text: str) -> list[str]:
+    return [line.strip() for line in text.splitlines()]
 
 
 def difference(before: Sequence[str], after: Sequence[str]) -> tuple[str, str]:
     """The lines of two texts without their common beginning and end."""
-    start = alike(before, after)
-    parts = before[start:], after[start:]
-    end = alike(*(part[::-1] for part in parts))
-    return tuple("\n".join(part[: len(part) - end]) for part in parts)
+    start = _common(before, after)
+    rest = [list(before[start:]), list(after[start:])]
+    end = _common(rest[0][::-1], rest[1][::-1])
+    first, second = ("\n".join(lines[: len(lines) - end]) for lines in rest)
+    return first, second
 
 
-def alike(one: Sequence[str], other: Sequence[str]) -> int:
+def _common(one: Sequence[str], other: Sequence[str]) -> int:
     """The number of equal lines at the beginning of two texts."""
     return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
-def outcomes(root: Path, chosen: Sequence[Mutant], tests: Sequence[str]) -> dict[str, str]:
-    """The outcome of each fault, by name, under those of `tests` (paths below `root`) that reach it.
-
-    SystemExit with the end of mutmut's output if mutmut fails, as it does where a test fails without any fault.
-    """
-    from mutmut.stats import status_by_exit_code
-
-    modules = sorted({mutant.module for mutant in chosen})
-    with tempfile.TemporaryDirectory() as name:
-        scratch = Path(name)
-        (scratch / "mutants").mkdir()  # Python ignores entries of PYTHONPATH that do not exist when it starts
-        sources = sorted({module.split("/")[0] for module in modules})
-        beside = [path for path in BESIDE if (root / path).exists()]
-        for path in (*sources, *beside, "tests"):
-            (scratch / path).symlink_to(root / path)
-        filled = CONFIG.format(sources=sources, modules=modules, beside=beside, tests=list(tests))
-        project = root / "pyproject.toml"
-        (scratch / "pyproject.toml").write_text((project.read_text() if project.is_file() else "") + filled)
-        names = [mutant.name for mutant in chosen]
-        command = [Path(sys.executable).with_name("mutmut"), "run", "--max-children", "1", *names]
-        environment = {**os.environ, "PYTHONPATH": f"{scratch / 'mutants'}{os.pathsep}{ROOT}", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(command, cwd=scratch, env=environment, capture_output=True, text=True, check=False)
-        codes: dict[str, int | None] = {}
-        for module in modules:
-            meta = scratch / f"mutants/{module}.meta"
-            codes |= json.loads(meta.read_text())["exit_code_by_key"] if meta.is_file() else {}
-        if done.returncode or any(codes.get(name) is None for name in names):
-            raise SystemExit(f"mutmut: {done.stdout[-3000:]}\n{done.stderr[-3000:]}")
-    return {name: status_by_exit_code[codes[name]] for name in names}
+def draw(root: Path, sample: int, seed: int, files: Iterable[str]) -> list[Mutant]:
+    """The same number of faults from each folder with code (one more from some); in a folder, long functions give more."""
+    folders: dict[str, list[Function]] = {}
+    for file in files:
+        if file.endswith(".py") and file.split("/")[0] in SOURCES:
+            folders.setdefault(file.rpartition("/")[0], []).extend(functions_of(root, file))
+    generator = random.Random(seed)
+    drawn: dict[tuple[str, str, str, str], Mutant] = {}
+    while len(drawn) < sample:
+        order = sorted(folder for folder, functions in folders.items() if functions)
+        generator.shuffle(order)
+        for folder in order:
+            functions = folders[folder]
+            [function] = generator.choices(functions, [other.last - other.first + 1 for other in functions])
+            keys = sorted(mutants_of(root, function))
+            if keys and len(drawn) < sample:
+                before, after = generator.choice(keys)
+                drawn[function.module, function.name, before, after] = Mutant(
+                    function.module, function.name, before, after
+                )
+    return [drawn[key] for key in sorted(drawn)]
 
 
-def counts(chosen: Iterable[Mutant], found: Mapping[str, str]) -> dict[str, dict[str, int]]:
-    """For each module the number of faults, and how many were killed, survived or ended otherwise."""
-    table: dict[str, Counter[str]] = {}
-    for mutant in chosen:
-        outcome = found[mutant.name]
-        kind = "killed" if outcome in KILLED else "survived" if outcome in SURVIVED else "other"
-        table.setdefault(mutant.module, Counter(mutants=0, killed=0, survived=0, other=0)).update(["mutants", kind])
-    return {module: dict(row) for module, row in sorted(table.items())}
+class Trials:
+    """Copies of a checkout, in each of which one fault at a time is tried by a process of its own."""
+
+    def __init__(self, tree: Path, scratch: Path, processes: int) -> None:
+        self.tree, self.reach = tree, Reach(tree)
+        self.copies = [scratch / f"copy{number}" for number in range(processes)]
+        self.running: dict[int, tuple[Path, Mutant, float]] = {}
+        for copy in self.copies:
+            for name in self.reach.files:
+                (copy / name).parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(tree / name, copy / name)
+            who = ["-c", "user.name=mutation", "-c", "user.email=mutation@example.org"]
+            for command in (["init", "--quiet"], ["add", "."], [*who, "commit", "--quiet", "--message", "copy"]):
+                subprocess.run(["git", *command], cwd=copy, check=True)
+
+    def source_with(self, mutant: Mutant) -> tuple[str, str] | None:
+        """The module that has the function now, and its text with the fault; None if the function's lines are gone."""
+        candidates = [mutant.module, *(file for file in self.reach.files if _same_name(file, mutant.module))]
+        for module in dict.fromkeys(candidates):
+            known = functions_of(self.tree, module) if module in self.reach.files else []
+            for function in known:
+                text = (
+                    mutants_of(self.tree, function).get((mutant.before, mutant.after))
+                    if function.name == mutant.function
+                    else None
+                )
+                if text is not None:
+                    return module, text
+        return None
+
+    def start(self, mutant: Mutant) -> bool:
+        """Begin to try it in a free copy; False if there is nothing to try."""
+        found = self.source_with(mutant)
+        if found is None:
+            return False
+        module, text = found
+        busy = {copy for copy, _, _ in self.running.values()}
+        copy = next(copy for copy in self.copies if copy not in busy)
+        (copy / module).write_text(text)
+        child = os.fork()
+        if child == 0:
+            os.setsid()  # so that what it leaves behind can be ended
+            _try(copy, [*self.reach.tests_of([module])][:FILES])
+        self.running[child] = copy, mutant, time.monotonic()
+        return True
+
+    def wait(self) -> tuple[Mutant, dict[str, Any]]:
+        """Wait until one is tried; its outcome."""
+        child, status = os.wait()
+        copy, mutant, began = self.running.pop(child)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child, signal.SIGKILL)
+        subprocess.run(["git", "reset", "--quiet", "--hard"], cwd=copy, check=True)
+        subprocess.run(["git", "clean", "--quiet", "-fdx"], cwd=copy, check=True)
+        code = os.waitstatus_to_exitcode(status)
+        failed = copy.with_suffix(".failed")
+        test = failed.read_text() if failed.exists() else ""
+        failed.unlink(missing_ok=True)
+        words = {
+            0: "survived",
+            1: "killed",
+            2: "killed",
+            5: "survived",
+            -signal.SIGALRM: "timeout",
+        }  # 2: an error in collection
+        return mutant, {
+            "outcome": words.get(code, f"exit {code}"),
+            "test": test,
+            "seconds": round(time.monotonic() - began, 1),
+        }
 
 
-def measure(modules: Sequence[str], sample: int | None, seed: int) -> dict[str, Any]:
-    """Try all faults or a sample, folder by folder."""
-    known = mutants(ROOT, modules)
-    chosen = known if sample is None else random.Random(seed).sample(known, min(sample, len(known)))
-    found: dict[str, str] = {}
-    began = time.monotonic()
-    for folder in sorted({str(Path(mutant.module).parent) for mutant in chosen}):
-        part = [mutant for mutant in chosen if str(Path(mutant.module).parent) == folder]
-        print(f"{folder}: {len(part)} faults", flush=True)
-        found |= outcomes(ROOT, part, tests_of(folder))
-    table = counts(chosen, found)
-    killed = [row["killed"] for row in table.values()]
-    values = [1.0] * sum(killed) + [0.0] * (len(chosen) - sum(killed))
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True)
-    return {
-        "machine": machine("mutmut", "torch"),
-        "commit": commit.stdout.strip(),
-        "seed": seed,
-        "known": len(known),
-        "tried": len(chosen),
-        "seconds": time.monotonic() - began,
-        "score": asdict(share(values)),
-        "modules": table,
-        "survivors": [asdict(mutant) for mutant in chosen if found[mutant.name] not in KILLED],
-    }
+def _same_name(file: str, module: str) -> bool:
+    return file.rpartition("/")[2] == module.rpartition("/")[2] and file.split("/")[0] in SOURCES
 
 
-def tests_of(folder: str) -> list[str]:
-    """The test files of a folder of `tasks`, without those of folders below it."""
-    return sorted(str(path.relative_to(ROOT)) for path in (ROOT / "tests" / folder).glob("test_*.py"))
+class FirstFailure:
+    """A pytest plugin: limits a test's time, and writes the name of the test that failed first."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Before each test."""
+        self.file.write_text(nodeid)
+        signal.alarm(LIMIT)
+
+    def pytest_collectreport(self, report: Any) -> None:
+        """A file that cannot be imported."""
+        if report.failed:
+            self.file.write_text(report.nodeid)
+
+    def pytest_sessionfinish(self, exitstatus: int) -> None:
+        """After the last test."""
+        signal.alarm(0)
+        if not exitstatus:
+            self.file.unlink(missing_ok=True)
 
 
-def modules_of(folder: str) -> list[str]:
-    """The modules of a folder, without those of folders below it."""
-    paths = sorted((ROOT / folder).glob("*.py"))
-    return [str(path.relative_to(ROOT)) for path in paths if path.name != "__init__.py"]
+def _try(copy: Path, tests: Sequence[str]) -> None:
+    """Run the tests in this process, and end it with pytest's exit status."""
+    import sys
+
+    import pytest
+
+    code = 4
+    try:
+        os.chdir(copy)
+        scratch = copy.with_suffix(".tmp")
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir()
+        os.environ |= {
+            "PYTHONPATH": str(copy),
+            "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TMPDIR": str(scratch),
+        }
+        tempfile.tempdir = None
+        here = str(ROOT)
+        sys.path[:] = [str(copy), *(path for path in sys.path if path not in ("", here))]
+        for name in [name for name in sys.modules if name.split(".")[0] in ("flows", "tasks", "tests", "benchmarks")]:
+            del sys.modules[name]
+        sys.dont_write_bytecode = True
+        output = os.open(copy.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        options = [
+            "-x",
+            "-m",
+            "not slow and not gpu",
+            "-p",
+            "no:cacheprovider",
+            "--override-ini",
+            "faulthandler_timeout=0",
+        ]
+        code = pytest.main([*options, *tests], plugins=[FirstFailure(copy.with_suffix(".failed"))]) if tests else 0
+    finally:
+        os._exit(int(code))
+
+
+def measure(tree: Path, column: str, mutants: Sequence[Mutant], processes: int, keep: Any) -> None:
+    """Try each fault that has no outcome in the column yet; `keep` is called after each."""
+    for name in PRELOADED:
+        importlib.import_module(name)
+    left = [mutant for mutant in mutants if column not in mutant.outcomes]
+    done, total = len(mutants) - len(left), len(mutants)
+    with tempfile.TemporaryDirectory() as scratch:
+        trials = Trials(tree, Path(scratch), processes)
+        while left or trials.running:
+            while left and len(trials.running) < processes:
+                mutant = left.pop(0)
+                if not trials.start(mutant):
+                    mutant.outcomes[column] = {"outcome": "gone", "test": "", "seconds": 0.0}
+                    done += 1
+            if trials.running:
+                mutant, outcome = trials.wait()
+                mutant.outcomes[column] = outcome
+                done += 1
+                print(
+                    f"{done}/{total} {outcome['outcome']} {outcome['seconds']:.0f} s  {mutant.module} {mutant.function}",
+                    flush=True,
+                )
+            keep()
 
 
 def render(result: dict[str, Any]) -> str:
     """benchmarks/mutation.md."""
-    score = result["score"]
+    mutants = [Mutant(**row) for row in result["mutants"]]
     lines = [
         "# Faults that the tests notice",
         "",
-        f"Made by `python -m benchmarks.mutation` on {result['machine']}, at commit {result['commit'][:7]}, in {result['seconds']:.0f} s.",
+        f"Made by `python -m benchmarks.mutation` on {result['machine']}.",
         "",
-        f"mutmut knows {result['known']:,} faults of these modules' functions. Tried: {result['tried']:,}, drawn with seed {result['seed']}. "
-        f"Killed: {100 * score['mean']:.1f} % (Wilson's 95 % interval {100 * score['low']:.1f} to {100 * score['high']:.1f}).",
+        f"mutmut made {len(mutants)} faults, the same number in each folder of flows and tasks (seed {result['seed']}). Each was tried on the fast tests of the",
+        f"{FILES} test files nearest to its module. Faults that change nothing a caller could see count as survived; they are not sorted out.",
         "",
-        "A module's faults are tried on the fast tests of its own folder that reach the function. Survivors are not sorted out: "
-        "faults that change nothing a caller could see count against the score.",
-        "",
-        "| module | mutants | killed | survived | other | score |",
-        "|---|---|---|---|---|---|",
+        "| tests of | killed | survived | gone | other | share killed (Wilson's 95 % interval) | seconds, summed over faults |",
+        "|---|---|---|---|---|---|---|",
     ]
-    for module, row in result["modules"].items():
-        cells = [row["mutants"], row["killed"], row["survived"], row["other"]]
-        lines.append(f"| {module} | {' | '.join(map(str, cells))} | {100 * row['killed'] / row['mutants']:.0f} % |")
-    lines += [f"\n{note}" for note in result.get("notes", ())]
+    for column in result["columns"]:
+        outcomes = [mutant.outcomes[column] for mutant in mutants if column in mutant.outcomes]
+        words = [outcome["outcome"] for outcome in outcomes]
+        killed, survived, gone = sum(word in KILLED for word in words), words.count("survived"), words.count("gone")
+        tried = killed + survived
+        score = share([1.0] * killed + [0.0] * survived) if tried else None
+        interval = f"{100 * score.mean:.1f} % ({100 * score.low:.1f} to {100 * score.high:.1f})" if score else ""
+        cells = [
+            column,
+            killed,
+            survived,
+            gone,
+            len(words) - tried - gone,
+            interval,
+            round(sum(outcome["seconds"] for outcome in outcomes)),
+        ]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    for earlier, later in zip(result["columns"], result["columns"][1:], strict=False):
+        lines += ["", f"## Killed by the tests of {earlier}, not by those of {later}", ""]
+        lines += [
+            f"- {mutant.module}, {mutant.function}: `{mutant.before}` -> `{mutant.after}`; {mutant.outcomes[later]['outcome']}; before by {mutant.outcomes[earlier]['test']}"
+            for mutant in mutants
+            if later in mutant.outcomes
+            and mutant.outcomes.get(earlier, {}).get("outcome") in KILLED
+            and mutant.outcomes[later]["outcome"] not in KILLED
+        ] or ["None."]
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    """Try the faults, and write the result."""
+    """Try the faults, and keep what comes of each."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutation", description=__doc__)
-    parser.add_argument("--sample", type=int, help="how many faults are tried; all without it")
-    parser.add_argument("--seed", type=int, default=0, help="of the sample")
-    parser.add_argument("modules", nargs="*", help="paths; without any, all modules of the learning and the stages")
+    parser.add_argument("--sample", type=int, default=300, help="how many faults are drawn")
+    parser.add_argument("--seed", type=int, default=0, help="of the draw")
+    parser.add_argument("--tree", type=Path, default=ROOT, help="the checkout with the code and the tests")
+    parser.add_argument("--column", default="here", help="the name of that checkout in the results")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--result", type=Path, default=RESULT, help="the file of outcomes; its faults are tried again where it has some"
+    )
     given = parser.parse_args()
-    every = [module for folder in FOLDERS for module in modules_of(folder)]
-    result = measure(given.modules or every, given.sample, given.seed)
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    RESULT.parents[1].joinpath("mutation.md").write_text(render(result))
+    if given.result.exists():
+        result = json.loads(given.result.read_text())
+        mutants = [Mutant(**row) for row in result["mutants"]]
+    else:
+        mutants = draw(given.tree, given.sample, given.seed, files_of(given.tree))
+        result = {"machine": machine("mutmut", "torch"), "seed": given.seed, "columns": []}
+    if given.column not in result["columns"]:
+        result["columns"].append(given.column)
+
+    def keep() -> None:
+        result["mutants"] = [asdict(mutant) for mutant in mutants]
+        given.result.parent.mkdir(parents=True, exist_ok=True)
+        given.result.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+
+    measure(given.tree.resolve(), given.column, mutants, given.processes, keep)
+    given.result.parent.with_name("mutation.md").write_text(render(result)) if given.result == RESULT else None
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from flows.engine.recording import settling
+from tests import repository
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,17 +30,10 @@ class Clone:
 
         Every stage gets one core: models this small take ten times as long on two busy cores.
         """
-        listed = subprocess.run(
-            ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        for name in listed.stdout.splitlines():
-            if (ROOT / name).is_file():
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(ROOT / name, root / name)
+        for name in repository.source_files():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, root / name)
+        repository.write_params(root)
         pipeline = (root / "dvc.yaml").read_text()
         (root / "dvc.yaml").write_text(pipeline.replace("{cpu: 2,", "{cpu: 1,").replace("--threads 2", "--threads 1"))
         clone = cls(root)

@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from flows.params import checking
 from tasks.common.config import Config
+from tests import repository
 
 C = TypeVar("C", bound=Config)
 
@@ -22,7 +23,7 @@ for server in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL"):  # whoever runs the te
 settings.register_profile("here", deadline=None, derandomize="SEED_OF_TESTS" in os.environ)
 settings.load_profile("here")
 
-PARAMS = YAML(typ="safe").load(Path(__file__).parent.parent / "params.yaml")
+PARAMS = YAML(typ="safe").load(repository.params_text())
 SEED = PARAMS.pop("seed")  # the one key that is no section
 SECTIONS = checking.sections(Path(__file__).parent.parent)
 BY_MODEL = {"reward_model": 1.0}

@@ -27,6 +27,7 @@ from tasks.common.errors import ConfigError
 from tasks.language import sft
 from tasks.offline.configs.learners import MethodConfig
 from tasks.stage import Names, path, read_section
+from tests import repository
 from tests.conftest import BRANCHED, PARAMS, SECTIONS, SEED, one_branch, tiny
 from tests.test_types import TYPES
 
@@ -193,7 +194,7 @@ def test_params_are_the_configs(tmp_path):
     for name, config in contract.config_types(PIPELINE).items():
         assert PARAMS[name].keys() == config.model_fields.keys(), name
         assert all(field.is_required() for field in config.model_fields.values()), f"{name}: no defaults in code"
-        read_section(name, config, ROOT / "params.yaml")
+        read_section(name, config, repository.write_params(tmp_path / "whole"))
         for key in PARAMS[name]:
             lacking = tmp_path / "params.yaml"
             lacking.write_text(json.dumps({name: {k: v for k, v in PARAMS[name].items() if k != key}}))
@@ -201,11 +202,11 @@ def test_params_are_the_configs(tmp_path):
                 read_section(name, config, lacking)
 
 
-@pytest.mark.parametrize("name", sorted(file.stem for file in (ROOT / "presets").glob("*.yaml")))
+@pytest.mark.parametrize("name", repository.presets())
 def test_a_preset_is_valid(tmp_path, name):
     """Laid over params.yaml it is valid for the command line and for the stages themselves."""
-    for file in ("params.yaml", "params.schema.json"):
-        shutil.copy(ROOT / file, tmp_path)
+    repository.write_params(tmp_path)
+    shutil.copy(ROOT / "params.schema.json", tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
     assert editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, name))
     types = contract.config_types(PIPELINE)

@@ -18,7 +18,7 @@ DEPLOY = ROOT / "deploy"
 COMPOSE: dict[str, Any] = YAML(typ="safe").load(DEPLOY / "compose.yaml")
 POOL: dict[str, Any] = json.loads((DEPLOY / "kubernetes/work-pool.json").read_text())
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCKED = dict(line.split("==") for line in (ROOT / "requirements.lock").read_text().split())
+LOCKED = set(re.findall(r"^([a-z0-9-]+)==", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
 ASKED = re.compile(r"\$\{(\w+)(:[-?][^}]*)?\}")
 SECRET = re.compile(r"(?i)password|auth|token|key|connection_url|store_uri")
 
@@ -53,13 +53,14 @@ def test_no_secret_stands_here_and_none_has_a_default() -> None:
 def test_the_images_have_the_lock_s_versions() -> None:
     """What is installed is constrained by the lock; our own images are named by this version, Python's is one that we support."""
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
-    installed = [line for line in lines if "pip install" in line]
+    installed = [line for line in lines if "uv pip install" in line]
     assert len(installed) == 2
+    assert "RUN pip install --no-cache-dir \"$(grep -o '^uv==[^ ]*' /requirements.lock)\"" in lines
     assert all(
         "--constraint /requirements.lock " in line or "--requirement /requirements.lock" in line for line in installed
     )
     named = installed[0].partition("/requirements.lock ")[2].split()
-    assert set(named) <= LOCKED.keys()
+    assert set(named) <= LOCKED
     assert {"mlflow", "prefect", *extra("servers")} == set(named)
     [python] = [line.split()[1] for line in lines if line.startswith("FROM python:")]
     assert SpecifierSet(PROJECT["requires-python"]).contains(python.removeprefix("python:").removesuffix("-slim"))

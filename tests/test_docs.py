@@ -6,16 +6,17 @@ from pathlib import Path
 import pytest
 
 from benchmarks.claims import COMMENT, FENCED
+from tests import repository
 
 ROOT = Path(__file__).parent.parent
-PAGES = sorted(file for pattern in ("*.md", "docs/**/*.md", "benchmarks/*.md") for file in ROOT.glob(pattern))
+PAGES = repository.files("*.md", "docs/**/*.md", "benchmarks/*.md")
 LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(#[^)\s]+)?\)")
 
 
 def test_every_algorithm_has_a_page():
     """Each module with a `fit` is linked from a page of docs/algorithms."""
-    pages = "".join(file.read_text() for file in ROOT.glob("docs/algorithms/*.md"))
-    modules = [file for file in ROOT.glob("tasks/algorithms/*/*.py") if "\ndef fit(" in file.read_text()]
+    pages = "".join(file.read_text() for file in repository.files("docs/algorithms/*.md"))
+    modules = [file for file in repository.files("tasks/algorithms/*/*.py") if "\ndef fit(" in file.read_text()]
     assert len(modules) > 12
     assert not [file for file in modules if f"](../../{file.relative_to(ROOT)})" not in pages]
 

@@ -4,15 +4,15 @@ import re
 import shlex
 from itertools import pairwise
 from pathlib import Path
-from shutil import copyfile
 
 import pytest
 
 from flows.params import editing
+from tests import repository
 from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = repository.files("README.md", "docs/**/*.md")
 
 
 def shown(page):
@@ -34,6 +34,6 @@ def test_a_shown_setting_can_be_typed(page, settings):
 
 
 def test_the_command_for_an_environment_of_one_s_own_is_taken(tmp_path):
-    copyfile(ROOT / "params.yaml", tmp_path / "params.yaml")
+    repository.write_params(tmp_path)
     [settings] = shown(ROOT / "docs/agents.md")
     assert editing.edit(tmp_path, SECTIONS, [editing.setting(one) for one in settings])

@@ -7,6 +7,7 @@ import pytest
 
 from flows.params import editing
 from flows.params.files import ParameterError
+from tests import repository
 from tests.clone import ROOT, Clone
 from tests.conftest import SECTIONS
 from tests.test_contract import PIPELINE
@@ -79,4 +80,4 @@ def test_a_name_cannot_lead_elsewhere(tmp_path: Path, key: str, name: str) -> No
     with pytest.raises(ParameterError, match=rf"--set {key}: expected text of ") as caught:
         editing.edit(tmp_path, SECTIONS, [editing.setting(f"{key}={json.dumps({name: NAMED[key]})}")])
     assert "\n" not in str(caught.value)
-    assert (tmp_path / "params.yaml").read_text() == (ROOT / "params.yaml").read_text()
+    assert (tmp_path / "params.yaml").read_text() == repository.params_text()

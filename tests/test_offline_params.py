@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 
 from flows.params import editing
 from flows.params.files import ParameterError
+from tests import repository
 from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -17,7 +18,7 @@ IMPORT = "transitions.datasets.x={environment: Hopper-v5, source: d4rl, location
 
 @pytest.mark.parametrize("source", ["d4rl", "minari", "minari-remote"])
 def test_what_is_to_be_imported_must_be_there_where_it_is_needed(tmp_path, source):
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     editing.edit(tmp_path, SECTIONS, [editing.setting(IMPORT.replace("d4rl", source))])
     editing.check_together(
         tmp_path, SECTIONS, {"transitions@graph-60", "bc@x", "sft"}, {"transitions@graph-60", "bc@x", "sft"}
@@ -33,7 +34,7 @@ def test_what_is_to_be_imported_must_be_there_where_it_is_needed(tmp_path, sourc
 
 
 def test_an_environment_must_be_there_where_it_is_needed(tmp_path):
-    (tmp_path / "params.yaml").write_text((ROOT / "params.yaml").read_text().replace("CartPole-v1", "CartPole-v9"))
+    (tmp_path / "params.yaml").write_text(repository.params_text().replace("CartPole-v1", "CartPole-v9"))
     editing.check(tmp_path, SECTIONS)
     known = {f"behaviour@{name}" for name in ("graph", "key-to-door", "LunarLander-v3", "Hopper-v5")}
     editing.check_together(
@@ -62,7 +63,7 @@ def test_an_environment_must_be_there_where_it_is_needed(tmp_path):
 )
 def test_an_environment_of_another_name_or_package(tmp_path, id_, told):
     """The command line imports no module of another package, so that a preset alone runs no code."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     entry = f'{{id: "{id_}", steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.1, gamma: 1, entropy: 0}}'
     editing.edit(tmp_path, SECTIONS, [editing.setting(f"behaviour.environments.theirs={entry}")])
     editing.check_together(tmp_path, SECTIONS, {"behaviour@graph"}, {"behaviour@graph"})
@@ -77,7 +78,7 @@ def test_an_environment_of_another_name_or_package(tmp_path, id_, told):
 
 @pytest.mark.parametrize("id_", ["a b:c", "../evil:X-v0", "a:b:c", ""])
 def test_an_id_that_is_none_is_refused(tmp_path, id_):
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     entry = f'{{id: "{id_}", steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.1, gamma: 1, entropy: 0}}'
     with pytest.raises(ParameterError, match=r"behaviour.environments.theirs.id: expected text"):
         editing.edit(tmp_path, SECTIONS, [editing.setting(f"behaviour.environments.theirs={entry}")])
@@ -85,7 +86,7 @@ def test_an_id_that_is_none_is_refused(tmp_path, id_):
 
 def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
     """The setting of the paper's appendix and code (arXiv:2106.01345), after the preset is laid over params.yaml."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
     editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, "decision-transformer"))
     section = YAML(typ="safe").load(tmp_path / "params.yaml")["decision_transformer"]
@@ -106,7 +107,7 @@ def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
 
 def test_a_data_set_of_agents_is_made_before_it_is_imported(tmp_path):
     """Where no stage of the run makes it, or its changes would not be noticed, that is told before anything runs."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
     editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, "text-game"))
     stages = {"behaviour@rooms", "transitions@rooms-mixed"}
@@ -133,7 +134,7 @@ def test_a_data_set_of_agents_is_made_before_it_is_imported(tmp_path):
     ],
 )
 def test_a_data_set_of_agents_that_there_cannot_be_is_told(tmp_path, setting, told):
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
     editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, "text-game"))
     with pytest.raises(ParameterError, match=rf"agent_episodes.sets.rooms-mixed.{told}"):

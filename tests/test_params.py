@@ -1,7 +1,6 @@
 """The parameters of this repository's own stages: each fault is told in one line, before anything runs."""
 
 import json
-import shutil
 from copy import deepcopy
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from ruamel.yaml import YAML
 from flows.params import checking, editing
 from flows.params.files import ParameterError
 from tasks.language.configs.parts.python_rewards import OWN, SUCH_AS
+from tests import repository
 from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parent.parent
@@ -110,11 +110,11 @@ REWARDS = " or ".join([*OWN, SUCH_AS])
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_a_wrong_value_is_one_line_and_the_file_stays(tmp_path, settings, line):
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     with pytest.raises(ParameterError) as told:
         editing.edit(tmp_path, SECTIONS, [editing.setting(text) for text in settings])
     assert str(told.value) == f"--set {line}"
-    assert (tmp_path / "params.yaml").read_bytes() == (ROOT / "params.yaml").read_bytes()
+    assert (tmp_path / "params.yaml").read_bytes() == repository.params_text().encode()
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_wrong_value_is_one_line_and_the_file_stays(tmp_path, settings, line):
     ],
 )
 def test_a_right_value_is_taken(tmp_path, setting):
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     editing.edit(tmp_path, SECTIONS, [editing.setting(setting)])
     editing.check(tmp_path, SECTIONS)
 
@@ -139,7 +139,7 @@ def test_a_right_value_is_taken(tmp_path, setting):
 @pytest.fixture(scope="module")
 def known():
     """params.yaml."""
-    return YAML(typ="safe").load(ROOT / "params.yaml")
+    return YAML(typ="safe").load(repository.params_text())
 
 
 def idle(known, settings):
@@ -266,7 +266,7 @@ def test_what_does_something_is_known_too(known, settings, key):
 
 def test_an_edit_says_what_does_nothing_by_it(tmp_path):
     """It names parameters that were changed or had an effect before; `posttrain status` names the rest."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
 
     def said(*settings):
         return editing.edit(tmp_path, SECTIONS, [editing.setting(text) for text in settings])

@@ -18,6 +18,7 @@ from tasks.common import tables
 from tasks.common.config import Config
 from tasks.language.tables.evaluation import Measures
 from tasks.language.tables.responses import Responses
+from tests import repository
 from tests.flows.conftest import make_toy, template  # noqa: F401  # fixtures
 from tests.flows.toy_pipeline import environ, make_pipeline, run_quietly
 
@@ -205,7 +206,7 @@ def test_importing_it_costs_little_and_nothing_imports_it():
         check=True,
     )
     assert done.stdout == "set()\n"
-    files = [file for folder in ("flows", "tasks") for file in (ROOT / folder).rglob("*.py")]
+    files = repository.files("flows/**/*.py", "tasks/**/*.py")
     assert not [file for file in files if re.search(r"^\s*(import|from) posttrain\b", file.read_text(), re.MULTILINE)]
 
 

@@ -1,19 +1,19 @@
 """Faults in the parts `training` and `lora` of a section are told in one line; idle keys in them are named."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from flows.params import editing
 from flows.params.files import ParameterError
+from tests import repository
 from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parent.parent
 
 
 def edited(folder, *settings):
-    shutil.copy(ROOT / "params.yaml", folder)
+    repository.write_params(folder)
     return editing.edit(folder, SECTIONS, [editing.setting(text) for text in settings])
 
 
@@ -41,7 +41,7 @@ def test_a_wrong_value_is_one_line_and_the_file_stays(tmp_path, settings, line):
     with pytest.raises(ParameterError) as told:
         edited(tmp_path, *settings)
     assert str(told.value) == f"--set {line}"
-    assert (tmp_path / "params.yaml").read_bytes() == (ROOT / "params.yaml").read_bytes()
+    assert (tmp_path / "params.yaml").read_bytes() == repository.params_text().encode()
 
 
 def test_one_key_of_a_part_is_set_and_an_idle_one_named(tmp_path):

@@ -12,6 +12,7 @@ import pytest
 from benchmarks.training_faults import pictures, workspace
 from benchmarks.training_faults.__main__ import FAULTS
 from flows.params import editing
+from tests import repository
 from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +34,7 @@ def test_a_fault_has_a_preset_and_a_paragraph(name):
 
 @pytest.mark.parametrize(("name", "arm"), [(fault.name, arm) for fault in FAULTS.values() for arm in fault.arms])
 def test_what_an_arm_sets_is_accepted(tmp_path, name, arm):
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     shutil.copytree(ROOT / "presets", tmp_path / "presets")
     editing.edit(tmp_path, SECTIONS, workspace.edits(tmp_path, SECTIONS, name, FAULTS[name].arms[arm]))
 

@@ -1,11 +1,11 @@
 import json
-import shutil
 
 import pandas as pd
 import pytest
 
 from benchmarks import variants
 from flows.params import editing
+from tests import repository
 from tests.conftest import SECTIONS
 
 NAMES = [variants.GREEDY, *variants.SAMPLED, *variants.OTHERS]
@@ -68,7 +68,7 @@ def test_what_a_run_has_at_its_defaults_is_read_and_the_rest_is_made(tmp_path, m
     write(given, "sft", [1.0, 0, 0, 0])
     write(given, "dpo", [1.0, 1, 0, 0])
     folder.mkdir()
-    shutil.copy(variants.ROOT / "params.yaml", folder)
+    repository.write_params(folder)
     variants.run_seed(3, folder, str(given), ["DPO", "IPO", "GRPO"])
     assert prepared == [3]
     assert [stage for stage, _ in called] == ["dpo", "evaluate@dpo", "grpo", "evaluate@grpo"]
@@ -90,7 +90,7 @@ def test_what_a_run_has_at_its_defaults_is_read_and_the_rest_is_made(tmp_path, m
 
 @pytest.mark.parametrize("name", list(variants.VARIANTS))
 def test_every_variant_is_of_valid_parameters_that_do_something(tmp_path, name):
-    shutil.copy(variants.ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     stage, settings = variants.VARIANTS[name]
     edits = [editing.setting(text) for text in settings]
     said = editing.edit(tmp_path, SECTIONS, edits)

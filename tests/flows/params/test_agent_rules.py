@@ -1,12 +1,12 @@
 """Faults in what the sections of the agents flow name of each other are told at once: one line with the key and what was expected."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from flows.params import editing
 from flows.params.files import ParameterError
+from tests import repository
 from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +37,7 @@ REFERRED = {  # refused at once, since names by which sections refer to each oth
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     return tmp_path
 
 

@@ -1,12 +1,12 @@
 """A run reads the user's data files first: a fault in one costs seconds, and nothing of the run has begun."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from flows.params import data_files
 from flows.params.files import ParameterError
+from tests import repository
 from tests.clone import ROOT, Clone
 from tests.flows.toy_pipeline import call
 
@@ -57,7 +57,7 @@ def test_how_many_judgements_are_missing_is_said_before_anything_runs(tmp_path: 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """The params of this repository beside READER."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     (tmp_path / "tasks/preflight").mkdir(parents=True)
     (tmp_path / "tasks/__init__.py").touch()
     (tmp_path / "tasks/preflight/__main__.py").write_text(READER)
@@ -106,7 +106,7 @@ def test_a_hub_is_asked_how_many_problems_it_has_where_some_are_passed_over(root
 @pytest.mark.slow
 def test_more_problems_are_passed_over_than_a_hub_set_has(tmp_path: Path) -> None:
     """By the reader itself, from the card of a set that lies here."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     (tmp_path / "tasks").symlink_to(ROOT / "tasks")
     card = "---\ndataset_info: {splits: [{name: train, num_examples: 7473, num_bytes: 1}]}\n---\n"
     (tmp_path / "sums").mkdir()

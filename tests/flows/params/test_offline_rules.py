@@ -1,12 +1,12 @@
 """Before anything runs, one line says that a method cannot take a data set's actions, or that its environment has no goals."""
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from flows.params import editing
 from flows.params.files import ParameterError
+from tests import repository
 from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parents[3]
@@ -37,7 +37,7 @@ SUITED = (f"td3.datasets=[{HOPPER}]", f"bc.datasets=[{CARTPOLE}, {HOPPER}]")
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A repository's parameters, and its code, which says what environments are like."""
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     (tmp_path / "tasks").symlink_to(ROOT / "tasks")
     return tmp_path
 

@@ -8,6 +8,7 @@ import pytest
 
 from flows.params import editing
 from flows.params.files import ParameterError
+from tests import repository
 from tests.conftest import PARAMS, SECTIONS
 from tests.test_contract import PIPELINE
 
@@ -111,7 +112,7 @@ TOGETHER = {
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    shutil.copy(ROOT / "params.yaml", tmp_path)
+    repository.write_params(tmp_path)
     return tmp_path
 
 
@@ -122,7 +123,7 @@ def test_a_value_that_cannot_be(root: Path, setting: str) -> None:
     key, expected = setting.partition("=")[0], SINGLE[setting]
     assert str(caught.value).startswith(f"--set {key}")
     assert expected in str(caught.value)
-    assert (root / "params.yaml").read_bytes() == (ROOT / "params.yaml").read_bytes()
+    assert (root / "params.yaml").read_bytes() == repository.params_text().encode()
 
 
 @pytest.mark.parametrize("setting", TOGETHER)
@@ -314,7 +315,7 @@ def test_a_method_may_be_expected_to_beat_the_data(root: Path) -> None:
         editing.check_together(root, SECTIONS, STAGES, STAGES)
 
 
-@pytest.mark.parametrize("name", [None, *sorted(path.stem for path in (ROOT / "presets").glob("*.yaml"))])
+@pytest.mark.parametrize("name", [None, *repository.presets()])
 def test_the_defaults_and_every_preset_fit(root: Path, name: str | None) -> None:
     for folder in ("presets", "environments"):
         shutil.copytree(ROOT / folder, root / folder)

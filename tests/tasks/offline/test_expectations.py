@@ -3,6 +3,7 @@
 import pytest
 from ruamel.yaml import YAML
 
+from tests import repository
 from tests.clone import ROOT
 from tests.conftest import PARAMS
 
@@ -25,9 +26,10 @@ HARD = {  # what a method's paper says of it, and cloning may refute
 }
 
 
-@pytest.mark.parametrize("file", ["params.yaml", *(f"presets/{file.name}" for file in (ROOT / "presets").iterdir())])
+@pytest.mark.parametrize("file", ["params.yaml", *(f"presets/{name}.yaml" for name in repository.presets())])
 def test_the_expectations_that_hurt_are_asked_too(file):
-    section = YAML(typ="safe").load(ROOT / file).get("offline_report", {"policies": {}, "expectations": []})
+    text = repository.params_text() if file == "params.yaml" else (ROOT / file).read_text()
+    section = YAML(typ="safe").load(text).get("offline_report", {"policies": {}, "expectations": []})
     compared = {(one["method"], one["dataset"]) for one in section["policies"].values()}
     asked = {(one["dataset"], one["higher"], one["lower"]) for one in section["expectations"]}
     wanted = {(data, *HARD[method]) for method, data in compared if method in HARD and ("bc", data) in compared}

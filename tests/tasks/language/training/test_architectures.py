@@ -22,6 +22,7 @@ from flows.params.files import ParameterError
 from tasks.common.errors import StageError
 from tasks.language.configs.pretrained import RECURRENT
 from tasks.language.training.architectures import check_config, check_model, check_packing
+from tests import repository
 from tests.conftest import SECTIONS
 from tests.tasks.language.test_pretrained import pretrain
 from tests.tasks.tiny import ARCHITECTURES, SIZES, gpt2, llama
@@ -55,7 +56,7 @@ def test_a_recurrent_model_is_one_line_before_it_is_copied(made, recurrent, tmp_
 @pytest.fixture
 def project(tmp_path):
     """A folder with params.yaml, naming raw/ as the model to start from."""
-    text = (ROOT / "params.yaml").read_text().replace("init: scratch ", "init: directory ")
+    text = repository.params_text().replace("init: scratch ", "init: directory ")
     (tmp_path / "params.yaml").write_text(text.replace("path: data/raw/models     #", "path: raw #", 1))
     return tmp_path
 

@@ -1,0 +1,119 @@
+"""What tests read of the repository they stand in: its own files, whatever its user has put beside them or set.
+
+A clone in use has results, the user's data, rewards and notes, and often a preset over params.yaml. Tests read the files that git
+tracks, and the committed values of params.yaml; in a folder without git (a tarball) they read what is there.
+"""
+
+import functools
+import subprocess
+from io import StringIO
+from pathlib import Path
+
+from pydantic import ValidationError
+from ruamel.yaml import YAML
+
+from flows.params import checking
+
+ROOT = Path(__file__).parent.parent
+
+
+@functools.cache
+def _tracked() -> frozenset[str] | None:
+    listed = _git("ls-files", "-z")
+    return None if listed is None else frozenset(listed.split("\0"))
+
+
+def _git(*arguments: str) -> str | None:
+    """What git prints; None where the folder is no repository of its own."""
+    try:
+        top = subprocess.run(
+            ["git", "rev-parse", "--show-toplevel"], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        if top.returncode or Path(top.stdout.strip()).resolve() != ROOT.resolve():
+            return None
+        done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return None
+    return None if done.returncode else done.stdout
+
+
+def files(*patterns: str) -> list[Path]:
+    """The files below ROOT that match one of the patterns of Path.glob, in order; those that git does not track are left out."""
+    matches = {
+        file
+        for pattern in patterns
+        for file in ROOT.glob(pattern)
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    tracked = _tracked()
+    return sorted(file for file in matches if tracked is None or str(file.relative_to(ROOT)) in tracked)
+
+
+def source_files() -> list[str]:
+    """The files that a copy of the repository needs, as paths below ROOT: those that git tracks, and code that is not yet committed.
+
+    Without git: all of it but what runs make (data/ but for the pages in data/raw, mlruns, .venv and other hidden folders).
+    """
+    if (tracked := _tracked()) is not None:
+        new = (_git("ls-files", "-z", "--others", "--exclude-standard", "flows", "tasks", "tests") or "").split("\0")
+        return sorted(name for name in {*tracked, *new} if name and (ROOT / name).is_file())
+    folders = (
+        "flows",
+        "tasks",
+        "tests",
+        "benchmarks",
+        "docs",
+        "presets",
+        "rewards",
+        "environments",
+        "deploy",
+        ".dvc",
+        ".ci",
+    )
+    patterns = ["*", "data/raw/*/README.md", "data/raw/judgements/none/*", *(f"{folder}/**/*" for folder in folders)]
+    return [str(file.relative_to(ROOT)) for file in files(*patterns) if ".dvc/cache" not in str(file)]
+
+
+def presets() -> list[str]:
+    """The names of the presets."""
+    return [file.stem for file in files("presets/*.yaml")]
+
+
+@functools.cache
+def params_text() -> str:
+    """params.yaml without what its user has set: the committed section, where the stage's Config (as it is now) accepts it."""
+    text = (ROOT / "params.yaml").read_text()
+    committed = _git("show", "HEAD:params.yaml")
+    if committed is None or committed == text:
+        return text
+    yaml = YAML()
+    yaml.width = 4096
+    now = yaml.load(text)
+    before = YAML().load(committed)
+    types = checking.sections(ROOT)
+    if all(_accepted(types, name, before.get(name)) for name in now) and now.keys() == before.keys():
+        return committed
+    for name in now:
+        if name in before and _accepted(types, name, before[name]):
+            now[name] = before[name]
+    output = StringIO()
+    yaml.dump(now, output)
+    return output.getvalue()
+
+
+def _accepted(types: checking.Sections, name: str, section: object) -> bool:
+    if name not in types:
+        return True
+    try:
+        types[name].from_yaml(section)
+    except ValidationError:
+        return False
+    return True
+
+
+def write_params(folder: Path) -> Path:
+    """Write that params.yaml into a folder; its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / "params.yaml"
+    file.write_text(params_text())
+    return file
