@@ -120,11 +120,11 @@ def over_seeds(values: Sequence[Value]) -> Value:
     """The mean, with Student's interval over seeds where there are several; a single value as it is."""
     if len(values) == 1:
         return values[0]
-    from scipy.stats import t
+    from scipy.special import stdtrit
 
     means = [value.mean for value in values]
     mean, count = statistics.fmean(means), len(means)
-    half = float(t.ppf(0.975, count - 1)) * statistics.stdev(means) / count**0.5
+    half = float(stdtrit(count - 1, 0.975)) * statistics.stdev(means) / count**0.5
     return Value(mean, mean - half, mean + half, count)
 
 

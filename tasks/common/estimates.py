@@ -7,7 +7,6 @@ Of a method that was trained with several seeds, a seed is the unit of sampling:
 taken for independent trainings. The mean has Student's interval (1908), a difference Welch's (1947).
 """
 
-import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -15,13 +14,10 @@ from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
+from scipy.special import bdtr, stdtrit
 
 CHANCE = 0.05  # that a 95 % interval misses the truth
 Z = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
-
-# Two-sided 95 % quantiles of Student's distribution, by degrees of freedom from 1 on.
-QUANTILES = (12.70620, 4.30265, 3.18245, 2.77645, 2.57058, 2.44691, 2.36462, 2.30600, 2.26216, 2.22814)
 
 
 @dataclass(frozen=True)
@@ -87,9 +83,8 @@ def mcnemar(correct: ArrayLike, baseline: ArrayLike) -> Changes:
     """
     ours, theirs = _nonempty(correct).astype(bool), _nonempty(baseline).astype(bool)
     gained, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
-    changed = gained + lost
-    tail = sum(math.comb(changed, few) for few in range(min(gained, lost) + 1))
-    return Changes(gained, lost, min(1.0, 2 * tail / 2**changed))
+    tail = float(bdtr(min(gained, lost), gained + lost, 0.5)) if gained + lost else 1.0
+    return Changes(gained, lost, min(1.0, 2 * tail))
 
 
 def win_values(scores: ArrayLike, baseline: ArrayLike) -> NDArray[np.float64]:
@@ -149,19 +144,6 @@ def percentiles(mean: float, draws: NDArray[np.float64]) -> Estimate:
     return Estimate(mean, float(low), float(high))
 
 
-def student_quantile(freedom: int) -> float:
-    """The two-sided 95 % quantile of Student's distribution; beyond ten degrees by Fisher's expansion, right to 2e-4."""
-    if freedom <= len(QUANTILES):
-        return QUANTILES[freedom - 1]
-    terms = (
-        (Z**3 + Z) / 4,
-        (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96,
-        (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384,
-    )
-    beyond: float = sum(term / freedom**power for power, term in enumerate(terms, start=1))
-    return Z + beyond
-
-
 def over_seeds(values: ArrayLike) -> Estimate:
     """The mean of one value for each seed (S,), with its 95 % interval: without bounds for one seed, no wider than zero where all agree."""
     array = np.asarray(values, dtype=np.float64)
@@ -170,7 +152,7 @@ def over_seeds(values: ArrayLike) -> Estimate:
     mean = float(array.mean())
     if len(array) == 1:
         return Estimate(mean, -inf, inf)
-    half = student_quantile(len(array) - 1) * float(array.std(ddof=1)) / len(array) ** 0.5
+    half = float(stdtrit(len(array) - 1, 1 - CHANCE / 2)) * float(array.std(ddof=1)) / len(array) ** 0.5
     return Estimate(mean, mean - half, mean + half)
 
 

@@ -8,9 +8,10 @@ from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import stdtrit
 
 from tasks.common import estimates
-from tasks.common.estimates import Changes, Estimate, Z, student_quantile
+from tasks.common.estimates import CHANCE, Changes, Estimate, Z
 
 RESAMPLES, SEED = 4000, 0
 HALVINGS = 60  # of the range of a bound, which is then known to 2e-18
@@ -70,4 +71,7 @@ def bootstrap(differences: ArrayLike) -> list[Estimate]:
 
 def outer_tail(count: int) -> float:
     """The share of the draws beyond each end of the interval: 0.025 of many problems, less of few, none of a single one."""
-    return NormalDist().cdf(-student_quantile(count - 1) * (count / (count - 1)) ** 0.5) if count > 1 else 0.0
+    if count == 1:
+        return 0.0
+    quantile = float(stdtrit(count - 1, 1 - CHANCE / 2))
+    return NormalDist().cdf(-quantile * (count / (count - 1)) ** 0.5)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from tasks.common.estimates import Estimate, student_quantile
+from tasks.common import estimates
+from tasks.common.estimates import Estimate
 from tasks.language.reporting.differences import Difference, differences
 from tasks.language.reporting.scoreboard import MARKS, Cell, Results, Table, tables
 from tasks.language.reporting.strata import Components
@@ -19,20 +20,12 @@ PROBLEMS_ALONE = {1: "△", 0: "", -1: "▽"}  # the interval over problems is a
 Measured = Mapping[str, pd.DataFrame]  # policy -> its measures: problems x metrics
 
 
-def student(values: Sequence[float]) -> Estimate:
-    """The mean of a value of each of at least two seeds, with Student's 95 % interval (t with n - 1 degrees of freedom)."""
-    array = np.asarray(values, dtype=np.float64)
-    mean = float(array.mean())
-    half = student_quantile(len(array) - 1) * float(array.std(ddof=1)) / len(array) ** 0.5
-    return Estimate(mean, mean - half, mean + half)
-
-
 def over_seeds(seeds: Sequence[Results]) -> Results:
     """Every number as its mean over seeds, with the interval over seeds; numbers that not every seed has are left out."""
     first = seeds[0]
     judged = {
         policy: {
-            metric: student([one.judged[policy][metric].mean for one in seeds])
+            metric: estimates.over_seeds([one.judged[policy][metric].mean for one in seeds])
             for metric in first.judged[policy]
             if all(metric in one.judged[policy] for one in seeds)
         }
@@ -114,7 +107,7 @@ def _cell(seeds: Cell, problems: Cell) -> Cell:
 
 
 def _difference(seeds: Sequence[Difference]) -> Difference:
-    return Difference(student([one.estimate.mean for one in seeds]), None)
+    return Difference(estimates.over_seeds([one.estimate.mean for one in seeds]), None)
 
 
 def _mean(seeds: Sequence[Estimate]) -> Estimate:
@@ -122,7 +115,7 @@ def _mean(seeds: Sequence[Estimate]) -> Estimate:
 
 
 def _over_seeds(seeds: Sequence[Estimate]) -> Estimate:
-    return student([one.mean for one in seeds])
+    return estimates.over_seeds([one.mean for one in seeds])
 
 
 def _best(seeds: Sequence[Results]) -> dict[str, float]:

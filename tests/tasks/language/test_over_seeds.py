@@ -5,9 +5,10 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
+from tasks.common import estimates
 from tasks.common.estimates import Estimate
 from tasks.language.reporting.differences import Difference, differences
-from tasks.language.reporting.over_seeds import joined, over_problems, over_seeds, student
+from tasks.language.reporting.over_seeds import joined, over_problems, over_seeds
 from tasks.language.reporting.scoreboard import Results
 from tasks.language.reporting.strata import Components
 from tasks.seeds.sentences import sentences
@@ -43,12 +44,6 @@ SEEDS = [results(SFT, dpo) for dpo in DPO]
 BESIDE = over_problems(SEEDS, [{"sft": SFT, "dpo": dpo} for dpo in DPO], 0, 500)
 
 
-def test_students_interval_by_hand() -> None:
-    # mean 2, standard deviation 1, t(2) = 4.30265: 4.30265 / sqrt(3) = 2.48414
-    assert vars(student([1.0, 2.0, 3.0])) == pytest.approx({"mean": 2, "low": -0.48414, "high": 4.48414}, abs=1e-4)
-    assert vars(student([5.0, 5.0])) == {"mean": 5, "low": 5, "high": 5}
-
-
 def test_means_and_changes_are_over_seeds() -> None:
     merged = over_seeds(SEEDS)
     # 0.5, 0.625, 0.75: mean 0.625, deviation 0.125: half 0.310518
@@ -81,7 +76,7 @@ def test_what_a_change_is_owed_to_has_each_kind_of_interval() -> None:
     beside = over_problems(each, [measures, measures], 0, 10).components["steps"]["t1.0"]["dpo"].total
     assert vars(beside) == pytest.approx({"mean": 0.15, "low": -0.15, "high": 0.45})
     over = over_seeds(each).components["steps"]["t1.0"]["dpo"].total
-    assert over == student([0.1, 0.2])
+    assert over == estimates.over_seeds([0.1, 0.2])
 
 
 def test_an_arrow_tells_what_a_change_rests_on() -> None:

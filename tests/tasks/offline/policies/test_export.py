@@ -1,7 +1,6 @@
 """Exported policies act as the policy does, on raw observations; what cannot be exported is one line."""
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,13 @@ KINDS = [
     (Gaussian, CONTINUOUS, {}),
     (SquashedGaussian, CONTINUOUS, {}),
 ]
+
+
+@pytest.fixture(autouse=True)
+def only_torchscript(request, monkeypatch):
+    """ONNX takes five seconds for each policy: only the test of it writes that too."""
+    if "onnx" not in request.node.name:
+        monkeypatch.setattr(export, "find_spec", lambda name: None)
 
 
 def saved(folder, kind, spaces, more):
@@ -49,10 +55,10 @@ def test_torchscript_takes_raw_observations_and_acts_as_the_policy_does(kind, sp
     assert torch.equal(again.act(seen), policy.act(seen))
 
 
-@pytest.mark.skipif(
-    any(find_spec(name) is None for name in export.NEEDED), reason="pip install onnx onnxscript onnxruntime"
+@pytest.mark.parametrize(
+    ("kind", "spaces", "more"),
+    [KINDS[5], *(pytest.param(*kind, marks=pytest.mark.slow) for kind in KINDS[:5])],
 )
-@pytest.mark.parametrize(("kind", "spaces", "more"), KINDS)
 def test_onnx_takes_any_number_of_observations(kind, spaces, more, tmp_path):
     import onnxruntime
 
@@ -66,10 +72,9 @@ def test_onnx_takes_any_number_of_observations(kind, spaces, more, tmp_path):
         np.testing.assert_allclose(acted, policy.act(seen).numpy(), rtol=0, atol=0 if spaces.discrete else 1e-5)
 
 
-def test_without_onnx_s_packages_it_is_left_out_and_said(tmp_path, monkeypatch):
+def test_without_its_packages_it_is_left_out_and_said(tmp_path):
     saved(tmp_path / "policy", *KINDS[0])
     (tmp_path / "out").mkdir()
-    monkeypatch.setattr(export, "find_spec", lambda name: None)
     assert export.export(tmp_path / "policy", tmp_path / "out")["missing"] == [*export.NEEDED]
     assert sorted(file.name for file in (tmp_path / "out").iterdir()) == [
         "config.json",
