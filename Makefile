@@ -3,7 +3,8 @@ BIN := .venv/bin
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
 # Two processes with one thread each; the tests of a file share what they set up.
-TESTED := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
+# Bytecode is written whatever the environment says: the tests start hundreds of processes.
+TESTED := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 .PHONY: run check test test-core test-slow lint docs claims format contract bench ui setup developer python lock hooks
 

@@ -282,15 +282,7 @@ def _try(copy: Path, tests: Sequence[str]) -> None:
         output = os.open(copy.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1)
         os.dup2(output, 2)
-        options = [
-            "-x",
-            "-m",
-            "not slow and not gpu",
-            "-p",
-            "no:cacheprovider",
-            "--override-ini",
-            "faulthandler_timeout=0",
-        ]
+        options = ["-x", "-m", "not slow and not gpu", "-pno:cacheprovider", "-o", "faulthandler_timeout=0"]
         code = 0
         for part in (tests[:1], tests[1:]):  # the nearest alone: most faults are noticed there
             if part and code in (0, 5):

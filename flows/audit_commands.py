@@ -83,43 +83,22 @@ def lineage(
 
 def verify(
     of: Annotated[
-        str | None,
+        str,
         typer.Argument(
             metavar="X", help="A stage, an out's path, a run, a hash or a metric.", autocompletion=tab.stages
         ),
-    ] = None,
-    receipt: Annotated[Path | None, typer.Option(metavar="FILE", help="Check this receipt, and run nothing.")] = None,
-    key: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Ed25519: the private key to sign with, or the public key of --receipt."),
-    ] = None,
-    to: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the receipt here.")] = None,
+    ],
     keep: Annotated[bool, typer.Option("--keep", help="Leave the scratch copy for a look.")] = False,
     json_: Json = False,
 ) -> int:
     """Make X again from its recorded inputs in a scratch copy: equal to the bit, or the first difference."""
     from flows.console import verification as shown
 
-    root = find_root()
     screen = Screen(sys.stderr if json_ else sys.stdout)
-    if (of is None) == (receipt is None):
-        raise WrongUseError("verify: expected a stage, path, run or hash to make again, or --receipt FILE to check")
-    if receipt is not None and (to or keep):
-        raise WrongUseError("verify: --to and --keep are for making something again, not for --receipt")
-    if receipt is not None:
-        from flows.lineage.receipts import checking
-
-        with one_line():
-            check = checking.check(root, receipt, key)
-        shown.show_check(screen, check)
-        if json_:
-            print(json.dumps(shown.check_facts(check)))
-        return int(bool(check.faults))
-    assert of is not None
     with one_line():
-        found, written, problem = shown.verify(root, screen, of, key, to, keep)
+        found, problem = shown.verify(find_root(), screen, of, keep)
     if json_:
-        print(json.dumps(shown.facts(of, found, written, problem)))
+        print(json.dumps(shown.facts(of, found, problem)))
     return int(found is None or found.verdict != "equal")
 
 

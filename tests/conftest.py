@@ -16,8 +16,11 @@ from tests import repository
 
 C = TypeVar("C", bound=Config)
 
-for server in ("MLFLOW_TRACKING_URI", "PREFECT_API_URL"):  # whoever runs the tests may share them with others
-    os.environ.pop(server, None)
+# Whoever runs the tests may have servers, hubs and caches that others use; no test depends on them.
+for variable in [
+    name for name in os.environ if name.startswith(("MLFLOW_", "PREFECT_", "HF_", "TRANSFORMERS_", "DVC_"))
+]:
+    del os.environ[variable]
 
 # A busy machine is slow; with SEED_OF_TESTS, hypothesis draws the same cases each time.
 settings.register_profile("here", deadline=None, derandomize="SEED_OF_TESTS" in os.environ)

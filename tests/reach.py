@@ -7,25 +7,43 @@ test needs it only where it asks for such a fixture.
 
 import ast
 import heapq
+import os
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 
+HIDDEN = (".gitignore", ".gitattributes", ".dvcignore")
 CONFTEST_COST = 4  # an edge out of conftest.py, in edges
-CODE = ("flows", "tasks", "tests", "benchmarks", "rewards", "environments")
 
 
 def files_of(root: Path) -> list[str]:
-    """The files of the repository, as paths below `root`: those that git tracks or would add, or without git all of CODE's folders."""
+    """The files of the repository, as paths below `root`: those that git tracks or would add.
+
+    Without git: all but hidden ones (.ci and .dvc/config are files of it) and what runs make (mlruns, data but for data/raw).
+    """
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if listed.returncode == 0:
         return sorted(name for name in set(listed.stdout.splitlines()) if (root / name).is_file())
-    folders = [root / folder for folder in CODE]
-    below = [file for folder in folders for file in folder.rglob("*") if "__pycache__" not in file.parts]
-    top_level = [file for file in root.iterdir() if not file.name.startswith(".")]
-    return sorted(str(file.relative_to(root)) for file in (*below, *top_level) if file.is_file())
+    found = []
+    for folder, folders, files in os.walk(root):
+        below = Path(folder).relative_to(root)
+        folders[:] = [name for name in folders if _is_of_the_repository(below / name)]
+        found += [str(below / name) for name in files if below.parts or not name.startswith(".") or name in HIDDEN]
+    return sorted(found)
+
+
+def _is_of_the_repository(folder: Path) -> bool:
+    name = str(folder)
+    if name in (".ci", ".dvc") or folder.parts[0] == "data":
+        return name in (".ci", ".dvc", "data") or name.startswith("data/raw")
+    return (
+        not folder.name.startswith(".")
+        and folder.name != "__pycache__"
+        and name not in ("mlruns", "site")
+        and folder.parts[0] != ".dvc"
+    )
 
 
 class Reach:

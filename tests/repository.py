@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from flows.params import checking
+from tests.reach import files_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -52,26 +53,13 @@ def files(*patterns: str) -> list[Path]:
 def source_files() -> list[str]:
     """The files that a copy of the repository needs, as paths below ROOT: those that git tracks, and code that is not yet committed.
 
-    Without git: all of it but what runs make (data/ but for the pages in data/raw, mlruns, .venv and other hidden folders).
+    Without git: all that is not made by runs.
     """
-    if (tracked := _tracked()) is not None:
-        new = (_git("ls-files", "-z", "--others", "--exclude-standard", "flows", "tasks", "tests") or "").split("\0")
-        return sorted(name for name in {*tracked, *new} if name and (ROOT / name).is_file())
-    folders = (
-        "flows",
-        "tasks",
-        "tests",
-        "benchmarks",
-        "docs",
-        "presets",
-        "rewards",
-        "environments",
-        "deploy",
-        ".dvc",
-        ".ci",
-    )
-    patterns = ["*", "data/raw/*/README.md", "data/raw/judgements/none/*", *(f"{folder}/**/*" for folder in folders)]
-    return [str(file.relative_to(ROOT)) for file in files(*patterns) if ".dvc/cache" not in str(file)]
+    tracked = _tracked()
+    if tracked is None:
+        return files_of(ROOT)
+    new = (_git("ls-files", "-z", "--others", "--exclude-standard", "flows", "tasks", "tests") or "").split("\0")
+    return sorted(name for name in {*tracked, *new} if name and (ROOT / name).is_file())
 
 
 def presets() -> list[str]:

@@ -14,7 +14,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.reach import Reach, files_of
@@ -30,8 +30,20 @@ FAST, SLOW = "not slow and not gpu", "slow and not gpu"
 
 def run(selection: Sequence[str], *options: str) -> int:
     """Run pytest on these files or tests in two processes; its exit status, 0 where nothing was collected."""
-    command = [sys.executable, "-m", "pytest", "-p", "tests.kept", "--numprocesses", str(PROCESSES), "--dist", "loadfile"]
-    done = subprocess.run([*command, *options, *selection], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.kept",
+        "--numprocesses",
+        str(PROCESSES),
+        "--dist",
+        "loadfile",
+    ]
+    done = subprocess.run(
+        [*command, *options, *selection], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}, check=False
+    )
     return 0 if done.returncode == 5 else done.returncode
 
 
@@ -69,7 +81,9 @@ def check() -> int:
         if cost <= left or not chosen:
             chosen.append(file)
             left -= cost
-    print(f"{len(changed)} changed files reach {len(reached)} test files; running the nearest {len(chosen)}", flush=True)
+    print(
+        f"{len(changed)} changed files reach {len(reached)} test files; running the nearest {len(chosen)}", flush=True
+    )
     return run(chosen, "-m", FAST, "--seconds", str(FAST_SECONDS)) if chosen else 0
 
 
@@ -90,19 +104,26 @@ def changed(base: str, minutes: float) -> int:
     )
     functions = list(dict.fromkeys(line.partition("[")[0] for line in listed.stdout.splitlines() if "::" in line))
     known = seconds(SLOW_SECONDS)
-    functions.sort(key=lambda name: (known.get(name, UNKNOWN), name))
-    left = PROCESSES * 60 * minutes
-    chosen = []
-    for name in functions:
-        left -= known.get(name, UNKNOWN)
-        if left < 0:
+    chosen, left_out = cheapest(functions, known, PROCESSES * 60 * minutes)
+    print(
+        f"{len(files)} files differ from {base}; of {len(functions)} slow tests that they reach, {len(chosen)} run",
+        flush=True,
+    )
+    for name in left_out:
+        print(f"  left out: {name} ({known.get(name, UNKNOWN):.0f} s)", flush=True)
+    return run(chosen, "-m", f"{SLOW} and not core") if chosen else 0
+
+
+def cheapest(functions: Sequence[str], known: Mapping[str, float], budget: float) -> tuple[list[str], list[str]]:
+    """As many test functions as fit into a number of seconds, cheapest first, and those left out."""
+    ordered = sorted(functions, key=lambda name: (known.get(name, UNKNOWN), name))
+    chosen: list[str] = []
+    for name in ordered:
+        budget -= known.get(name, UNKNOWN)
+        if budget < 0:
             break
         chosen.append(name)
-    out = functions[len(chosen) :]
-    print(f"{len(files)} files differ from {base}; of {len(functions)} slow tests that they reach, {len(chosen)} run", flush=True)
-    for name in out:
-        print(f"  left out: {name} ({known.get(name, UNKNOWN):.0f} s)")
-    return run(chosen, "-m", f"{SLOW} and not core") if chosen else 0
+    return chosen, ordered[len(chosen) :]
 
 
 def slow() -> int:

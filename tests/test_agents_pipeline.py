@@ -54,6 +54,7 @@ def first(clone: Clone) -> dict[str, Any]:
     return clone.posttrain("run", "agents")
 
 
+@pytest.mark.core
 def test_what_the_report_asks_for_runs_and_nothing_else(clone: Clone, first: dict[str, Any]) -> None:
     assert states(first) == {"ran": STAGES}
     outs = [out["path"] for stage in clone.lock.values() for out in stage["outs"]]

@@ -1,6 +1,7 @@
 """The contract of the repository: dvc.yaml, params.yaml, presets, signatures and imports agree."""
 
 import ast
+import functools
 import importlib
 import inspect
 import json
@@ -9,6 +10,8 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import get_type_hints
@@ -16,21 +19,22 @@ from typing import get_type_hints
 import networkx as nx
 import pytest
 from dvc.repo import Repo
+from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from flows import agents, language_model, offline_rl
 from flows.engine.dvc_closure import StageGraph
 from flows.params import editing
-from tasks import contract, parameters
-from tasks.common import tracking
+from flows.params.files import params, read_text
+from tasks import contract
+from tasks.common.config_faults import explain
 from tasks.common.errors import ConfigError
-from tasks.language import sft
 from tasks.offline.configs.learners import MethodConfig
 from tasks.stage import Names, path, read_section
 from tests import repository
-from tests.conftest import BRANCHED, PARAMS, SECTIONS, SEED, one_branch, tiny
-from tests.test_types import TYPES
+from tests.conftest import BRANCHED, PARAMS, SECTIONS, one_branch
 
+pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent
 PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")
 
@@ -43,14 +47,27 @@ def in_root(monkeypatch):
 @pytest.fixture(scope="module")
 def stages(tmp_path_factory):
     """Every stage as DVC resolves it, with branches and interpolation; each stage that may have branches has at least one."""
-    root = tmp_path_factory.mktemp("resolved")
-    for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
-        shutil.copy(ROOT / file, root)
+    root = copied(tmp_path_factory.mktemp("resolved"))
     unused = [name for name, (section, key) in contract.branches(PIPELINE).items() if not PARAMS[section][key]]
     editing.edit(root, SECTIONS, [editing.setting(one_branch(name)) for name in unused])
+    with dvc_repo(root) as repo:
+        return {stage.name: stage for stage in repo.index.stages}
+
+
+def copied(root):
+    """A folder with this pipeline and its parameters."""
+    repository.write_params(root)
+    for file in ("params.schema.json", "dvc.yaml"):
+        shutil.copy(ROOT / file, root)
+    return root
+
+
+@contextmanager
+def dvc_repo(root):
+    """The folder as a repository of DVC."""
     Repo.init(str(root), no_scm=True).close()
     with Repo(str(root)) as repo:
-        return {stage.name: stage for stage in repo.index.stages}
+        yield repo
 
 
 def flags(stage):
@@ -78,9 +95,10 @@ def paths(outs_or_deps):
     return {entry.def_path for entry in outs_or_deps} - {"params.yaml"}
 
 
+@functools.cache
 def covered(folder):
     """The stages that have a test file of their own, or that a shared test file imports."""
-    files = list((ROOT / "tests/tasks" / folder).glob("test_*.py"))
+    files = repository.files(f"tests/tasks/{folder}/test_*.py")
     nodes = [
         node for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)
     ]
@@ -92,7 +110,7 @@ def test_file_stage_section_and_folder_have_one_name(stages):
     files = {
         file.stem: folder
         for folder in ("language", "offline", "agents")
-        for file in (ROOT / "tasks" / folder).glob("*.py")
+        for file in repository.files(f"tasks/{folder}/*.py")
         if file.stem != "__init__"
     }
     names = {name.split("@")[0] for name in stages}
@@ -106,16 +124,12 @@ def test_file_stage_section_and_folder_have_one_name(stages):
         assert given["metrics"] == [f"data/metrics/{name}.json"]
 
 
-def own_params(name, branch):
-    """The params that a stage of dvc.yaml, or a branch of one, depends on."""
-    return [key.replace("${key}", branch) for key in contract.params(PIPELINE)[name]]
-
-
 def test_a_stage_depends_on_its_whole_section_and_a_branch_on_its_own_entry_of_it(stages):
+    wanted = contract.params(PIPELINE)
     for name, stage in stages.items():
         stem, _, item = name.partition("@")
         [given] = [dep.params for dep in stage.deps if dep.def_path == "params.yaml"]
-        assert given == own_params(stem, item), "`make contract`"
+        assert given == [key.replace("${key}", item) for key in wanted[stem]], "`make contract`"
         assert {key.split(".")[0] for key in given} == {stem}
 
 
@@ -149,32 +163,25 @@ def test_a_policy_waits_for_the_reward_model_only_where_its_reward_counts_it(sta
         assert ("data/reward_model" in paths(stages[name].deps)) == counts, name
 
 
-def test_a_reward_in_python_is_a_dep_of_the_policies_that_use_it_alone(stages, tmp_path):
+def test_a_reward_in_python_is_a_dep_of_its_policies_alone_and_an_evaluation_can_do_without_a_reward_model(
+    stages, tmp_path
+):
+    """If params.yaml names a folder without a model, an evaluation does not wait for a reward model."""
     for name in ("rejection_sft", "reinforce", "ppo", "grpo"):
         assert "rewards/none" in paths(stages[name].deps)
-    for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
-        shutil.copy(ROOT / file, tmp_path)
-    settings = ['grpo.reward={"rewards/mine.py:f": 1.0}', "grpo.reward_files=rewards/mine.py"]
-    editing.edit(tmp_path, SECTIONS, [*map(editing.setting, settings)])
-    Repo.init(str(tmp_path), no_scm=True).close()
-    with Repo(str(tmp_path)) as repo:
-        users = [stage.name for stage in repo.index.stages if "rewards/mine.py" in paths(stage.deps)]
-    assert users == ["grpo"]
-
-
-def test_an_evaluation_can_do_without_a_reward_model(tmp_path):
-    """If params.yaml names a folder without a model, an evaluation does not wait for a reward model."""
-    for file in ("params.yaml", "params.schema.json", "dvc.yaml"):
-        shutil.copy(ROOT / file, tmp_path)
-    editing.edit(tmp_path, SECTIONS, [editing.setting("evaluate.reward_model_path=data/raw/reward_model")])
-    Repo.init(str(tmp_path), no_scm=True).close()
-    with Repo(str(tmp_path)) as repo:
+    settings = [
+        'grpo.reward={"rewards/mine.py:f": 1.0}',
+        "grpo.reward_files=rewards/mine.py",
+        "evaluate.reward_model_path=data/raw/reward_model",
+    ]
+    editing.edit(copied(tmp_path), SECTIONS, [*map(editing.setting, settings)])
+    with dvc_repo(tmp_path) as repo:
+        assert [stage.name for stage in repo.index.stages if "rewards/mine.py" in paths(stage.deps)] == ["grpo"]
         [stage] = [stage for stage in repo.index.stages if stage.name == "evaluate@grpo"]
-        upstream = {found.name for found in nx.descendants(repo.index.graph, stage)}
+        upstream = {above.name for above in nx.descendants(repo.index.graph, stage)}
     assert "data/reward_model" not in paths(stage.deps)
     assert "grpo" in upstream
     assert not upstream & {"reward_model", "preferences", "ppo"}
-    assert not (ROOT / "data/raw/reward_model/config.json").exists()
 
 
 def test_every_stage_says_what_it_takes():
@@ -194,24 +201,41 @@ def test_params_are_the_configs(tmp_path):
     for name, config in contract.config_types(PIPELINE).items():
         assert PARAMS[name].keys() == config.model_fields.keys(), name
         assert all(field.is_required() for field in config.model_fields.values()), f"{name}: no defaults in code"
-        read_section(name, config, repository.write_params(tmp_path / "whole"))
+        config.from_yaml(PARAMS[name])
         for key in PARAMS[name]:
-            lacking = tmp_path / "params.yaml"
-            lacking.write_text(json.dumps({name: {k: v for k, v in PARAMS[name].items() if k != key}}))
-            with pytest.raises(ConfigError, match=f"{name}.{key}: missing; expected "):
-                read_section(name, config, lacking)
+            with pytest.raises(ValidationError) as error:
+                config.from_yaml(without(name, key))
+            where, told = explain(error.value, name, {name: config})
+            assert (where, told[:18]) == ((name, key), "missing; expected ")
+    file = tmp_path / "params.yaml"
+    file.write_text(json.dumps({"dpo": without("dpo", "beta")}))
+    with pytest.raises(ConfigError, match=r"dpo.beta: missing; expected "):
+        read_section("dpo", contract.config_types(PIPELINE)["dpo"], file)
+
+
+def without(name, key):
+    """A section of params.yaml that lacks a key."""
+    return {other: value for other, value in PARAMS[name].items() if other != key}
+
+
+@pytest.fixture(scope="module")
+def presets(tmp_path_factory):
+    """A folder with the presets and no params.yaml yet."""
+    root = tmp_path_factory.mktemp("presets")
+    shutil.copytree(ROOT / "presets", root / "presets")
+    shutil.copy(ROOT / "params.schema.json", root)
+    return root
 
 
 @pytest.mark.parametrize("name", repository.presets())
-def test_a_preset_is_valid(tmp_path, name):
+def test_a_preset_is_valid(presets, name):
     """Laid over params.yaml it is valid for the command line and for the stages themselves."""
-    repository.write_params(tmp_path)
-    shutil.copy(ROOT / "params.schema.json", tmp_path)
-    shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    assert editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, name))
+    repository.write_params(presets)
+    assert editing.edit(presets, SECTIONS, editing.preset(presets, SECTIONS, name))
     types = contract.config_types(PIPELINE)
+    after = params(read_text(presets / "params.yaml"))
     for stage in YAML(typ="safe").load(ROOT / f"presets/{name}.yaml"):
-        read_section(stage, types[stage], tmp_path / "params.yaml")
+        types[stage].from_yaml(after[stage])
 
 
 def test_a_wrong_preset_would_be_noticed(tmp_path):
@@ -229,9 +253,9 @@ def test_every_stage_with_data_sets_of_its_own_is_a_method():
     assert methods == set(learners) - {"transitions"}
 
 
-def test_plain_dvc_repro_is_both_flows_and_all_data_sets():
+def test_plain_dvc_repro_is_both_flows_and_all_data_sets(tmp_path):
     """What `dvc repro` runs without a target is what the flows run, reviews and solutions, on which nothing depends by default, and no stage that cannot."""
-    with Repo(str(ROOT)) as repo:
+    with dvc_repo(copied(tmp_path)) as repo:
         graph = StageGraph(repo)
         targets = {*language_model.TARGETS, *offline_rl.TARGETS, *agents.TARGETS, "reviews", "solutions", "transitions"}
         assert {*graph.closure({one for one in graph.names if one.split("@")[0] in targets}).stages} == {*graph.names}
@@ -241,20 +265,25 @@ def definitions(pipeline):
     return {name: contract.definition(stage) for name, stage in pipeline["stages"].items()}
 
 
+@functools.cache
+def code_deps() -> Mapping[str, list[str]]:
+    """The code deps that each stage must have."""
+    return contract.code_deps(contract.stage_modules(PIPELINE))
+
+
 def drift(pipeline):
     """Stages whose code deps in dvc.yaml are not the modules they import."""
-    wanted = contract.code_deps(contract.stage_modules(pipeline))
     given = {
         name: [dep for dep in stage["deps"] if dep.endswith(".py")] for name, stage in definitions(pipeline).items()
     }
-    return [name for name in wanted if sorted(wanted[name]) != sorted(given[name])]
+    return [name for name in code_deps() if sorted(code_deps()[name]) != sorted(given[name])]
 
 
 def test_code_deps_are_the_imports():
     assert drift(PIPELINE) == [], "`make contract` rewrites dvc.yaml"
 
 
-@pytest.mark.parametrize("name", PIPELINE["stages"])
+@pytest.mark.parametrize("name", ["dpo", "evaluate", "bc"])
 def test_a_missing_or_needless_code_dep_is_noticed(name):
     lacking, needless = deepcopy(PIPELINE), deepcopy(PIPELINE)
     deps = definitions(lacking)[name]["deps"]
@@ -278,73 +307,23 @@ def test_a_new_import_is_noticed(tmp_path):
         text=True,
         check=True,
     )
-    deps, before = json.loads(done.stdout), contract.code_deps(contract.stage_modules(PIPELINE))
-    assert sorted(deps["dpo"]) == sorted([*before["dpo"], "tasks/algorithms/language/kl.py"])
-    assert deps["sft"] == before["sft"]
+    deps = json.loads(done.stdout)
+    assert sorted(deps["dpo"]) == sorted([*code_deps()["dpo"], "tasks/algorithms/language/kl.py"])
+    assert deps["sft"] == code_deps()["sft"]
 
 
 def test_every_parameter_is_described():
     made = contract.schema(PIPELINE)
     for part in (*made["properties"].values(), *made["$defs"].values()):
         assert all(len(key.get("description", "")) > 3 for key in part.get("properties", {"seed": part}).values())
-    assert (ROOT / "docs/parameters.md").read_text() == parameters.page(made, {"seed": SEED, **PARAMS}), (
-        "`make contract`"
-    )
-
-
-def test_the_schema_is_the_configs():
-    assert json.loads((ROOT / "params.schema.json").read_text()) == contract.schema(PIPELINE), "`make contract`"
 
 
 def test_rewriting_changes_nothing(tmp_path, monkeypatch):
     """`make contract` writes the files as they are, with comments and layout."""
+    monkeypatch.setattr(contract, "PARAMS", repository.write_params(tmp_path))
     for name in ("DVC_YAML", "SCHEMA", "PAGE", "METRICS_PAGE"):
         shutil.copy(getattr(contract, name), tmp_path)
         monkeypatch.setattr(contract, name, tmp_path / getattr(contract, name).name)
     contract.rewrite()
     for name in ("dvc.yaml", "params.schema.json", "docs/parameters.md", "docs/metrics.md"):
-        assert (tmp_path / Path(name).name).read_text() == (ROOT / name).read_text()
-
-
-def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
-    """The modules that are no code deps change no out: a stage writes the same bytes with a recorder and without.
-
-    The other ones matter only in a failure, when nothing is written.
-    """
-    names = ("tracking", "environment", "source_code", "mlflow_address", "mlflow_database", "mlflow_shared")
-    others = {f"tasks.common.{name}" for name in names}
-    failing = {"tasks.algorithms.common.errors", "tasks.common.config_faults", "tasks.common.errors"}
-    assert others | failing | TYPES == contract.WITHOUT_INFLUENCE, "TYPES: tests/test_types.py"
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "mlruns").mkdir()
-    shutil.copy(empty_mlflow, tmp_path / "mlruns/mlflow.db")
-    config, metrics = tiny(sft.SftConfig, "sft"), {}
-    for name in ("without", "with"):
-        arguments = (
-            made / "pretrained",
-            made / "demonstrations",
-            tmp_path / name / "model",
-            tmp_path / name / "curve.csv",
-        )
-        if name == "without":
-            metrics[name] = sft.run(config, *arguments)
-        else:
-            with tracking.run("language", "sft", config.model_dump(), tmp_path / "metrics.json"):
-                metrics[name] = sft.run(config, *arguments)
-                (tmp_path / "metrics.json").write_text(json.dumps(metrics[name]))
-    written = {
-        name: {str(file.relative_to(tmp_path / name)): file.read_bytes() for file in (tmp_path / name).rglob("*.*")}
-        for name in metrics
-    }
-    assert {"model/model.safetensors", "curve.csv"} <= written["with"].keys()
-    assert written["with"] == written["without"]
-    assert metrics["with"] == metrics["without"]
-    assert recorded_losses(tmp_path) == 4, "the recorder did record"
-
-
-def recorded_losses(home):
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{home}/mlruns/mlflow.db")
-    [run] = client.search_runs([client.get_experiment_by_name("language").experiment_id])
-    return len(client.get_metric_history(run.info.run_id, "loss"))
+        assert (tmp_path / Path(name).name).read_text() == (ROOT / name).read_text(), "`make contract`"

@@ -13,6 +13,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 from ruamel.yaml import YAML
 
+pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "deploy"
 COMPOSE: dict[str, Any] = YAML(typ="safe").load(DEPLOY / "compose.yaml")

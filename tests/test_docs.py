@@ -8,6 +8,7 @@ import pytest
 from benchmarks.claims import COMMENT, FENCED
 from tests import repository
 
+pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent
 PAGES = repository.files("*.md", "docs/**/*.md", "benchmarks/*.md")
 LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(#[^)\s]+)?\)")

@@ -11,6 +11,7 @@ from flows.params import editing
 from tests import repository
 from tests.conftest import SECTIONS
 
+pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent
 PAGES = repository.files("README.md", "docs/**/*.md")
 

@@ -2,21 +2,22 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from dvc.repo import Repo
+from ruamel.yaml import YAML
 
 from flows.params import editing
 from flows.params.files import ParameterError
 from tests import repository
 from tests.clone import ROOT, Clone
-from tests.conftest import SECTIONS
-from tests.test_contract import PIPELINE
+from tests.conftest import PARAMS, SECTIONS
+from tests.flows.conftest import make_toy, template  # noqa: F401  # fixtures
 
-PATHS = [
-    "data/raw/$(touch pwned)",
-    "data/raw/`touch pwned`; touch pwned",
-    'data/raw/it\'s my "ünï" data & more',
-]
+PIPELINE = YAML(typ="safe").load(ROOT / "dvc.yaml")
+PATH = 'data/raw/it\'s my "ünï" data $(touch pwned) `touch pwned`; touch pwned & more'
+SECTION = {"source": "files", "path": PATH, "validation": 1, "test": 1}
 NAMES = ["../../escaped", "/escaped", "a/b", "..", ".hidden", "", "a\nb", "$(touch pwned)", "n" * 101]
 NAMED = {
     "bc.shares": 1.0,
@@ -33,20 +34,8 @@ NAMED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("how", "path"),
-    [
-        ("posttrain", PATHS[0]),
-        ("dvc", PATHS[-1]),
-        *(pytest.param("posttrain", path, marks=pytest.mark.slow) for path in PATHS[1:]),
-        *(pytest.param("dvc", path, marks=pytest.mark.slow) for path in PATHS[:-1]),
-    ],
-)
-def test_a_path_is_a_path_whatever_it_is_made_of(tmp_path: Path, path: str, how: str) -> None:
-    clone = Clone.of_this(
-        tmp_path / "clone", {"problems": {"source": "files", "path": path, "validation": 1, "test": 1}}
-    )
-    (clone.root / path).mkdir(parents=True)
+def write_problems(root: Path) -> None:
+    (root / PATH).mkdir(parents=True)
     for split, first in (("train", 2), ("test", 9)):
         rows = [
             {
@@ -55,16 +44,46 @@ def test_a_path_is_a_path_whatever_it_is_made_of(tmp_path: Path, path: str, how:
             }
             for n in range(first, first + 4)
         ]
-        (clone.root / path / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+        (root / PATH / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def test_a_path_is_a_path_whatever_it_is_made_of(
+    make_toy: Any,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """The stage as dvc.yaml has it, but for the code that it depends on, run by the engine; DVC finds nothing to do after it."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("POSTTRAIN_RECORDS", str(tmp_path / "records"))
+    toy = make_toy("toy")
+    stage = PIPELINE["stages"]["problems"]
+    code = [dep for dep in stage["deps"] if dep.endswith(".py")]
+    toy.stages["problems"] = {**stage, "deps": [dep for dep in stage["deps"] if dep not in code]}
+    toy.set(problems={**PARAMS["problems"], **SECTION})
+    write_problems(toy.root)
+    assert toy.states() == {"problems": "ran"}
+    assert toy.lock["stages"]["problems"]["deps"][0]["path"] == PATH
+    assert (toy.root / "data/problems/test.parquet").is_file()
+    with Repo(str(toy.root)) as repo:
+        assert repo.status() == {}
+    assert [*tmp_path.rglob("pwned")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["posttrain", "dvc"])
+def test_a_command_takes_a_path_whatever_it_is_made_of(tmp_path: Path, how: str) -> None:
+    clone = Clone.of_this(tmp_path / "clone", {"problems": SECTION})
+    write_problems(clone.root)
     if how == "posttrain":
         clone.posttrain("run", "problems")
     else:
         clone.dvc("repro", "problems")
-    assert clone.lock["problems"]["deps"][0]["path"] == path
+    assert clone.lock["problems"]["deps"][0]["path"] == PATH
     assert (clone.root / "data/problems/test.parquet").is_file()
     assert [*tmp_path.rglob("pwned")] == []
 
 
+@pytest.mark.tree
 def test_no_command_has_a_value_of_params_yaml_in_it() -> None:
     """DVC would insert values unquoted. `${item.policy}` is a name that dvc.yaml itself lists."""
     for name, stage in PIPELINE["stages"].items():
@@ -75,8 +94,7 @@ def test_no_command_has_a_value_of_params_yaml_in_it() -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("key", NAMED)
 def test_a_name_cannot_lead_elsewhere(tmp_path: Path, key: str, name: str) -> None:
-    for file in ("params.yaml", "params.schema.json"):
-        (tmp_path / file).write_text((ROOT / file).read_text())
+    repository.write_params(tmp_path)
     with pytest.raises(ParameterError, match=rf"--set {key}: expected text of ") as caught:
         editing.edit(tmp_path, SECTIONS, [editing.setting(f"{key}={json.dumps({name: NAMED[key]})}")])
     assert "\n" not in str(caught.value)

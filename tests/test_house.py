@@ -1,23 +1,43 @@
 """How the code is kept: small files and functions, imports that do nothing and point down, a lock file that matches the installation."""
 
 import ast
+import functools
 import importlib.metadata
-import os
 import re
 import statistics
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import grimp
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests import repository
 
+pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("flows", "tasks", "tests", "benchmarks")
 SOURCES = repository.files("*.py", *(f"{folder}/**/*.py" for folder in FOLDERS))
+CODE = [file for file in SOURCES if file.relative_to(ROOT).parts[0] in ("flows", "tasks")]
+
+
+@functools.cache
+def statements(file: Path) -> list[ast.stmt]:
+    """The statements of a file, those within others too, but none of what stands below TYPE_CHECKING."""
+    return [*_below(ast.parse(file.read_text()))]
+
+
+def _below(node: ast.AST) -> Iterator[ast.stmt]:
+    if isinstance(node, ast.stmt):
+        yield node
+    for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    for part in ("orelse",) if for_types else ("body", "orelse", "finalbody", "handlers", "cases"):
+        for child in getattr(node, part, ()):
+            yield from _below(child)
 
 
 def test_files_and_functions_stay_small():
@@ -28,7 +48,7 @@ def test_files_and_functions_stay_small():
     functions = {
         f"{file.relative_to(ROOT)}:{node.lineno}": node.end_lineno - node.lineno + 1
         for file in SOURCES
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in statements(file)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     assert not {place for place, length in functions.items() if length > 80}
@@ -39,9 +59,8 @@ def test_files_and_functions_stay_small():
 
 
 def test_no_folder_is_a_heap():
-    folders = {file.parent for file in SOURCES if file.relative_to(ROOT).parts[0] in ("flows", "tasks")}
-    counts = {folder: len([*folder.glob("*.py")]) - 1 for folder in folders}  # without __init__.py
-    assert not {folder: count for folder, count in counts.items() if count and not 3 <= count <= 24}
+    counts = Counter(file.parent for file in CODE if file.name != "__init__.py")
+    assert not {folder: count for folder, count in counts.items() if not 3 <= count <= 24}
 
 
 def test_a_stage_is_a_file_of_its_flow_and_nothing_imports_it():
@@ -63,8 +82,7 @@ def test_a_module_of_the_engine_that_knows_another_tool_s_insides_says_so_by_its
     known = {
         file.name: {
             module.split(".")[0]
-            for statement in ast.parse(re.sub(r"if TYPE_CHECKING:\n( .*\n|\n(?= ))+", "", file.read_text())).body
-            for node in ast.walk(statement)
+            for node in statements(file)
             if isinstance(node, ast.Import | ast.ImportFrom)
             for module in ([node.module] if isinstance(node, ast.ImportFrom) else [name.name for name in node.names])
         }
@@ -80,42 +98,9 @@ def test_the_map_is_of_this_house():
     text = (ROOT / "docs/architecture.md").read_text()
     named = set(re.findall(r"`((?:flows|tasks|tests)/[\w./]*)`", text))
     assert not {name for name in named if not (ROOT / name).exists()}
-    folders = {file.parent for file in SOURCES if file.relative_to(ROOT).parts[0] in ("flows", "tasks")}
-    with_code = {folder for folder in folders if {file.name for file in folder.glob("*.py")} - {"__init__.py"}}
+    with_code = {file.parent for file in CODE if file.name != "__init__.py"}
     places = {f"{folder.relative_to(ROOT)}/" for folder in with_code} - {"flows/", "tasks/"}
     assert places <= named | {"tasks/language/", "tasks/offline/", "tasks/agents/"}
-
-
-IMPORTS = """
-import importlib, os, pkgutil, sys
-import torch
-from pathlib import Path
-torch.set_num_threads(3)
-before = dict(os.environ)
-import tasks
-for module in pkgutil.walk_packages(tasks.__path__, "tasks."):
-    importlib.import_module(module.name)
-assert "tasks.language.report" in sys.modules
-assert torch.get_num_threads() == 3
-assert not torch.are_deterministic_algorithms_enabled()
-changed = {key for key in os.environ.keys() | before.keys() if os.environ.get(key) != before.get(key)}
-assert not {key for key in changed if key.startswith(("OMP", "MKL", "MLFLOW", "POSTTRAIN", "CUBLAS"))}, changed
-assert not list(Path.cwd().iterdir()), list(Path.cwd().iterdir())
-assert "mlflow" not in sys.modules
-"""
-
-
-def test_importing_makes_and_sets_nothing(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", IMPORTS],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "", "and it says nothing"
 
 
 def locked() -> dict[str, str]:

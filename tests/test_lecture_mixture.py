@@ -1,7 +1,6 @@
 """The lecture's mixture: instructions, mathematics, code and chat, drawn from local files by its weights, each with its reward."""
 
 import json
-import shutil
 import sys
 from pathlib import Path
 
@@ -10,14 +9,15 @@ from ruamel.yaml import YAML
 
 from flows.params import editing
 from tasks.common import tables
-from tasks.language import mixture
+from tasks.language import mixture, problems
 from tasks.language.configs.mixture import MixtureConfig
 from tasks.language.rewards import rewards
 from tasks.language.rewards.code_tests import CodeJudge
 from tasks.language.rewards.rewards import Answered
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.tables.problems import Prompts
-from tests.conftest import SECTIONS
+from tests import repository
+from tests.conftest import SECTIONS, tiny
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared/data"
@@ -39,21 +39,27 @@ def by_hand(count=60):
     return {name: [row(n) for n in range(count)] for name, row in own.items()}
 
 
-def drawn(rows, made, tmp_path, prompts=100):
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory):
+    """A folder with generated problems."""
+    root = tmp_path_factory.mktemp("generated")
+    problems.run(tiny(problems.ProblemsConfig, "problems"), root, root / "problems")
+    return root / "problems"
+
+
+def drawn(rows, generated, tmp_path, prompts=100):
     """The preset's mixture of these rows, with fewer prompts."""
-    for name in ("params.yaml", "params.schema.json"):
-        shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, "lecture-mixture"))
+    repository.write_params(tmp_path)
+    editing.edit(tmp_path, SECTIONS, editing.preset(ROOT, SECTIONS, "lecture-mixture"))
     config = MixtureConfig.from_yaml(YAML(typ="safe").load(tmp_path / "params.yaml")["mixture"])
     for name, given in rows.items():
         (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, given)))
-    metrics = mixture.run(config.model_copy(update={"prompts": prompts}), made / "problems", tmp_path, tmp_path / "out")
+    metrics = mixture.run(config.model_copy(update={"prompts": prompts}), generated, tmp_path, tmp_path / "out")
     return config, metrics, tables.read(Prompts, tmp_path / "out/prompts.parquet")
 
 
-def test_its_weights_are_the_lectures(made, tmp_path):
-    config, metrics, table = drawn(by_hand(), made, tmp_path)
+def test_its_weights_are_the_lectures(generated, tmp_path):
+    config, metrics, table = drawn(by_hand(), generated, tmp_path)
     assert {one.name: one.weight for one in config.datasets} == LECTURE
     assert config.prompts == sum(LECTURE.values()) == 104_869
     assert metrics["drawn"] == {"instructions": 29, "math": 29, "code": 22, "chat": 20}
@@ -62,8 +68,8 @@ def test_its_weights_are_the_lectures(made, tmp_path):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel's lock for programs is Linux's")
-def test_each_reward_reads_the_columns_of_its_prompts(made, tmp_path):
-    _, _, table = drawn(by_hand(), made, tmp_path)
+def test_each_reward_reads_the_columns_of_its_prompts(generated, tmp_path):
+    _, _, table = drawn(by_hand(), generated, tmp_path)
     first = {name: group.iloc[0] for name, group in table.groupby("dataset")}
     number = int(first["code"]["question"].removeprefix("Write add").rstrip("."))
     good = {
@@ -86,12 +92,12 @@ def test_each_reward_reads_the_columns_of_its_prompts(made, tmp_path):
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data")
-def test_real_mathematics_and_chat_are_drawn(made, tmp_path):
+def test_real_mathematics_and_chat_are_drawn(generated, tmp_path):
     """MATH-500's problems with their LaTeX answers, and UltraFeedback's prompts."""
     rows = by_hand()
     for name, file in (("math", "math500/test"), ("chat", "ultrafeedback/test")):
         rows[name] = [json.loads(line) for line in (SHARED / f"{file}.jsonl").read_text().splitlines()]
-    _, metrics, table = drawn(rows, made, tmp_path, prompts=200)
+    _, metrics, table = drawn(rows, generated, tmp_path, prompts=200)
     assert metrics["drawn"] == {"instructions": 58, "math": 57, "code": 44, "chat": 41}
     mathematics = table[table["dataset"] == "math"]
     assert mathematics["columns"].map(json.loads).map(lambda one: one["subject"]).nunique() > 3

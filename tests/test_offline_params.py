@@ -1,6 +1,5 @@
 """The parameters of the offline flow: data sets to import, environments, and a preset, checked before anything runs."""
 
-import shutil
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from flows.params.files import ParameterError
 from tests import repository
 from tests.conftest import SECTIONS
 
+pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent
 IMPORT = "transitions.datasets.x={environment: Hopper-v5, source: d4rl, location: it.hdf5, steps: null, episodes: null}"
 
@@ -87,8 +87,7 @@ def test_an_id_that_is_none_is_refused(tmp_path, id_):
 def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
     """The setting of the paper's appendix and code (arXiv:2106.01345), after the preset is laid over params.yaml."""
     repository.write_params(tmp_path)
-    shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, "decision-transformer"))
+    editing.edit(tmp_path, SECTIONS, editing.preset(ROOT, SECTIONS, "decision-transformer"))
     section = YAML(typ="safe").load(tmp_path / "params.yaml")["decision_transformer"]
     paper = {
         "width": 128, "layers": 3, "heads": 1, "dropout": 0.1, "batch_size": 64, "learning_rate": 1e-4,
@@ -105,11 +104,18 @@ def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
     assert len(section["datasets"]) == 4 * 3
 
 
-def test_a_data_set_of_agents_is_made_before_it_is_imported(tmp_path):
+@pytest.fixture(scope="module")
+def text_game(tmp_path_factory):
+    """The text of params.yaml with preset text-game laid over it."""
+    root = tmp_path_factory.mktemp("text-game")
+    repository.write_params(root)
+    editing.edit(root, SECTIONS, editing.preset(ROOT, SECTIONS, "text-game"))
+    return (root / "params.yaml").read_text()
+
+
+def test_a_data_set_of_agents_is_made_before_it_is_imported(tmp_path, text_game):
     """Where no stage of the run makes it, or its changes would not be noticed, that is told before anything runs."""
-    repository.write_params(tmp_path)
-    shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, "text-game"))
+    (tmp_path / "params.yaml").write_text(text_game)
     stages = {"behaviour@rooms", "transitions@rooms-mixed"}
     made = {*stages, "agent_episodes@rooms-mixed"}
     editing.check_together(tmp_path, SECTIONS, made, made)
@@ -133,9 +139,7 @@ def test_a_data_set_of_agents_is_made_before_it_is_imported(tmp_path):
         ("environment=room", r"environment: expected a key of expert_episodes.environments \(did you mean rooms\?\)"),
     ],
 )
-def test_a_data_set_of_agents_that_there_cannot_be_is_told(tmp_path, setting, told):
-    repository.write_params(tmp_path)
-    shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    editing.edit(tmp_path, SECTIONS, editing.preset(tmp_path, SECTIONS, "text-game"))
+def test_a_data_set_of_agents_that_there_cannot_be_is_told(tmp_path, text_game, setting, told):
+    (tmp_path / "params.yaml").write_text(text_game)
     with pytest.raises(ParameterError, match=rf"agent_episodes.sets.rooms-mixed.{told}"):
         editing.edit(tmp_path, SECTIONS, [editing.setting(f"agent_episodes.sets.rooms-mixed.{setting}")])

@@ -48,6 +48,7 @@ def first(clone: Clone) -> dict[str, Any]:
     return clone.posttrain("run", "offline")
 
 
+@pytest.mark.core
 def test_what_the_report_asks_for_runs_and_nothing_else(clone: Clone, first: dict[str, Any]) -> None:
     assert states(first) == {"ran": STAGES}
     assert all(facts["mlflow_run_id"] for facts in first.values())

@@ -13,6 +13,7 @@ from tasks.language.configs.parts.python_rewards import OWN, SUCH_AS
 from tests import repository
 from tests.conftest import SECTIONS
 
+pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent
 IMPORT = "transitions.datasets.x={environment: Hopper-v5, source: d4rl, location: it.hdf5, steps: null, episodes: null}"
 SET = (

@@ -71,6 +71,7 @@ def first(clone: Clone) -> dict[str, Any]:
     return clone.posttrain("run", "language")
 
 
+@pytest.mark.core
 def test_every_stage_runs(clone: Clone, first: dict[str, Any]) -> None:
     assert states(first) == {"ran": STAGES}
     assert all(facts["mlflow_run_id"] for facts in first.values())

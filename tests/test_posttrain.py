@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -13,14 +14,18 @@ from pydantic import create_model
 
 import posttrain
 from benchmarks.claims import FENCED
+from flows.engine.execute import Execution
+from flows.engine.state import PlannedStage, StageResult, Watcher
 from flows.params import checking, rules
-from tasks.common import tables
+from tasks.common import models, tables
 from tasks.common.config import Config
 from tasks.language.tables.evaluation import Measures
 from tasks.language.tables.responses import Responses
 from tests import repository
 from tests.flows.conftest import make_toy, template  # noqa: F401  # fixtures
 from tests.flows.toy_pipeline import environ, make_pipeline, run_quietly
+from tests.tasks.chats import chat_tokenizer
+from tests.tasks.tiny import llama
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs/python.md").read_text()
@@ -48,8 +53,33 @@ TYPES = {
 RIGHT = {"sft": [0.0, 1.0, 0.0, 0.0], "grpo": [1.0, 1.0, 0.0, 1.0]}  # on four problems
 
 
+def recorded_sweep(
+    root: Path, planned: list[PlannedStage], *, flow_name: str, jobs: int | None, watch: Watcher, **more: Any
+) -> list[StageResult]:
+    """A sweep's `run_flow` that records to MLflow in this process and leaves Prefect out: their processes take half a minute to start."""
+    from flows.engine.mlflow_recording import FlowRun
+
+    with more["owner"](None) as owner:
+        owner.recorder = recorder = FlowRun(root, flow_name, more["source"])
+        execution = Execution(owner, planned, jobs, watch)
+        execution.start_ready()
+        results = execution.results()
+        for result in results:
+            result.pipeline_run_id = recorder.parent
+        owner.close_record(results, True)
+        return results
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory):
+    """A folder with a model of some thousand weights and its tokenizer."""
+    words, folder = chat_tokenizer("ChatML"), tmp_path_factory.mktemp("policy")
+    models.save_model(llama(vocab_size=len(words)), words, folder)
+    return folder
+
+
 @pytest.fixture
-def root(make_toy, made, monkeypatch):  # noqa: F811
+def root(make_toy, policy, monkeypatch):  # noqa: F811
     """sft -> responses, grpo -> evaluate@sft and evaluate@grpo, of which nothing has run; the current folder."""
     toy = make_toy("toy")
     prepared = toy.root / "prepared/data"
@@ -60,7 +90,7 @@ def root(make_toy, made, monkeypatch):  # noqa: F811
     (prepared / "curves/sft.csv").write_text("step,loss\n1,2.5\n")
     (prepared / "metrics/sft.json").write_text('{"eval_loss": 1.5}')
     for name, right in RIGHT.items():
-        shutil.copytree(made / "pretrained", prepared / name)
+        shutil.copytree(policy, prepared / name)
         rows = [{"problem_id": f"{n}", "metric": "strict_greedy", "value": value} for n, value in enumerate(right)]
         tables.write(Measures, pd.DataFrame(rows), prepared / f"evaluate/{name}/measures.parquet")
         (prepared / f"metrics/evaluate@{name}.json").write_text(
@@ -92,8 +122,11 @@ def root(make_toy, made, monkeypatch):  # noqa: F811
     return toy.root
 
 
-def test_the_page_shows_each_function_and_runs_as_it_stands(root, capsys):
+def test_the_page_shows_each_function_and_runs_as_it_stands(root, empty_mlflow, monkeypatch, capsys):
     """One block after the other, as in a notebook, in a pipeline where only what grpo needs has run before."""
+    monkeypatch.setattr("flows.engine.prefect_flow.run_flow", recorded_sweep)
+    (root / "mlruns").mkdir()
+    shutil.copy(empty_mlflow, root / "mlruns/mlflow.db")
     posttrain.run("grpo", "responses", quiet=True)
     shown: dict[str, object] = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
@@ -141,6 +174,7 @@ def test_a_sweep_of_which_a_point_fails_raises_that_and_keeps_the_others(root):
     assert '"epochs": 1' in (root / "params.yaml").read_text(), "the workspace stays as it was"
     points = posttrain.sweep({"sft.epochs": [2]}, "evaluate", quiet=True)
     assert points.loc[1, "sft/strict_greedy"] == 0.25
+    assert len(points.loc[1, "run"]) == 32
 
 
 @pytest.mark.parametrize(
@@ -196,6 +230,7 @@ def test_what_is_not_there_or_not_whole_is_one_line(root):
         posttrain.table("responses")
 
 
+@pytest.mark.tree
 def test_importing_it_costs_little_and_nothing_imports_it():
     heavy = "{'torch', 'pandas', 'dvc', 'prefect', 'mlflow'} & {*sys.modules}"
     done = subprocess.run(

@@ -4,7 +4,6 @@ It was not run on a GPU here. What can be tried without one is tried: the templa
 besides, gradient checkpointing, batches in parts, and what becomes of the tables.
 """
 
-import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -22,6 +21,7 @@ from tasks.language.data import forms
 from tasks.language.tables.problems import Demonstrations, Prompts
 from tasks.memory import shapes
 from tasks.preflight import estimates
+from tests import repository
 from tests.conftest import SECTIONS
 from tests.tasks.chats import chat_tokenizer
 
@@ -41,12 +41,9 @@ SHAPE = {  # of Qwen2.5-0.5B's config.json
 @pytest.fixture(scope="module")
 def preset(tmp_path_factory):
     """params.yaml with the preset laid over it."""
-    place = tmp_path_factory.mktemp("qwen")
-    for name in ("params.yaml", "params.schema.json"):
-        shutil.copy(ROOT / name, place)
-    shutil.copytree(ROOT / "presets", place / "presets")
-    editing.edit(place, SECTIONS, editing.preset(place, SECTIONS, "qwen-gsm8k"))
-    return YAML(typ="safe").load(place / "params.yaml")
+    file = repository.write_params(tmp_path_factory.mktemp("qwen"))
+    editing.edit(file.parent, SECTIONS, editing.preset(ROOT, SECTIONS, "qwen-gsm8k"))
+    return YAML(typ="safe").load(file)
 
 
 def test_the_memory_that_it_names_is_that_of_the_model(preset):

@@ -9,6 +9,7 @@ from flows.params.files import ParameterError
 from tests import repository
 from tests.conftest import SECTIONS
 
+pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent
 
 

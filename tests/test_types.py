@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 TYPES = {"tasks.algorithms.language.causal_lm", "tasks.common.tokenizers"}
 
 
+@pytest.mark.tree
 @pytest.mark.parametrize("module", sorted(TYPES))
 def test_modules_of_types_hold_nothing_that_runs(module):
     """These modules are no code deps either: they hold Protocols and typed dictionaries, whose methods have no body."""

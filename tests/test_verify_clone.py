@@ -24,7 +24,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
     return clone
 
 
-@pytest.mark.parametrize("stage", ["dpo", "evaluate@dpo"])
+@pytest.mark.parametrize("stage", [pytest.param("dpo", marks=pytest.mark.core), "evaluate@dpo"])
 def test_equal_to_the_bit(clone: Clone, stage: str) -> None:
     before = (clone.root / "mlruns/mlflow.db").read_bytes()
     found = clone.posttrain("verify", stage)
@@ -32,8 +32,6 @@ def test_equal_to_the_bit(clone: Clone, stage: str) -> None:
     assert found["run_id"]
     assert found["commit"] == clone.call("git", "rev-parse", "HEAD").strip()
     assert (clone.root / "mlruns/mlflow.db").read_bytes() == before
-    checked = clone.posttrain("verify", "--receipt", found["receipt"])
-    assert (checked["holds"], checked["faults"]) == (True, [])
 
 
 def test_another_seed_on_record_gives_the_first_tensor_and_step(clone: Clone, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """What a person sees of `posttrain verify`: the steps on the way, the verdict, the first differences and their likely cause."""
 
-import os
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
@@ -10,28 +9,17 @@ from typing import Any
 from rich.console import Console
 from rich.status import Status
 
-from flows.console.summary import duration, relative
-from flows.engine.dvc_repository import PlanError
+from flows.console.summary import duration
 from flows.lineage import verifying
-from flows.lineage.receipts.checking import Check
+from flows.lineage.reproduction.digests import Files
 from flows.lineage.verifying import CannotReproduceError, Verification
 
 MOST = 10  # differing files that are shown
 SHORT = 8  # letters of a run or commit
 
 
-def verify(
-    root: Path, console: Console, text: str, key: Path | None, to: Path | None, keep: bool
-) -> tuple[Verification | None, Path | None, str]:
-    """Make what `text` names again and show what came of it: the outcome, the receipt's file, or why it was not possible."""
-    if key is not None:
-        from flows.lineage.receipts import envelope
-
-        envelope.check_private(key)
-    if to is not None:
-        to.parent.mkdir(parents=True, exist_ok=True)  # not after hours
-        if to.is_dir() or not os.access(to if to.exists() else to.parent, os.W_OK):
-            raise PlanError(f"{to}: the receipt cannot be written there")
+def verify(root: Path, console: Console, text: str, keep: bool) -> tuple[Verification | None, str]:
+    """Make what `text` names again and show what came of it: the outcome, or why it was not possible."""
     of = verifying.wanted(root, text)
     run = f"run {of.run_id[:SHORT]}" if of.run_id else "no run on record"
     when = f" of {of.started:%Y-%m-%d %H:%M}" if of.started else ""
@@ -43,13 +31,11 @@ def verify(
             found = verifying.verify(root, of, lambda said: _print(console, said), _Steps(of.stage, line), keep)
     except CannotReproduceError as error:
         _print(console, f"cannot be made again: {error}")
-        return None, None, str(error)
+        return None, str(error)
     _show(console, found)
-    written = verifying.write_receipt(root, found, key, to)
-    _print(console, f"receipt: {relative(written, root)}{'' if key else ', not signed (--key FILE signs it)'}")
     if found.copy is not None:
         _print(console, f"scratch copy: {found.copy}")
-    return found, written, ""
+    return found, ""
 
 
 class _Steps:
@@ -98,7 +84,7 @@ def likely(found: Verification) -> list[str]:
     return [f"likely cause: {'; '.join(pairs)}"]
 
 
-def facts(text: str, found: Verification | None, receipt: Path | None, problem: str) -> dict[str, Any]:
+def facts(text: str, found: Verification | None, problem: str) -> dict[str, Any]:
     """The outcome as plain data."""
     if found is None:
         return {"of": text, "verdict": "failed", "problem": problem}
@@ -112,28 +98,16 @@ def facts(text: str, found: Verification | None, receipt: Path | None, problem: 
         "differences": [{"path": each.path, "what": each.what, **each.facts} for each in found.differences],
         "step": asdict(found.step) if found.step else None,
         "environment": {name: {"recorded": one, "here": other} for name, (one, other) in found.environment.items()},
-        "outs": {path: {name: asdict(digest) for name, digest in files.items()} for path, files in found.made.items()},
-        "receipt": str(receipt) if receipt else None,
+        "command": found.record.entry["cmd"],
+        "inputs": _digests(found.inputs),
+        "outs": _digests(found.made),
         "scratch_copy": str(found.copy) if found.copy else None,
         "seconds": {"laid_out": found.laid_out, "command": found.ran, "all": found.seconds},
     }
 
 
-def show_check(console: Console, check: Check) -> None:
-    """What a receipt's check found."""
-    _print(console, f"{check.receipt}: a receipt of {check.stage}" if check.stage else str(check.receipt))
-    unsigned = "none: anybody can have written this receipt"
-    _print(console, f"  signature: {unsigned if check.signature == 'none' else check.signature or 'not looked at'}")
-    for line in check.found:
-        _print(console, f"  {line}")
-    for line in check.faults:
-        _print(console, f"  fault: {line}")
-    _print(console, "the receipt does not hold" if check.faults else "the receipt holds; nothing was run")
-
-
-def check_facts(check: Check) -> Mapping[str, Any]:
-    """The same as plain data."""
-    return {**asdict(check), "receipt": str(check.receipt), "holds": not check.faults}
+def _digests(paths: Mapping[str, Files]) -> dict[str, dict[str, dict[str, Any]]]:
+    return {path: {name: asdict(digest) for name, digest in files.items()} for path, files in paths.items()}
 
 
 def _print(console: Console, line: str) -> None:

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -24,10 +23,7 @@ from flows.lineage.reproduction.comparison import Difference
 from flows.lineage.reproduction.digests import Files
 from flows.lineage.reproduction.metric_history import StepDifference
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
-from tasks.common import environment
 
-RECEIPTS = Path("mlruns/receipts")
-ENDING = ".intoto.json"
 Say = Callable[[str], None]
 
 
@@ -123,63 +119,6 @@ def verify(root: Path, of: Record, say: Say, tell: Progress, keep: bool = False)
     return found
 
 
-def write_receipt(root: Path, found: Verification, key: Path | None, place: Path | None) -> Path:
-    """Write what was found as an in-toto statement, signed if a private key is given; returns the file."""
-    from flows.lineage.receipts import envelope
-    from flows.lineage.receipts.statement import Statement
-
-    statement = Statement.model_validate(_content(found))
-    text = statement.text() if key is None else envelope.seal(statement.text(), key)
-    first = next(iter(hashes(found.record.entry, "outs").values()), "none")[: scratch_copy.SHORT]
-    ending = ENDING if found.verdict == "equal" else f".differs{ENDING}"  # which takes the place of no better one
-    file = place or root / RECEIPTS / f"{found.record.stage}-{first}{ending}"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(text)
-    return file
-
-
-def _content(found: Verification) -> dict[str, object]:
-    from flows.lineage.receipts.statement import LINK, STATEMENT, commands, plain
-
-    of = found.record
-    threads = {name: value for name, value in of.environment.items() if name == "threads"}  # the command had as many
-    lines = [each.line for each in found.differences] + ([found.step.line] if found.step else [])
-    byproducts = {
-        "verdict": found.verdict,
-        "differences": lines,
-        "outs": hashes(of.entry, "outs"),
-        "params": plain(of.entry.get("params", {})),
-        "run_id": of.run_id,
-        "commit": of.commit,
-        "dirty": of.dirty,
-        "finished": datetime.now(UTC).isoformat(timespec="seconds"),
-        "seconds": round(found.ran, 3),
-    }
-    return {
-        "_type": STATEMENT,
-        "subject": _resources(found.made),
-        "predicateType": LINK,
-        "predicate": {
-            "name": of.stage,
-            "command": commands(of.entry),
-            "materials": _resources(found.inputs),
-            "byproducts": byproducts,
-            "environment": environment.versions() | threads,
-        },
-    }
-
-
-def _resources(paths: Mapping[str, Files]) -> list[dict[str, object]]:
-    return [
-        {
-            "name": f"{path}/{name}" if name else path,
-            "digest": {"md5": digest.md5, "sha256": digest.sha256},
-        }
-        for path, files in paths.items()
-        for name, digest in files.items()
-    ]
-
-
 @contextmanager
 def _scratch(keep: bool) -> Iterator[Path]:
     """An empty folder among the temporary ones; removed at the end, unless it is to be kept."""
@@ -191,4 +130,4 @@ def _scratch(keep: bool) -> Iterator[Path]:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-__all__ = ["CannotReproduceError", "Verification", "verify", "wanted", "write_receipt"]
+__all__ = ["CannotReproduceError", "Verification", "verify", "wanted"]

@@ -3,7 +3,9 @@
 import json
 import os
 import random
+import shutil
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -40,8 +42,23 @@ def test_a_value_that_is_taken_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def toy(tmp_path_factory: pytest.TempPathFactory) -> Toy:
-    return Toy.prepared(tmp_path_factory.mktemp("faults"), "again")
+def toy(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iterator[Toy]:
+    """A pipeline that ran once, with a database made before; what its runs import is imported here, and not in each child."""
+    from flows.engine.mlflow_recording import FlowRun  # noqa: F401
+    from flows.lineage.chain import chain  # noqa: F401
+
+    folder, make = tmp_path_factory.mktemp("faults"), fault_runs.make
+
+    def with_database(root: Path) -> None:
+        make(root)
+        (root / "mlruns").mkdir()
+        shutil.copy(empty_mlflow, root / "mlruns/mlflow.db")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fault_runs, "make", with_database)
+        for name in ("DVC_SITE_CACHE_DIR", "DVC_NO_ANALYTICS"):  # which `prepared` sets
+            patch.setenv(name, "1")
+        yield Toy.prepared(folder, "again")
 
 
 def test_what_a_fault_may_leave_is_noticed(toy: Toy) -> None:
@@ -66,8 +83,9 @@ def test_what_a_fault_may_leave_is_noticed(toy: Toy) -> None:
         text.write_text("other")
         assert [line.split(" ")[0] for line in found()] == ["data/c", "c", "d"]
         fault_runs.execute(root, "UPDATE runs SET status = 'RUNNING' WHERE name = 'd'")
-        assert "the run of d is left as running" in found()
-        assert any("the chain breaks here" in line for line in found())
+        broken = found()
+        assert "the run of d is left as running" in broken
+        assert any("the chain breaks here" in line for line in broken)
 
 
 def test_a_kill_comes_where_it_is_asked_for(toy: Toy) -> None:

@@ -1,181 +1,250 @@
-"""Faults in lines that matter are noticed, and a fault that no test notices is reported as survived."""
+"""Faults are drawn evenly, tried on the tests near to them, and reported as what came of them; faults in lines that matter are noticed."""
 
 import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
 from benchmarks import mutation
-from benchmarks.mutation import ROOT, Mutant, counts, difference, mutants, outcomes, render
+from benchmarks.mutation import ROOT, Mutant, difference, draw, functions_of, mutants_of, render
+from tests.reach import files_of
 
-TOY = """
-def larger(a, b):
-    return a > b
-
-
+HALVES = """
 def half(number):
     return number / 2
+
+
+class Numbers:
+    def larger(self, a, b):
+        return a > b
 
 
 def unseen(number):
     return number + 1
 """
-TOY_TEST = """
-from toy.numbers import half, larger
+LONG = "def {name}(a, b):\n" + "".join(f"    a = a * {n} + b - {n}\n" for n in range(2, 9)) + "    return a\n"
+TOY = {
+    "tasks/halves/numbers.py": HALVES,
+    "tasks/halves/checked.py": "def limit():\n    return 1\n\n\nassert limit() == 1\n",
+    "tests/test_checked.py": "from tasks.halves.checked import limit\n\n\ndef test_limit():\n    assert limit\n",
+    "tasks/long/first.py": LONG.format(name="first"),
+    "flows/second.py": LONG.format(name="second"),
+    "flows/deep/third.py": LONG.format(name="third"),
+    "benchmarks/none.py": LONG.format(name="of_no_flow"),
+    "tests/test_numbers.py": """
+from tasks.halves.numbers import Numbers, half
 
 
 def test_larger():
-    assert larger(2, 1)
-    assert not larger(1, 2)
+    assert Numbers().larger(2, 1)
+    assert not Numbers().larger(1, 2)
 
 
 def test_half():
     assert half(4) == 2
-"""
+""",
+}
+NUMBERS = "tasks/halves/numbers.py"
+NOTICED = Mutant(NUMBERS, "half", "return number / 2", "return number * 2")
+IN_A_CLASS = Mutant(NUMBERS, "Numbers.larger", "return a > b", "return a >= b")
+UNNOTICED = Mutant(NUMBERS, "unseen", "return number + 1", "return number - 1")
+AT_IMPORT = Mutant("tasks/halves/checked.py", "limit", "return 1", "return 2")
+GONE = Mutant(NUMBERS, "deleted", "return 1", "return 2")
 ADVANTAGES, POLICY_GRADIENT, DPO = (
     f"tasks/algorithms/language/{name}.py" for name in ("advantages", "policy_gradient", "dpo")
 )
-KNOWN = [  # a module, a fault in it, and the text without the fault
-    (ADVANTAGES, "centred = rewards + mean[owner]", "centred = rewards - mean[owner]"),
+KNOWN = [  # a module, the text without a fault, and with it
+    (ADVANTAGES, "centred = rewards - mean[owner]", "centred = rewards + mean[owner]"),
     (
         ADVANTAGES,
-        "error = rewards[:, t] + discount * after + values[:, t]",
         "error = rewards[:, t] + discount * after - values[:, t]",
+        "error = rewards[:, t] + discount * after + values[:, t]",
     ),
     (
         POLICY_GRADIENT,
+        "clipped = ratio.clamp(1 - clip_low, 1 + clip_high)",
         "clipped = ratio.clamp(1 - clip_low, None)",
-        "clipped = ratio.clamp(1 - clip_low, 1 + clip_high)",
     ),
     (
         POLICY_GRADIENT,
+        "clipped = ratio.clamp(1 - clip_low, 1 + clip_high)",
         "clipped = ratio.clamp(1 + clip_low, 1 + clip_high)",
-        "clipped = ratio.clamp(1 - clip_low, 1 + clip_high)",
     ),
     (
         POLICY_GRADIENT,
-        "return +torch.min(ratio * advantages, clipped * advantages), acts",
         "return -torch.min(ratio * advantages, clipped * advantages), acts",
+        "return +torch.min(ratio * advantages, clipped * advantages), acts",
     ),
-    (DPO, "margin = self.beta / difference", "margin = self.beta * difference"),
+    (DPO, "margin = self.beta * difference", "margin = self.beta / difference"),
 ]
-TESTS = [f"tests/tasks/algorithms/language/test_{name}.py" for name in ("advantages", "grpo_loss", "ppo_loss", "dpo")]
-
-
-@pytest.fixture
-def toy(tmp_path):
-    for path, text in (("toy/numbers.py", TOY), ("tests/test_numbers.py", TOY_TEST)):
-        (tmp_path / path).parent.mkdir()
-        (tmp_path / path).write_text(text)
-    return tmp_path
-
-
-@pytest.mark.slow
-def test_a_fault_that_no_test_notices_survives(toy):
-    known = mutants(toy, ["toy/numbers.py"])
-    found = outcomes(toy, known, ["tests/test_numbers.py"])
-    assert {(mutant.after, found[mutant.name]) for mutant in known} == {
-        ("return a >= b", "survived"),
-        ("return number * 2", "killed"),
-        ("return number / 3", "killed"),
-        ("return number - 1", "no tests"),
-        ("return number + 2", "no tests"),
-    }
-    assert counts(known, found) == {"toy/numbers.py": {"mutants": 5, "killed": 2, "survived": 3, "other": 0}}
-    assert not (toy / "mutants").exists(), "the checkout is left as it was"
-
-
-@pytest.mark.slow
-def test_every_test_of_a_file_is_asked_about_what_its_fixture_calls(toy):
-    """The first test passes with the fault, the second fails."""
-    test = """
-import pytest
-from toy.numbers import half
 
 
 @pytest.fixture(scope="module")
-def halved():
-    return half(4)
+def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with code in four folders of flows/ and tasks/, and tests of one of them."""
+    root = tmp_path_factory.mktemp("toy")
+    for path, text in TOY.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
 
 
-def test_first(halved):
-    assert halved
+# Tries the faults of a file until so many have an outcome, and then the rest; in a process that has no threads and no other children.
+TRY = """
+import json, sys
+from dataclasses import asdict
+from pathlib import Path
+from benchmarks import mutation
 
+file, tree, stop, preloaded = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+mutation.PRELOADED = mutation.PRELOADED if preloaded == "preloaded" else ()
+mutants = [mutation.Mutant(**row) for row in json.loads(file.read_text())]
+kept = []
 
-def test_second(halved):
-    assert halved == 2
+def keep():
+    kept.append([asdict(mutant) for mutant in mutants])
+    if len(kept) == stop:
+        raise KeyboardInterrupt
+
+try:
+    mutation.measure(tree, "toy", mutants, 1 if stop else 2, keep)
+except KeyboardInterrupt:
+    mutants[0].outcomes["toy"]["test"] += ", not tried again"
+    mutation.measure(tree, "toy", mutants, 2, keep)
+file.write_text(json.dumps([kept[stop - 1], kept[-1]]))
 """
-    (toy / "tests/test_numbers.py").write_text(test)
-    known = [mutant for mutant in mutants(toy, ["toy/numbers.py"]) if "number / 2" in mutant.before]
-    assert [*outcomes(toy, known, ["tests/test_numbers.py"]).values()] == ["killed", "killed"]
 
 
-@pytest.mark.slow
-def test_tests_that_fail_without_a_fault_say_nothing_about_faults(toy):
-    (toy / "tests/test_numbers.py").write_text(TOY_TEST.replace("== 2", "== 3"))
-    with pytest.raises(SystemExit, match="mutmut"):
-        outcomes(toy, mutants(toy, ["toy/numbers.py"]), ["tests/test_numbers.py"])
+def tried(
+    folder: Path, tree: Path, mutants: Sequence[Mutant], stop: int = 0, preloaded: str = ""
+) -> list[list[Mutant]]:
+    """The faults after so many outcomes, and with all of them."""
+    file = folder / "mutants.json"
+    file.write_text(json.dumps([*map(asdict, mutants)]))
+    command = [sys.executable, "-c", TRY, str(file), str(tree), str(stop), preloaded]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [[Mutant(**row) for row in rows] for rows in json.loads(file.read_text())]
 
 
-@pytest.mark.slow
-def test_faults_in_lines_that_matter_are_noticed():
-    by_text = {(mutant.module, mutant.after, mutant.before): mutant for mutant in mutants(ROOT, {k[0] for k in KNOWN})}
-    assert set(KNOWN) <= by_text.keys(), "a line has changed: name the fault anew"
-    found = outcomes(ROOT, [by_text[fault] for fault in KNOWN], TESTS)
-    assert {fault[1]: found[by_text[fault].name] for fault in KNOWN} == {fault[1]: "killed" for fault in KNOWN}
+def words(mutants: Iterable[Mutant]) -> list[tuple[str, str] | None]:
+    """The outcome of each fault and the test that failed; None where it was not tried."""
+    outcomes = [mutant.outcomes.get("toy") for mutant in mutants]
+    return [outcome and (outcome["outcome"], outcome["test"]) for outcome in outcomes]
 
 
-@pytest.mark.slow
-def test_a_sample_of_the_learning_s_faults_is_noticed_about_as_often_as_was_recorded():
-    """The sample changes whenever the modules' faults change; survivors are named."""
-    recorded = json.loads(mutation.RESULT.read_text())["score"]
-    found = mutation.measure(mutation.modules_of("tasks/algorithms/language"), 1, 0)
-    assert found["score"]["high"] > recorded["low"], found["survivors"]
+def test_functions_and_methods_have_faults_with_the_text_of_the_module(toy: Path) -> None:
+    functions = {function.name: function for function in functions_of(toy, NUMBERS)}
+    assert [*functions] == ["half", "unseen", "Numbers.larger"]
+    assert mutants_of(toy, functions["half"]) == {
+        ("return number / 2", "return number * 2"): HALVES.replace("number / 2", "number * 2"),
+        ("return number / 2", "return number / 3"): HALVES.replace("number / 2", "number / 3"),
+    }
+    assert mutants_of(toy, functions["Numbers.larger"]) == {
+        ("return a > b", "return a >= b"): HALVES.replace("a > b", "a >= b")
+    }
 
 
-def test_the_lines_of_a_fault():
+def test_a_draw_is_the_seed_s_and_the_same_number_from_each_folder_of_code(toy: Path) -> None:
+    drawn = draw(toy, 9, 0, files_of(toy))
+    assert drawn == draw(toy, 9, 0, files_of(toy))
+    assert drawn != draw(toy, 9, 1, files_of(toy))
+    counts = Counter(mutant.module.rpartition("/")[0] for mutant in drawn)
+    assert counts.keys() == {"tasks/halves", "tasks/long", "flows", "flows/deep"}
+    assert sorted(counts.values()) == [2, 2, 2, 3]
+    for mutant in drawn:
+        [function] = [one for one in functions_of(toy, mutant.module) if one.name == mutant.function]
+        assert (mutant.before, mutant.after) in mutants_of(toy, function)
+
+
+def test_each_fault_is_tried_once_and_the_checkout_stays_as_it_was(toy: Path, tmp_path: Path) -> None:
+    """Noticed by a test, by a file of tests that cannot be imported, or not; the run is stopped after two, and goes on."""
+    files = {file: file.read_text() for file in toy.rglob("*.py")}
+    first, whole = tried(tmp_path, toy, [NOTICED, IN_A_CLASS, UNNOTICED, AT_IMPORT, GONE], stop=2)
+    killed = ("killed", "tests/test_numbers.py::test_half")
+    assert words(first) == [killed, ("survived", ""), None, None, None]
+    assert words(whole) == [
+        ("killed", "tests/test_numbers.py::test_half, not tried again"),
+        ("survived", ""),
+        ("survived", ""),
+        ("killed", "tests/test_checked.py"),
+        ("gone", ""),
+    ]
+    assert {file: file.read_text() for file in toy.rglob("*") if file.is_file()} == files
+
+
+def test_a_function_that_has_moved_is_tried_where_it_is_now(toy: Path, tmp_path: Path) -> None:
+    """In a file of the same name, if its lines are the same; its own file comes first."""
+    trials = mutation.Trials(toy, tmp_path, 1)
+    text = HALVES.replace("number / 2", "number * 2")
+    assert trials.source_with(NOTICED) == (NUMBERS, text)
+    assert trials.source_with(replace(NOTICED, module="tasks/elsewhere/numbers.py")) == (NUMBERS, text)
+    assert trials.source_with(replace(NOTICED, module="tasks/elsewhere/others.py")) is None
+    assert trials.source_with(replace(NOTICED, before="return 2 * number")) is None
+    assert (tmp_path / "copy0" / NUMBERS).read_text() == HALVES
+
+
+def test_another_checkout_is_tried_with_the_faults_of_the_first(
+    toy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Outcomes are in the file as they come, by column."""
+    result = tmp_path / "results/mutation.json"
+    outcomes = iter(["killed", "survived"])
+
+    def tries(tree, column, mutants, processes, keep):
+        assert tree == toy
+        for mutant in mutants:
+            mutant.outcomes[column] = {"outcome": next(outcomes), "test": "", "seconds": 1.0}
+            keep()
+            seen.append(json.loads(result.read_text())["mutants"])
+
+    seen: list[list[dict[str, object]]] = []
+    monkeypatch.setattr(mutation, "measure", tries)
+    options = ["mutation", "--tree", str(toy), "--result", str(result), "--sample", "1", "--seed"]
+    for seed, column in (("3", "old"), ("4", "new")):
+        monkeypatch.setattr("sys.argv", [*options, seed, "--column", column])
+        mutation.main()
+    [before], [after] = seen
+    assert [*after["outcomes"]] == ["old", "new"]
+    assert {**after, "outcomes": None} == {**before, "outcomes": None}
+    kept = json.loads(result.read_text())
+    assert (kept["seed"], kept["columns"]) == (3, ["old", "new"])
+
+
+def test_the_lines_of_a_fault() -> None:
     assert difference(["def f():", "a", "b", "c"], ["def f():", "a", "x", "c"]) == ("b", "x")
     assert difference(["def f():", "a", "a"], ["def f():", "a"]) == ("a", "")
 
 
-def test_a_module_s_score_is_what_its_faults_came_to():
-    chosen = [Mutant(str(number), "toy/numbers.py", "a", "b") for number in range(4)]
-    table = counts(chosen, {"0": "killed", "1": "timeout", "2": "survived", "3": "segfault"})
-    assert table == {"toy/numbers.py": {"mutants": 4, "killed": 2, "survived": 1, "other": 1}}
+def test_the_page_has_each_column_s_share_and_what_only_the_earlier_tests_noticed() -> None:
+    def outcome(word: str) -> dict[str, object]:
+        return {"outcome": word, "test": "tests/test_x.py::test_it" * (word == "killed"), "seconds": 2.0}
 
-
-def test_the_page_tells_the_sample_and_its_interval(monkeypatch):
-    score = {"mean": 0.75, "low": 0.30, "high": 0.95}
-    row = {"mutants": 4, "killed": 3, "survived": 1, "other": 0}
-    page = render(
-        {
-            **{"machine": "here", "commit": "0123456789", "seed": 3, "known": 7800, "tried": 4, "seconds": 9.0},
-            **{"score": score, "modules": {"tasks/algorithms/language/dpo.py": row}},
-        }
-    )
-    assert "| tasks/algorithms/language/dpo.py | 4 | 3 | 1 | 0 | 75 % |" in page
-    assert "7,800" in page
+    pairs = [("killed", "survived"), ("timeout", "killed"), ("survived", "gone"), ("exit 3", "killed")]
+    mutants = [
+        Mutant("tasks/x.py", f"f{n}", "a", "b", {"old": outcome(old), "new": outcome(new)})
+        for n, (old, new) in enumerate(pairs)
+    ]
+    page = render({"machine": "a machine", "seed": 3, "columns": ["old", "new"], "mutants": [*map(asdict, mutants)]})
+    assert "mutmut made 4 faults" in page
     assert "seed 3" in page
-    assert "75.0 % (Wilson's 95 % interval 30.0 to 95.0)" in page
+    assert "| old | 2 | 1 | 0 | 1 | 66.7 % (20.8 to 93.9) | 8 |" in page, "Wilson's interval of 2 in 3"
+    assert "| new | 2 | 1 | 1 | 0 | 66.7 % (20.8 to 93.9) | 8 |" in page
+    lost = page.partition("not by those of new\n\n")[2]
+    assert lost == "- tasks/x.py, f0: `a` -> `b`; survived; before by tests/test_x.py::test_it\n"
 
 
-def test_a_sample_is_the_seed_s(monkeypatch):
-    known = [Mutant(str(number), f"tasks/algorithms/language/{number % 2}.py", "a", "b") for number in range(40)]
-    asked = []
-
-    def all_but_one(root, chosen, tests):
-        asked.append([mutant.name for mutant in chosen])
-        assert tests
-        return {mutant.name: "survived" if mutant is chosen[0] else "killed" for mutant in chosen}
-
-    monkeypatch.setattr(mutation, "mutants", lambda root, modules: known)
-    monkeypatch.setattr(mutation, "outcomes", all_but_one)
-    one, same, other = (mutation.measure([], 10, seed) for seed in (0, 0, 1))
-    assert asked[0] == asked[1] != asked[2]
-    assert len(set(asked[0])) == one["tried"] == 10
-    assert one["known"] == 40
-    assert one["score"]["mean"] == 0.9
-    assert one["score"]["low"] < 0.9 < one["score"]["high"]
-    assert [fault["name"] for fault in one["survivors"]] == asked[0][:1]
-    assert json.dumps({**one, "seconds": 0}) == json.dumps({**same, "seconds": 0})
-    assert mutation.measure([], None, 0)["tried"] == 40
-    assert other["tried"] == 10
+@pytest.mark.slow
+def test_faults_in_lines_that_matter_are_noticed(tmp_path: Path) -> None:
+    mutants = []
+    for module, before, after in KNOWN:
+        names = [one.name for one in functions_of(ROOT, module) if (before, after) in mutants_of(ROOT, one)]
+        assert len(names) == 1, f"{before}: the line has changed: name the fault anew"
+        mutants.append(Mutant(module, names[0], before, after))
+    _, whole = tried(tmp_path, ROOT, mutants, preloaded="preloaded")
+    assert [outcome and outcome[0] for outcome in words(whole)] == ["killed"] * len(KNOWN)

@@ -1,13 +1,12 @@
 """The profile of a flow, by a case worked out by hand."""
 
+import shutil
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from benchmarks.profile import Cost, Profile, costs, longest, render
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_runs import PEAK_MEMORY, PREFIX
 from flows.engine.state import PlannedStage
-from tests.flows.conftest import make_toy, template  # noqa: F401  # fixtures
 
 
 def stage(name: str, *upstream: str) -> PlannedStage:
@@ -31,14 +30,22 @@ def test_a_page_has_the_shares_of_the_work() -> None:
     assert "| sft | 60.0 | 2 | 75.0 % | 700 |\n| problems | 40.0 | 1 | 25.0 % | 80 |" in found
 
 
-def test_costs_are_those_of_the_last_finished_runs(make_toy: Any) -> None:  # noqa: F811
-    toy = make_toy("toy")
-    toy.stage("a", cmd="sleep 0.4; python work.py data/a")
-    toy.stage("b", "a")
-    recorder = FlowRun(toy.root, "language")
-    toy.run(recorder=recorder)
-    recorder.close([])
-    first, second = costs(Path(toy.root), toy.plan())
-    assert (first.stage, second.stage) == ("a", "b")
-    assert 0.4 < first.seconds < 30
-    assert 5 < second.megabytes < 1000
+def test_costs_are_those_of_the_last_finished_runs(tmp_path: Path, empty_mlflow: Path) -> None:
+    """Of two runs of `a` the later one, of `b` the one that did not fail; the longest comes first."""
+    from mlflow import MlflowClient
+
+    (tmp_path / "mlruns").mkdir()
+    shutil.copy(empty_mlflow, tmp_path / "mlruns/mlflow.db")
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlruns/mlflow.db")
+    experiment = client.create_experiment("language")
+    runs = [
+        ("a", 1_000, 90_000, 700.0, "FINISHED"),
+        ("a", 100_000, 102_500, 80.0, "FINISHED"),
+        ("b", 103_000, 107_000, 90.0, "FINISHED"),
+        ("b", 110_000, 180_000, 600.0, "FAILED"),
+    ]
+    for name, start, end, memory, status in runs:
+        run = client.create_run(experiment, start_time=start, tags={PREFIX + "stage": name}).info.run_id
+        client.log_metric(run, PEAK_MEMORY, memory)
+        client.set_terminated(run, status, end_time=end)
+    assert costs(tmp_path, [stage("a"), stage("b", "a")]) == [Cost("b", 4.0, 2, 90.0), Cost("a", 2.5, 2, 80.0)]

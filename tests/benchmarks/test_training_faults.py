@@ -21,6 +21,14 @@ ROOT = Path(__file__).parents[2]
 MEASURED = [name for name in FAULTS if (workspace.RESULTS / f"{name}.json").is_file()]
 
 
+@pytest.fixture(scope="module")
+def presets(tmp_path_factory):
+    """A folder with the presets and no params.yaml yet."""
+    root = tmp_path_factory.mktemp("arms")
+    shutil.copytree(ROOT / "presets", root / "presets")
+    return root
+
+
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_has_a_preset_and_a_paragraph(name):
     """And a picture where it was measured."""
@@ -33,10 +41,9 @@ def test_a_fault_has_a_preset_and_a_paragraph(name):
 
 
 @pytest.mark.parametrize(("name", "arm"), [(fault.name, arm) for fault in FAULTS.values() for arm in fault.arms])
-def test_what_an_arm_sets_is_accepted(tmp_path, name, arm):
-    repository.write_params(tmp_path)
-    shutil.copytree(ROOT / "presets", tmp_path / "presets")
-    editing.edit(tmp_path, SECTIONS, workspace.edits(tmp_path, SECTIONS, name, FAULTS[name].arms[arm]))
+def test_what_an_arm_sets_is_accepted(presets, name, arm):
+    repository.write_params(presets)
+    editing.edit(presets, SECTIONS, workspace.edits(presets, SECTIONS, name, FAULTS[name].arms[arm]))
 
 
 @pytest.mark.parametrize("name", MEASURED)

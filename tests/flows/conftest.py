@@ -1,5 +1,4 @@
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -7,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.engine.toy import Toy
+from tests.flows.toy_pipeline import make_repository
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,8 +20,7 @@ def own_devices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("template")
-    subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
-    subprocess.run([sys.executable, "-m", "dvc", "init", "--quiet"], cwd=root, check=True)
+    make_repository(root)
     (root / ".dvc/config").write_text("[core]\n    analytics = false\n    check_update = false\n")  # no daemons of dvc
     (root / ".gitignore").write_text("/data/\n/mlruns/\n")
     return root

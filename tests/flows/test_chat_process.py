@@ -63,7 +63,7 @@ def test_a_script_gets_an_answer_a_line_and_the_child_s_exit_code(root: Path) ->
 
 
 def test_ctrl_c_ends_a_child_that_has_no_answer_to_it_without_a_word(tmp_path: Path) -> None:
-    (tmp_path / "sleeper.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(60)")
+    (tmp_path / "sleeper.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)")
     start = "from pathlib import Path; from flows import model_commands; model_commands.child(Path(), 'sleeper')"
     with subprocess.Popen(
         [sys.executable, "-c", start],
@@ -76,10 +76,8 @@ def test_ctrl_c_ends_a_child_that_has_no_answer_to_it_without_a_word(tmp_path: P
         assert command.stdout is not None
         assert command.stdout.readline() == b"up\n"
         os.killpg(command.pid, signal.SIGINT)  # as a terminal does: to the command and its child
-        began = time.monotonic()
         assert command.communicate() == (b"", b"")
     assert command.returncode == 130
-    assert time.monotonic() - began < 30
 
 
 class Terminal:

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import typer
 
 from flows import clean_command
 from tests.flows.lineage.audited import Audited
+from tests.flows.lineage.quick import quick
 from tests.flows.toy_pipeline import call
 
 
@@ -20,12 +22,13 @@ def thrice(template: Path, tmp_path_factory: pytest.TempPathFactory, empty_mlflo
     """Three pipeline runs of which only the first one's results are in a commit."""
     root = tmp_path_factory.mktemp("thrice") / "repository"
     shutil.copytree(template, root)
-    toy = Audited.build(root, empty_mlflow)
-    toy.pipeline()
-    toy.commit()
-    for beta in (0.2, 0.3):
-        toy.change("b", beta=beta)
+    with quick():
+        toy = Audited.build(root, empty_mlflow)
         toy.pipeline()
+        toy.commit()
+        for beta in (0.2, 0.3):
+            toy.change("b", beta=beta)
+            toy.pipeline()
     (root / "mlruns/checkpoints").mkdir()
     (root / "mlruns/checkpoints/b.safetensors").write_bytes(b"x" * 1000)
     return toy
@@ -37,10 +40,9 @@ def toy(thrice: Audited, tmp_path: Path) -> Audited:
 
 
 @pytest.fixture(autouse=True)
-def _python_here(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+def _quick() -> Iterator[None]:
+    with quick():
+        yield
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -200,7 +202,9 @@ def test_wrong_use_is_one_line(toy: Audited, arguments: list[str], said: str) ->
 
 
 def test_by_age_and_stage(toy: Audited) -> None:
-    assert call(toy.root, "clean", "--keep-runs", "1", "--older-than", "1h", "--yes")[1].endswith("nothing to remove\n")
+    assert call(toy.root, "clean", "--keep-runs", "1", "--older-than", "1000h", "--yes")[1].endswith(
+        "nothing to remove\n"
+    )
     assert call(toy.root, "clean", "--keep-runs", "1", "--stage", "c", "--yes")[1].endswith("nothing to remove\n")
     code, out, _ = call(toy.root, "clean", "--keep-runs", "1", "--stage", "b", "--json", "--dry-run")
     told = json.loads(out)

@@ -12,6 +12,7 @@ from flows.engine.mlflow_recording import FlowRun
 from tasks.algorithms.offline.networks.mlp import QValues, Spaces
 from tasks.offline.policies import files
 from tests.flows.engine.toy import Toy
+from tests.flows.lineage.quick import copied, quick
 from tests.flows.toy_pipeline import REPOSITORY, call
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.*deprecated")
@@ -27,10 +28,11 @@ pathlib.Path("data/metrics/returns@cql-set.json").write_text(json.dumps({"CQL": 
 """
 
 
-@pytest.fixture
-def trained(toy: Toy, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
+@pytest.fixture(scope="module")
+def once(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Toy:
     """A pipeline cql@set -> returns@cql-set of two variants, which has run and is on record."""
-    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    shutil.copytree(template, root := tmp_path_factory.mktemp("once") / "toy")
+    toy = Toy(root)
     for variant in ("CQL", "other"):
         files.save(QValues(Spaces(4, 2, discrete=True), [8], 0.9), toy.root / "policies" / variant / "seed-0")
     toy.write("learn.py", COPY)
@@ -55,8 +57,15 @@ def trained(toy: Toy, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch) -> To
     toy.set()
     (toy.root / "mlruns").mkdir()
     shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
-    toy.run(recorder=FlowRun(toy.root, "offline"))
+    with quick():
+        toy.run(recorder=FlowRun(toy.root, "offline"))
     return toy
+
+
+@pytest.fixture
+def trained(once: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
+    monkeypatch.setenv("PYTHONPATH", str(REPOSITORY))
+    return copied(once, tmp_path / "toy")
 
 
 def test_a_policy_leaves_with_its_card(trained: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,15 @@ from flows.engine import dvc_lock
 from flows.engine.mlflow_recording import FlowRun
 from flows.lineage.document import anchor
 from tests.flows.engine.toy import Toy
+from tests.flows.lineage.quick import copied, quick
 from tests.flows.toy_pipeline import call, environ
 
 
-@pytest.fixture
-def root(toy: Toy, empty_mlflow: Path) -> Path:
-    """problems -> sft -> report, in a repository whose report is made of a page with the marker."""
+@pytest.fixture(scope="module")
+def once(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Toy:
+    """problems -> sft -> report, in a repository whose report is made of a page with the marker; all has run."""
+    shutil.copytree(template, root := tmp_path_factory.mktemp("once") / "toy")
+    toy = Toy(root)
     toy.write("raw.txt", "raw")
     toy.stage("problems")
     toy.stages["problems"]["deps"].append("raw.txt")
@@ -27,9 +30,15 @@ def root(toy: Toy, empty_mlflow: Path) -> Path:
     toy.stage("report", "sft", "problems", cmd=page)
     (toy.root / "mlruns").mkdir()
     shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
-    recorder = FlowRun(toy.root, "language")
-    recorder.close(toy.run(recorder=recorder).values())
-    return toy.root
+    with quick():
+        recorder = FlowRun(toy.root, "language")
+        recorder.close(toy.run(recorder=recorder).values())
+    return toy
+
+
+@pytest.fixture
+def root(once: Toy, tmp_path: Path) -> Path:
+    return copied(once, tmp_path / "toy").root
 
 
 def asked(root: Path, *arguments: str) -> str:
@@ -88,26 +97,28 @@ def test_wrong_use_is_one_line(root: Path, arguments: list[str], message: str) -
     assert error.startswith(f"posttrain: {message}")
 
 
+def again_in(root: Path) -> list[str]:
+    code, out, _ = call(root, "run", "report")
+    assert code == 0
+    return out.splitlines()
+
+
 def test_the_report_links_each_run_to_its_node(root: Path) -> None:
     shown = "import sys; from flows import cli; s = cli.command(['run', 'report']); print(s, {'prefect', 'mlflow', 'torch'} & {*sys.modules})"
-
-    def run() -> list[str]:
-        done = subprocess.run(
-            [sys.executable, "-c", shown], cwd=root, env=environ(), capture_output=True, text=True, check=True
-        )
-        return done.stdout.splitlines()
-
-    assert run()[1:] == ["report: report.html", "lineage: lineage.html", "0 set()"]
+    done = subprocess.run(
+        [sys.executable, "-c", shown], cwd=root, env=environ(), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[1:] == ["report: report.html", "lineage: lineage.html", "0 set()"]
     report, page = (root / "report.html").read_text(), (root / "lineage.html").read_text()
     links = re.findall(r'<td><a href="lineage.html#([^"]+)"><code>([0-9a-f]{32})</code></a></td>', report)
     runs = {one["id"] for one in json.loads(asked(root, "report", "--json"))["runs"]}
     assert {run for _, run in links} == runs
     assert all(target == anchor("run", run) and f'<section id="{target}"' in page for target, run in links)
     assert 'What went into each of them: <a href="lineage.html">lineage.html</a>.' in report
-    assert run()[1:] == ["0 set()"], "and nothing is written again"
+    assert again_in(root)[1:] == [], "and nothing is written again"
     for change in (Path.unlink, lambda file: file.write_text("edited")):
         change(root / "lineage.html")
-        assert "lineage: lineage.html" in run()
+        assert "lineage: lineage.html" in again_in(root)
         assert (root / "lineage.html").read_text() == page
 
 

@@ -1,11 +1,14 @@
 """A run that knows by the times of files that nothing has changed, and every change that it must see."""
 
+import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -23,14 +26,42 @@ finally:
 """
 
 
+@contextmanager
+def clock(now: int) -> Iterator[None]:
+    """In these nanoseconds since 1970 the ages of files are judged, so that no test waits until a file is old enough."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unchanged, "time", SimpleNamespace(time_ns=lambda: now, monotonic=time.monotonic))
+        yield
+
+
+def settled(root: Path) -> int:
+    """When the youngest file of a pipeline is old enough to be judged by its times."""
+    youngest = max(max(file.stat().st_mtime_ns, file.stat().st_ctime_ns) for file in root.rglob("*"))
+    return youngest + int((unchanged.SETTLED + 0.1) * 1e9)
+
+
 @pytest.fixture(scope="module")
 def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pipeline in which all has run, and whose files are old enough to be judged by their times."""
+    """A pipeline in which all has run, and a run has noted that nothing has changed."""
     root = make_pipeline(tmp_path_factory.mktemp("unchanged") / "toy")
     assert call(root, "run")[0] == 0
-    time.sleep(unchanged.SETTLED + 0.1)
-    assert "nothing has changed" in call(root, "run")[1]
+    with clock(settled(root)):
+        assert "nothing has changed" in call(root, "run")[1]
     assert (root / unchanged.NOTE).is_file()
+    return root
+
+
+@pytest.fixture
+def root(template: Path, tmp_path: Path) -> Path:
+    """A copy of it, and a note of the same files as they are in the copy: their inodes are new."""
+    root = tmp_path / "toy"
+    subprocess.run(["cp", "-a", template, root], check=True)
+    note = json.loads((root / unchanged.NOTE).read_text())
+    (root / unchanged.NOTE).unlink()
+    [text] = note["said"].values()
+    files = [path for path in note["files"] if not Path(path).is_absolute()]
+    with clock(settled(root)):
+        unchanged.remember(str(root), ["run"], text, files)
     return root
 
 
@@ -101,39 +132,38 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_is_seen(change: str, template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    subprocess.run(["cp", "-a", template, tmp_path / "toy"], check=True)
-    root = tmp_path / "toy"
-    time.sleep(unchanged.SETTLED + 0.1)  # the copy's inodes are new
-    assert "nothing has changed" in call(root, "run")[1]
+def test_a_change_is_seen(change: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(root, "run", monkeypatch=monkeypatch)
     CHANGES[change](root)
     assert not told(root, "run", monkeypatch=monkeypatch)
 
 
-def test_a_compiled_module_is_no_change(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compiled_module_is_no_change(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A first import writes such a folder beside the code, at any time and from any process."""
-    subprocess.run(["cp", "-a", template, tmp_path / "toy"], check=True)
-    root = tmp_path / "toy"
     (root / ".dvcignore").write_text("__pycache__\n")
-    time.sleep(unchanged.SETTLED + 0.1)
-    assert "nothing has changed" in call(root, "run")[1]
+    with clock(settled(root)):
+        assert "nothing has changed" in call(root, "run")[1]
     (root / "data/ppo/__pycache__").mkdir()
     (root / "data/ppo/__pycache__/stage.pyc").write_text("")
     assert told(root, "run", monkeypatch=monkeypatch)
     assert "nothing has changed" in call(root, "run")[1]
 
 
-def test_a_young_file_and_another_environment_are_looked_at(
-    template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_environment_is_another_answer(template: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert told(template, "run", monkeypatch=monkeypatch)
     monkeypatch.setenv("DVC_NO_ANALYTICS", "7")
     assert not told(template, "run", monkeypatch=monkeypatch)
-    root = make_pipeline(tmp_path / "toy")
-    call(root, "run")
-    assert "nothing has changed" in call(root, "run")[1]
-    assert not (root / unchanged.NOTE).exists(), "its files are younger than the clock can tell apart"
+
+
+def test_files_that_are_younger_than_the_clock_can_tell_apart_are_not_judged(root: Path) -> None:
+    (root / unchanged.NOTE).unlink()
+    youngest = (root / "report.md").stat().st_ctime_ns
+    with clock(youngest + int((unchanged.SETTLED - 0.1) * 1e9)):
+        assert "nothing has changed" in call(root, "run")[1]
+    assert not (root / unchanged.NOTE).exists()
+    with clock(settled(root)):
+        assert "nothing has changed" in call(root, "run")[1]
+    assert (root / unchanged.NOTE).exists()
 
 
 @pytest.mark.parametrize(

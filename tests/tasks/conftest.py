@@ -1,13 +1,28 @@
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import tiny
+from tests.tasks import forks
 
 
 @pytest.fixture(autouse=True)
 def train_on_one_thread(one_thread: None) -> None:
     """Run all tests below on one thread, since many of them train."""
+
+
+@pytest.fixture(autouse=True)
+def forked_templates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chat templates are rendered in a fork: the process of its own that a stage starts spends seconds on imports."""
+    if not request.node.get_closest_marker("slow"):
+        forks.render_templates(monkeypatch)
+
+
+@pytest.fixture
+def templates_in_a_process(forked_templates: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a stage."""
+    monkeypatch.setattr("tasks.common.model_files.subprocess", subprocess)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,9 @@
 import json
+import os
+import runpy
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,9 +15,11 @@ import torch
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_torch_file
 
+from tasks import check
 from tasks.check import TABLES, problems
 from tasks.common.tables import Table
 from tasks.language.tables.judgements import Judgements
+from tests.tasks import forks
 
 ROOT = Path(__file__).parents[2]
 PROBLEM = {"problem_id": "a", "question": "3 + 4?", "solution": "3 + 4 = 7\n#### 7", "answer": "7", "steps": 1}
@@ -84,13 +89,15 @@ def test_numbers_and_torn_files(tmp_path, name, text, told):
     assert problem.startswith(f"{tmp_path / name}: {told}")
 
 
-def test_as_a_command(tmp_path):
+def test_as_a_command(tmp_path, monkeypatch, capsys):
     good, bad = table(tmp_path / "problems" / "test.parquet"), tmp_path / "m.json"
     bad.write_text("[Infinity]")
-    command = [sys.executable, "-m", "tasks.check", str(good)]
-    assert subprocess.run(command, cwd=ROOT, check=False).returncode == 0
-    failed = subprocess.run([*command, str(bad)], cwd=ROOT, capture_output=True, text=True, check=False)
-    assert (failed.returncode, failed.stderr) == (1, f"{bad}: [0]: expected a finite number, got inf\n")
+    monkeypatch.delitem(sys.modules, "tasks.check")
+    for files, status, line in (([good], 0, ""), ([good, bad], 1, f"{bad}: [0]: expected a finite number, got inf\n")):
+        monkeypatch.setattr(sys, "argv", ["check", *map(str, files)])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_module("tasks.check", run_name="__main__", alter_sys=True)
+        assert (ended.value.code, capsys.readouterr().err) == (status, line)
 
 
 def test_one_process_answers_for_many_outs(tmp_path):
@@ -103,24 +110,34 @@ def test_one_process_answers_for_many_outs(tmp_path):
         process.stdin.flush()
         answers = [json.loads(process.stdout.readline()) for _ in range(3)]
         process.stdin.close()
-        assert process.wait(timeout=5) == 0
+        assert process.wait(timeout=60) == 0
     assert answers == [[], [f"{bad}: [0]: expected a finite number, got inf"], []]
 
 
-@pytest.mark.parametrize(("check", "status"), [("time.sleep(60)", 0), ("1 / 0", 1)])
-def test_it_ends_with_its_input_or_with_its_own_error(check, status):
-    code = (
-        f"import time; from tasks import check; check.problems = lambda path: {check}; print(flush=True); check.serve()"
-    )
-    command, pipe = [sys.executable, "-c", code], subprocess.PIPE
-    with subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
-        process.stdout.readline()  # it has been imported
-        process.stdin.write('["x"]\n')
-        process.stdin.flush()
-        if status == 0:
-            process.stdin.close()
-        assert process.wait(timeout=5) == status
-        assert ("ZeroDivisionError" in process.stderr.read()) == (status == 1)
+def fails(path):
+    return 1 / 0
+
+
+@pytest.mark.parametrize(("answer", "status"), [(lambda _: time.sleep(600), 0), (fails, 1)], ids=["busy", "broken"])
+def test_it_ends_with_its_input_or_with_its_own_error(answer, status, tmp_path):
+    """Even during a check. The input of one that fails stays open."""
+    reading, writing = os.pipe()
+
+    def serve():
+        os.close(writing)
+        check.problems = answer
+        sys.stdin, sys.stderr = os.fdopen(reading), (tmp_path / "error").open("w", buffering=1)
+        check.serve()
+
+    child = forks.start(serve)
+    os.close(reading)
+    os.write(writing, b'["x"]\n')
+    if status == 0:
+        os.close(writing)
+    assert forks.ended(child) == status
+    if status:
+        os.close(writing)
+    assert ("ZeroDivisionError" in (tmp_path / "error").read_text()) == (status == 1)
 
 
 def test_every_schema_has_a_file():

@@ -1,8 +1,8 @@
 """`posttrain evaluate`: any model alone, on one's own test set."""
 
 import json
+import runpy
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,12 +11,19 @@ import pytest
 from ruamel.yaml import YAML
 
 from tasks import evaluation
-from tasks.common import tables
+from tasks.common import mlflow_database, tables
 from tasks.common.errors import DataError, StageError
 from tasks.language.tables.evaluation import Generations
 from tests.conftest import PARAMS
+from tests.tasks import forks
 
 ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def templates_in_a_fork(monkeypatch):
+    """Chat templates are rendered without a fresh process."""
+    forks.render_templates(monkeypatch)
 
 
 @pytest.fixture
@@ -88,13 +95,28 @@ def test_what_cannot_be_judged_is_one_line(made, place, model, rows, line):
     assert str(caught.value).startswith(line)
 
 
-def test_a_model_that_is_nowhere_is_one_line(place):
-    """As a command: what it raises is its last line, and its exit code 2."""
-    command = [sys.executable, "-m", "tasks.evaluation", "nowhere", "--data", "test.jsonl", "--out", "out"]
-    environment = {"PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1", "PATH": "", "HOME": str(place)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 2, done.stderr
-    assert done.stderr.splitlines()[-1].startswith("posttrain: nowhere: no folder here, and not from the hub: ")
+def test_a_model_that_is_nowhere_is_one_line(place, empty_mlflow, monkeypatch, capsys):
+    """Of the command: what it raises is its last line, and its exit code 2; its record has failed."""
+    (place / "mlruns").mkdir()
+    shutil.copy(empty_mlflow, place / "mlruns/mlflow.db")
+    for name in ("MLFLOW_RUN_ID", "POSTTRAIN_RECORDS", "POSTTRAIN_PROGRESS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(place / "hub"))
+    monkeypatch.setattr(sys, "argv", ["evaluation", "nowhere", "--data", "test.jsonl", "--out", "out"])
+    monkeypatch.delitem(sys.modules, "tasks.evaluation")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("tasks.evaluation", run_name="__main__", alter_sys=True)
+    assert ended.value.code == 2
+    assert (
+        capsys.readouterr()
+        .err.splitlines()[-1]
+        .startswith("posttrain: nowhere: no folder here, and not from the hub: ")
+    )
+    client = mlflow_database.open_client(place)
+    [run] = client.search_runs([client.get_experiment_by_name("language").experiment_id])
+    assert (run.info.run_name, run.info.status) == ("evaluation", "FAILED")
+    assert run.data.params["evaluation.model"] == "nowhere"
 
 
 def test_a_reward_model_that_cannot_be_read_is_one_line(made, tmp_path, monkeypatch):

@@ -11,12 +11,15 @@ from tasks import export, metrics
 from tasks.common import adapters, models
 from tasks.common.errors import DataError
 from tasks.language.rewards import reward_model_files
+from tests.tasks import forks
 from tests.tasks.chats import chat_tokenizer
 from tests.tasks.tiny import llama
 
 
 @pytest.fixture
-def out(tmp_path):
+def out(tmp_path, monkeypatch):
+    """A folder to export to; chat templates are rendered without a fresh process."""
+    forks.render_templates(monkeypatch)
     (tmp_path / "out").mkdir()
     return tmp_path / "out"
 

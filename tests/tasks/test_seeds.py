@@ -1,7 +1,7 @@
 """The page over seeds, made of what the pipelines of several seeds left."""
 
 import re
-import subprocess
+import runpy
 import sys
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from ruamel.yaml import YAML
 
+from tasks.common import plots
 from tasks.seeds.__main__ import main
 from tests.tasks.language.test_report import CONFIG, Elements, outs, without_answers
 
@@ -61,14 +62,27 @@ def test_every_number_has_both_intervals_and_every_curve_every_seed(page: tuple[
     assert "▼" in text
 
 
-def test_the_same_seeds_give_the_same_bytes(page: tuple[str, str], folders: dict[str, Path], tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tasks.seeds", "--out", str(tmp_path), *arguments(folders)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+def test_the_same_seeds_give_the_same_bytes(
+    page: tuple[str, str],
+    folders: dict[str, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By the command, as `python -m` runs it."""
+    monkeypatch.setattr(sys, "argv", ["seeds", "--out", str(tmp_path), *arguments(folders)])
+    monkeypatch.delitem(sys.modules, "tasks.seeds.__main__")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("tasks.seeds", run_name="__main__", alter_sys=True)
+    assert ended.value.code == 0
     assert (tmp_path / "seeds.html").read_text() == page[0]
-    assert done.stdout.strip() in page[1]
+    assert capsys.readouterr().out.strip() in page[1]
 
 
-def test_without_answers_the_loss_is_told(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_without_answers_the_loss_is_told(
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plots, "svg", lambda figure, name: f'<svg id="{name}"></svg>')  # most of the time
     given = {
         name: with_params((without_answers(folder / "data", tmp_path / name / "data")).parent)
         for name, folder in folders.items()

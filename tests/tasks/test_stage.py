@@ -1,39 +1,51 @@
+"""`tasks.stage.main`: flags of a stage's signature, its section, its resources, its processes and its record.
+
+A stage is run in this process as `python -m` runs it. Only what several processes do together is run in processes of their own.
+"""
+
+import gc
 import json
 import os
 import platform
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from unittest import mock
 
 import pytest
+import torch
 from mlflow import MlflowClient
 
+from tasks import stage
+from tasks.common import processes
 from tasks.common.errors import WAITING, ConfigError, WaitingError
 from tasks.stage import Names, alone, path
 
 ROOT = Path(__file__).parents[2]
-
-
-def new_pages(code):
-    """Page faults, after `code`, of filling and freeing tensors twenty times, with a glibc that keeps no freed memory by default."""
-    program = f"""import resource, torch
+# Page faults of filling and freeing arrays twenty times, with a glibc that keeps no freed memory by default, then as a stage sets it.
+FAULTS = """import resource, numpy
 from tasks import stage
-{code}
 def fill():
-    kept = [torch.ones(2**20) for _ in range(6)]
+    kept = [numpy.ones(2**20) for _ in range(6)]
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-first = [fill() for _ in range(3)][-1]
-print([fill() for _ in range(20)][-1] - first)"""
-    environ = os.environ | {"MALLOC_MMAP_THRESHOLD_": "100000"}
-    command = [sys.executable, "-c", program]
-    return int(subprocess.run(command, cwd=ROOT, env=environ, capture_output=True, check=True).stdout)
+def new_pages():
+    first = [fill() for _ in range(3)][-1]
+    return [fill() for _ in range(20)][-1] - first
+by_default = new_pages()
+stage.keep_freed_memory()
+print(by_default, new_pages())"""
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: the setting is that library's own")
 def test_freed_memory_is_kept():
-    assert new_pages("pass") > 10 * new_pages("stage.keep_freed_memory()")
+    environ = os.environ | {"MALLOC_MMAP_THRESHOLD_": "100000"}
+    done = subprocess.run([sys.executable, "-c", FAULTS], cwd=ROOT, env=environ, capture_output=True, check=True)
+    by_default, kept = map(int, done.stdout.split())
+    assert by_default > 10 * kept
 
 
 # A stage of a package of its own: main() makes flags of the signature, and finds the section by the module's name.
@@ -66,22 +78,52 @@ def house(empty_mlflow, tmp_path):
     return tmp_path
 
 
-def start(house, *arguments, device="", branch="", **environ):
-    return subprocess.run(
-        [sys.executable, "-m", "stages.toys.toy", "--threads", "3", *arguments],
-        cwd=house,
-        env={
-            "PYTHONPATH": f"{house}:{ROOT}",
-            "PATH": "",
-            "MLFLOW_TRACKING_URI": f"sqlite:///{house}/mlflow.db",
-            "POSTTRAIN_DEVICE": device,
-            **({"DVC_STAGE": branch} if branch else {}),
-            **environ,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+@pytest.fixture
+def start(house, monkeypatch, capsys):
+    """Runs the stage as `python -m stages.toys.toy` does, but here; its exit status and what it wrote to standard error."""
+    monkeypatch.chdir(house)
+    monkeypatch.syspath_prepend(house)
+    monkeypatch.setattr(stage, "keep_freed_memory", lambda **_: None)
+
+    def severed(count, module):
+        raise SystemExit(f"{module} would become {count} processes")
+
+    monkeypatch.setattr(processes, "become_several", severed)
+    threads, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    warns = torch.is_deterministic_algorithms_warn_only_enabled()
+
+    def started(*arguments, device="", branch="", **environ):
+        monkeypatch.setattr(sys, "argv", ["toy", "--threads", "3", *arguments])
+        with mock.patch.dict(os.environ, variables(house, device, branch, environ), clear=True):
+            status = exit_status()
+        return SimpleNamespace(returncode=status, stderr=capsys.readouterr().err)
+
+    yield started
+    torch.set_num_threads(threads)
+    torch.use_deterministic_algorithms(strict, warn_only=warns)
+    gc.unfreeze()
+
+
+def variables(house, device="", branch="", more=None):
+    """The environment of a stage that nothing but these has been said to."""
+    named = {"DVC_STAGE": branch} if branch else {}
+    address = f"sqlite:///{house}/mlflow.db"
+    return {"PATH": "", "MLFLOW_TRACKING_URI": address, "POSTTRAIN_DEVICE": device, **named, **(more or {})}
+
+
+def exit_status():
+    """Of a run of the stage's module; a text that it ends with goes to standard error, as Python itself writes it."""
+    try:
+        runpy.run_module("stages.toys.toy", run_name="__main__", alter_sys=True)
+    except SystemExit as ended:
+        if isinstance(ended.code, str):
+            print(ended.code, file=sys.stderr)
+            return 1
+        return ended.code or 0
+    finally:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "stages"]:
+            del sys.modules[name]
+    return 0
 
 
 def recorded(house):
@@ -92,8 +134,8 @@ def recorded(house):
 ARGUMENTS = ["--raw-text", "raw.txt", "--more", "a", "b", "--out", "out.txt", "--metrics", "data/metrics/toy.json"]
 
 
-def test_main_runs_a_stage(house):
-    done = start(house, *ARGUMENTS)
+def test_main_runs_a_stage(house, start):
+    done = start(*ARGUMENTS)
     assert done.returncode == 0, done.stderr
     assert (house / "out.txt").read_text() == "7 raw ['a', 'b']"
     assert json.loads((house / "data/metrics/toy.json").read_text()) == {"threads": 3, "nested": {"seed": 7}}
@@ -104,12 +146,12 @@ def test_main_runs_a_stage(house):
     assert run.data.metrics == {"threads": 3, "nested/seed": 7}
 
 
-def test_main_refuses_wrong_flags_and_values(house):
-    lacking = start(house, *ARGUMENTS[2:])
+def test_main_refuses_wrong_flags_and_values(house, start):
+    lacking = start(*ARGUMENTS[2:])
     assert lacking.returncode == 2
     assert "--raw-text" in lacking.stderr
     (house / "params.yaml").write_text("toy: {seed: soon}\n")
-    wrong = start(house, *ARGUMENTS)
+    wrong = start(*ARGUMENTS)
     assert wrong.returncode == 1
     assert wrong.stderr.strip() == "params.yaml: toy.seed: expected a whole number, got 'soon'"
     assert not (house / "out.txt").exists()
@@ -140,7 +182,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_branch_has_its_stage_s_threads_and_is_recorded_by_its_own_name_with_its_own_entry(house):
+def test_a_branch_has_its_stage_s_threads_and_is_recorded_by_its_own_name_with_its_own_entry(house, start):
     (house / "stages/toys/toy.py").write_text(BRANCHED)
     (house / "dvc.yaml").write_text(
         "stages: {toy: {foreach: '${toy.entries}', do: {cmd: x, meta: {resources: {gpu: 0}}}}}\n"
@@ -149,7 +191,7 @@ def test_a_branch_has_its_stage_s_threads_and_is_recorded_by_its_own_name_with_i
     (house / "params.yaml").write_text(
         json.dumps({"toy": {"entries": entries, "seed": 4, "weights": {"Some-v1": 0.5}, "names": [*entries]}})
     )
-    done = start(house, "--out", "Some-v1", "--metrics", "data/metrics/toy@Some-v1.json")
+    done = start("--out", "Some-v1", "--metrics", "data/metrics/toy@Some-v1.json")
     assert done.returncode == 0, done.stderr
     assert (house / "Some-v1").read_text() == "one"
     [run] = recorded(house)
@@ -164,24 +206,24 @@ def test_a_branch_has_its_stage_s_threads_and_is_recorded_by_its_own_name_with_i
 
 
 @pytest.mark.parametrize(("gpu", "device"), [(0, "cpu"), (1, "xpu")])
-def test_a_stage_without_a_gpu_computes_on_the_cpu_whatever_the_environment_names(house, monkeypatch, gpu, device):
+def test_a_stage_without_a_gpu_computes_on_the_cpu_whatever_the_environment_names(house, start, gpu, device):
     """Plain `dvc repro` does not hide the GPU, but its bytes must be those of `posttrain run`."""
     where = "from tasks.common import models; out.write_text(models.device())"
     (house / "stages/toys/toy.py").write_text(re.sub("out.write_text.*", where, TOY))
     (house / "dvc.yaml").write_text(f"stages: {{toy: {{meta: {{resources: {{gpu: {gpu}}}}}}}}}\n")
     paths = ["--raw-text", "raw.txt", "--more", "raw.txt", "--out", "out.txt", "--metrics", "metrics.json"]
-    done = start(house, *paths, device="xpu")
+    done = start(*paths, device="xpu")
     assert done.returncode == 0, done.stderr
     assert (house / "out.txt").read_text() == device
 
 
 @pytest.mark.parametrize(("asked", "warns"), [({}, False), ({"POSTTRAIN_NONDETERMINISTIC": "1"}, True)])
-def test_a_stage_is_strict_about_determinism_unless_it_is_told(house, asked, warns):
+def test_a_stage_is_strict_about_determinism_unless_it_is_told(house, start, asked, warns):
     """Only then does torch take attention's deterministic kernel on a GPU."""
     mode = "import torch; out.write_text(f'{torch.are_deterministic_algorithms_enabled()} {torch.is_deterministic_algorithms_warn_only_enabled()}')"
     (house / "stages/toys/toy.py").write_text(re.sub("out.write_text.*", lambda _: mode, TOY))
     paths = ["--raw-text", "raw.txt", "--more", "raw.txt", "--out", "out.txt", "--metrics", "metrics.json"]
-    done = start(house, *paths, **asked)
+    done = start(*paths, **asked)
     assert done.returncode == 0, done.stderr
     assert (house / "out.txt").read_text() == f"True {warns}"
 
@@ -218,7 +260,7 @@ def test_what_a_command_cannot_name_is_one_line(text, branch, told):
         path(text, Names(PARAMS, "${data.sets}", branch))
 
 
-def test_a_branch_finds_its_own_places_from_what_dvc_calls_it(house, monkeypatch):
+def test_a_branch_finds_its_own_places_from_what_dvc_calls_it(house, start):
     (house / "stages/toys/toy.py").write_text(BRANCHED)
     (house / "dvc.yaml").write_text(
         "stages: {toy: {foreach: '${toy.entries}', do: {cmd: x, meta: {resources: {gpu: 0}}}}}\n"
@@ -226,67 +268,61 @@ def test_a_branch_finds_its_own_places_from_what_dvc_calls_it(house, monkeypatch
     entries = {"one-v1": {"size": 1, "name": "one"}}
     (house / "params.yaml").write_text(json.dumps({"toy": {"entries": entries, "seed": 4, "weights": {}, "names": []}}))
     arguments = ["--out", "{key}", "--metrics", "data/metrics/toy@{key}.json"]
-    lost = start(house, *arguments)
+    lost = start(*arguments)
     assert lost.returncode == 1
     assert lost.stderr.startswith("DVC_STAGE: expected stage@branch")
-    done = start(house, *arguments, branch="toy@one-v1")
+    done = start(*arguments, branch="toy@one-v1")
     assert done.returncode == 0, done.stderr
     assert (house / "one-v1").read_text() == "one"
     assert (house / "data/metrics/toy@one-v1.json").is_file()
 
 
 @pytest.mark.parametrize("asked", ["dvc.yaml", "environment"])
-def test_a_stage_that_can_only_be_one_process_refuses_to_be_two(house, asked):
+def test_a_stage_that_can_only_be_one_process_refuses_to_be_two(house, start, asked):
     if asked == "dvc.yaml":
         (house / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {gpu: 0, processes: 2}}}}\n")
-    done = start(house, *ARGUMENTS, **({"RANK": "1", "WORLD_SIZE": "2"} if asked == "environment" else {}))
+    done = start(*ARGUMENTS, **({"RANK": "1", "WORLD_SIZE": "2"} if asked == "environment" else {}))
     assert done.returncode == 1
     assert done.stderr == "dvc.yaml: toy: asked for 2 processes, but this stage can only be one\n"
     assert not (house / "out.txt").exists()
 
 
-DIVIDING = """
-from pathlib import Path
-from tasks.algorithms.common import distributed
-from tasks.stage import Config, Metrics, main
-
-class ToyConfig(Config):
-    seed: int
-
-def run(config: ToyConfig, raw_text: Path, more: list[Path], out: Path) -> Metrics:
-    divides = [name for name in ("optimizer", "model") if getattr(distributed, f"divides_{name}")()]
-    out.with_name(f"{distributed.rank()}.txt").write_text(" ".join(divides))
-    return {}
-
-if __name__ == "__main__":
-    main(run, data_parallel=True)
-"""
+SAYS_WHAT = TOY.replace("out.write_text(", "out.write_text(os.environ['POSTTRAIN_SHARD'] or 'nothing') #").replace(
+    "main(run)", "main(run, data_parallel=True)"
+)
 
 
 @pytest.mark.parametrize(
-    ("resources", "divided"), [("", ""), (", shard: optimizer", "optimizer"), (", shard: model", "model")]
+    ("resources", "divided"),
+    [("", "nothing"), (", shard: optimizer", "optimizer"), (", shard: model", "model")],
 )
-def test_dvc_yaml_says_what_processes_divide(house, resources, divided):
-    """Whatever the environment said before."""
-    (house / "stages/toys/toy.py").write_text(DIVIDING)
-    (house / "dvc.yaml").write_text(f"stages: {{toy: {{meta: {{resources: {{gpu: 0, processes: 2{resources}}}}}}}}}\n")
-    done = start(house, *ARGUMENTS, POSTTRAIN_SHARD="" if divided else "optimizer")
+def test_dvc_yaml_says_what_processes_divide(house, start, resources, divided):
+    """Whatever the environment said before; a stage that is data_parallel is so many processes."""
+    (house / "stages/toys/toy.py").write_text(SAYS_WHAT)
+    (house / "dvc.yaml").write_text(f"stages: {{toy: {{meta: {{resources: {{gpu: 0{resources}}}}}}}}}\n")
+    done = start(*ARGUMENTS, POSTTRAIN_SHARD="model" if divided == "nothing" else "")
     assert done.returncode == 0, done.stderr
-    assert [(house / f"{rank}.txt").read_text() for rank in (0, 1)] == [divided] * 2
+    assert (house / "out.txt").read_text() == divided
+    (house / "dvc.yaml").write_text(f"stages: {{toy: {{meta: {{resources: {{gpu: 0, processes: 2{resources}}}}}}}}}\n")
+    assert start(*ARGUMENTS).stderr == "stages.toys.toy would become 2 processes\n"
 
 
-LATE = """
+SEVERAL = """
+import os
 from pathlib import Path
-from time import monotonic, sleep
-import torch
+from time import sleep
 from tasks.common import processes
 from tasks.stage import Config, Metrics, main
+
+if processes.is_rank():  # before it is several, the stage needs no torch
+    from tasks.algorithms.common import distributed
 
 leave = processes.leave
 
 def left(torch) -> None:
+    Path(f"leaves-{os.environ['RANK']}").touch()
     leave(torch)
-    Path(f"left-{processes.os.environ['RANK']}").write_text(str(monotonic()))
+    Path(f"left-{os.environ['RANK']}").touch()
 
 processes.leave = left
 
@@ -294,9 +330,13 @@ class ToyConfig(Config):
     seed: int
 
 def run(config: ToyConfig, raw_text: Path, more: list[Path], out: Path) -> Metrics:
+    divides = [name for name in ("optimizer", "model") if getattr(distributed, f"divides_{name}")()]
+    out.with_name(f"{distributed.rank()}.txt").write_text(" ".join(divides))
     if not processes.is_main():
-        sleep(0.5)
-        Path("done-1").write_text(str(monotonic()))
+        while not Path("leaves-0").exists():
+            sleep(0.01)
+        sleep(0.3)
+        Path("first-has-left").write_text(str(Path("left-0").exists()))
     return {}
 
 if __name__ == "__main__":
@@ -306,16 +346,23 @@ if __name__ == "__main__":
 
 def test_a_process_leaves_only_when_all_are_done(house):
     """One that had ended while another still connected to it was lost to that one, and the stage failed: 10 times of 300."""
-    (house / "stages/toys/toy.py").write_text(LATE)
-    (house / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {gpu: 0, processes: 2}}}}\n")
-    done = start(house, *ARGUMENTS)
+    (house / "stages/toys/toy.py").write_text(SEVERAL)
+    (house / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {gpu: 0, processes: 2, shard: optimizer}}}}\n")
+    command = [sys.executable, "-m", "stages.toys.toy", "--threads", "1", *ARGUMENTS]
+    records = {"POSTTRAIN_RECORDS": "records.jsonl", "PYTHONPATH": f"{house}:{ROOT}"}
+    environ = variables(house, more=records)
+    done = subprocess.run(command, cwd=house, env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert float((house / "left-0").read_text()) >= float((house / "done-1").read_text())
+    assert [(house / f"{rank}.txt").read_text() for rank in (0, 1)] == ["optimizer"] * 2
+    assert (house / "first-has-left").read_text() == "False"
+    assert (house / "left-0").exists()
+    metrics = [json.loads(line).get("metrics", {}) for line in (house / "records.jsonl").read_text().splitlines()]
+    assert {"system/processes": 2, "system/threads": 1, "system/gpus": 0} in metrics, "recorded once, by the first"
 
 
-def test_a_stage_that_is_to_divide_something_else_says_what_it_can(house):
+def test_a_stage_that_is_to_divide_something_else_says_what_it_can(house, start):
     (house / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {gpu: 0, shard: weights}}}}\n")
-    done = start(house, *ARGUMENTS)
+    done = start(*ARGUMENTS)
     assert (done.returncode, done.stderr) == (
         1,
         "dvc.yaml: toy: meta.resources.shard: expected optimizer or model, got 'weights'\n",

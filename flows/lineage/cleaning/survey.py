@@ -157,7 +157,7 @@ def _others(root: Path, cache: Cache) -> dict[str, int]:
         "DVC's run cache": sum(_size(file) for file in _files(cache.run_cache)),
         "MLflow's database": _size(root / mlflow_database.DATABASE),
         "logs of stages": sum(_size(file) for file in _files(root / "mlruns/logs")),
-        "receipts, verdicts, pages": pages,
+        "verdicts, pages": pages,
         ".dvc/tmp": sum(_size(file) for file in _files(root / ".dvc/tmp")),
     }
 

@@ -1,14 +1,16 @@
 """Tab completion: it reads files alone, and offers nothing where they cannot be read."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from flows import running
+from flows import cli, running
 from flows.console import completion
+from tests import repository
 
 REPOSITORY = Path(__file__).parents[3]
 DVC = """\
@@ -69,26 +71,58 @@ def test_flows_are_those_of_the_command() -> None:
     assert (*running.FLOWS,) == completion.FLOWS
 
 
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [
-        ("posttrain run --set dpo.be", ["dpo.beta="]),
-        ("posttrain run --force pref", ["preferences"]),
-        ("posttrain explain grpo.aggr", ["grpo.aggregation"]),
-        ("posttrain preset simp", ["simpo"]),
-        ("posttrain lineage reward", ["reward_model"]),
-        ("posttrain st", ["status"]),
-    ],
-)
-def test_a_shell_asks_without_anything_heavy_being_imported(line: str, offered: list[str]) -> None:
-    words = {"COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
-    done = shell(_POSTTRAIN_COMPLETE="complete_bash", **words)
-    assert (done.stdout.split(), done.stderr) == (offered, "[]\n")
+OFFERED = {
+    "posttrain run --set dpo.be": ["dpo.beta="],
+    "posttrain run --force pref": ["preferences"],
+    "posttrain explain grpo.aggr": ["grpo.aggregation"],
+    "posttrain preset simp": ["simpo"],
+    "posttrain lineage reward": ["reward_model"],
+    "posttrain st": ["status"],
+}
 
 
-def test_the_script_for_a_shell_names_the_command() -> None:
-    script = shell(_POSTTRAIN_COMPLETE="source_bash").stdout
-    assert "complete -o default -F _posttrain_completion posttrain" in script
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """This repository's own stages, parameters and presets."""
+    repository.write_params(tmp_path)
+    for file in repository.files("dvc.yaml", "presets/*.yaml"):
+        (tmp_path / file.relative_to(REPOSITORY)).parent.mkdir(exist_ok=True)
+        shutil.copy(file, tmp_path / file.relative_to(REPOSITORY))
+    return tmp_path
+
+
+@pytest.mark.parametrize("line", OFFERED)
+def test_what_a_shell_is_offered(
+    line: str, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    for name, value in completing(line).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        cli.app([], prog_name="posttrain", standalone_mode=False)
+    assert (ended.value.code, capsys.readouterr().out.split()) == (0, OFFERED[line])
+
+
+def test_a_shell_asks_without_anything_heavy_being_imported(project: Path) -> None:
+    done = shell(project, **completing("posttrain lineage reward"))
+    assert (done.stdout.split(), done.stderr) == (["reward_model"], "[]\n")
+    done = shell(project, **completing("posttrain run --set dpo.be"))
+    assert (done.stdout.split(), done.stderr) == (["dpo.beta="], "[]\n")
+
+
+def test_the_script_for_a_shell_names_the_command(
+    project: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("_POSTTRAIN_COMPLETE", "source_bash")
+    with pytest.raises(SystemExit):
+        cli.app([], prog_name="posttrain", standalone_mode=False)
+    assert "complete -o default -F _posttrain_completion posttrain" in capsys.readouterr().out
+
+
+def completing(line: str) -> dict[str, str]:
+    """The variables by which bash asks how this line may go on."""
+    return {"_POSTTRAIN_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
 
 
 ASKED = """
@@ -102,8 +136,8 @@ finally:
 """
 
 
-def shell(**asked: str) -> subprocess.CompletedProcess[str]:
+def shell(root: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     """Call the command as a shell does; the last line of standard error names the slow modules that it imported."""
-    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), **asked}
+    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), **variables}
     command = [sys.executable, "-c", ASKED]
-    return subprocess.run(command, cwd=REPOSITORY, env=environ, capture_output=True, text=True, check=True)
+    return subprocess.run(command, cwd=root, env=environ, capture_output=True, text=True, check=True)

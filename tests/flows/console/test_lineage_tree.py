@@ -102,7 +102,7 @@ def test_names_that_do_not_fit_go_on_in_the_next_line_below_the_first() -> None:
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(chains())
 def test_every_link_has_one_line_and_nothing_gives_the_terminal_orders(link: Link) -> None:
     told = [line.plain for line in short(link, 200)]

@@ -1,7 +1,9 @@
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from tests.flows.machine.test_supervisor import alive, wait_for
 
 RUN = """
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from flows.engine.coordinator import Coordinator
 with Coordinator(Path(sys.argv[1])) as coordinator:
@@ -29,9 +32,18 @@ pathlib.Path("data/b").write_text(pathlib.Path("params.yaml").read_text())
 """
 
 
-@pytest.fixture
-def killed(toy: Toy) -> Toy:
+@pytest.fixture(scope="module")
+def after_a_kill(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Toy]:
     """A repository whose coordinator was killed during a second run of stage b."""
+    root = tmp_path_factory.mktemp("killed") / "toy"
+    shutil.copytree(template, root)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(Path(sys.executable).parent), prepend=":")
+        yield kill(Toy(root))
+
+
+def kill(toy: Toy) -> Toy:
+    """Run both stages, then kill the coordinator while it runs the second one again."""
     toy.write("slow.py", SLOW)
     toy.stage("a")
     toy.stage("b", "a", cmd="python slow.py")
@@ -46,6 +58,17 @@ def killed(toy: Toy) -> Toy:
     assert wait_for(lambda: not alive(toy.root), 4) < 2
     Path(toy.root, "slow").unlink()
     return toy
+
+
+@pytest.fixture
+def killed(after_a_kill: Toy, tmp_path: Path) -> Iterator[Toy]:
+    """That repository, which is at the same path as it was then after each test."""
+    root, params = after_a_kill.root, dict(after_a_kill.params)
+    shutil.copytree(root, tmp_path / "kept", symlinks=True)
+    yield after_a_kill
+    shutil.rmtree(root)
+    shutil.copytree(tmp_path / "kept", root, symlinks=True)
+    after_a_kill.params = params
 
 
 def test_after_a_kill_the_record_is_whole_and_the_next_run_finishes(killed: Toy) -> None:

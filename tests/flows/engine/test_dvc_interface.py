@@ -91,7 +91,7 @@ PARAMS = {"a": {"x": None, "y": [1, {"z": 2}], "u-v": {"10%": 0.5, "e": {}}, "7"
 KEYS = ["a", "b", "c", "d", "a.x", "a.y", "a.y.1.z", "a.u-v.10%", "a.u-v.e", "a.u-v.f", "a.7", "b.c", "a.u-?"]
 
 
-@settings(deadline=None)
+@settings(max_examples=40)
 @given(st.lists(st.sampled_from(KEYS), max_size=5), st.booleans())
 def test_params_are_read_as_dvc_reads_them(keys: list[str], flatten: bool) -> None:
     with TemporaryDirectory() as home:

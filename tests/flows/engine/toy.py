@@ -1,8 +1,9 @@
 """Toy pipelines in a real git and DVC repository, run by the engine without Prefect and, if asked for, with MLflow."""
 
+import contextlib
+import io
 import json
-import subprocess
-import sys
+import logging
 import textwrap
 from collections.abc import Collection
 from pathlib import Path
@@ -24,6 +25,17 @@ pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
 pathlib.Path(out).write_text(text)
 print("made", out)
 """
+
+
+class Messages(logging.Handler):
+    """Keeps what is logged, as lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
 
 
 class Toy:
@@ -99,12 +111,24 @@ class Toy:
             return {result.stage: result for result in execution.results()}
 
     def dvc(self, *arguments: str) -> str:
-        """Run plain dvc; its output."""
-        done = subprocess.run(
-            [sys.executable, "-m", "dvc", *arguments], cwd=self.root, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        """Run plain dvc in this process; its output."""
+        from dvc.cli import main
+
+        log, output = Messages(), io.StringIO()
+        logger = logging.getLogger("dvc")
+        level, disabled = logger.level, logger.disabled
+        logger.addHandler(log)
+        logger.setLevel(logging.INFO)
+        logger.disabled = False
+        try:
+            with contextlib.chdir(self.root), contextlib.redirect_stdout(output):
+                status = main([*arguments])
+        finally:
+            logger.removeHandler(log)
+            logger.setLevel(level)
+            logger.disabled = disabled
+        assert status == 0, "\n".join(log.lines)
+        return "".join([output.getvalue(), *(f"{line}\n" for line in log.lines)])
 
     @property
     def lock(self) -> dict[str, Any]:

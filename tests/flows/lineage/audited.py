@@ -16,6 +16,7 @@ from flows.lineage.auditing import Audit, audit
 from flows.lineage.checks.database import numbers
 from flows.web import run_page
 from tests.flows.engine.toy import Toy
+from tests.flows.lineage.quick import dvc
 
 WORK = """
 import json, pathlib, sys
@@ -132,6 +133,9 @@ class Audited(Toy):
     def change(self, section: str, **values: object) -> None:
         self.params[section] |= values
         self.save()
+
+    def dvc(self, *arguments: str) -> str:
+        return dvc(self.root, *arguments)
 
     def commit(self) -> None:
         who = ["-c", "user.name=t", "-c", "user.email=t@localhost"]

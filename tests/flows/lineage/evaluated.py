@@ -12,7 +12,8 @@ import json, sys
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+from pyarrow import parquet
 
 HOSTILE = ANSWER
 policy, out = sys.argv[1], Path("data/evaluate") / sys.argv[1]
@@ -20,19 +21,19 @@ params = json.loads(Path("params.yaml").read_text())
 section, skill = params["evaluate"], json.loads(Path(f"data/{policy}").read_text().splitlines()[-1].partition(" ")[2])
 rng = np.random.default_rng(section["data"])
 ids = [f"test-{number}" for number in range(section["problems"])]
-asked = pd.DataFrame({"problem_id": ids, "question": [f"What is {a} and 1?" for a in rng.permutation(10000)[: len(ids)]],
-                      "solution": "", "steps": 1, "answer": [str(n) for n in range(len(ids))]})
+asked = [{"problem_id": name, "question": f"What is {a} and 1?", "solution": "", "steps": 1, "answer": str(n)}
+         for n, (name, a) in enumerate(zip(ids, rng.permutation(10000)))]
 ease = np.random.default_rng(7).random(len(ids))  # of a problem, for every policy
 right = ease < skill
-answers = [{"problem_id": name, "temperature": 0.0, "sample": 0, "response": HOSTILE + f" #### {gold}", "length": 3 + good,
-            "ended": True, "steps": False, "strict": bool(good), "lenient": bool(good)}
-           for name, gold, good in zip(ids, asked["answer"], right)]
+answers = [{"problem_id": name, "temperature": 0.0, "sample": 0, "response": HOSTILE + f" #### {one['answer']}",
+            "length": 3 + int(good), "ended": True, "steps": False, "strict": bool(good), "lenient": bool(good)}
+           for name, one, good in zip(ids, asked, right)]
 values = {"strict_greedy": right.astype(float), "length_greedy": 3.0 + right, "strict_mean_at_8_tbest": np.round(ease * skill * 8) / 8}
-measures = pd.DataFrame(values, index=pd.Index(ids, name="problem_id")).reset_index().melt("problem_id", var_name="metric")
+measures = [{"problem_id": name, "metric": metric, "value": float(value)}
+            for metric, column in values.items() for name, value in zip(ids, column)]
 out.mkdir(parents=True)
-asked.to_parquet(out / "asked.parquet")
-pd.DataFrame(answers).to_parquet(out / "generations.parquet")
-measures.to_parquet(out / "measures.parquet")
+for table, rows in (("asked", asked), ("generations", answers), ("measures", measures)):
+    parquet.write_table(pa.Table.from_pylist(rows), out / f"{table}.parquet")
 (out / "evaluation.json").write_text(json.dumps({"best_temperature": 0.5, "strict_greedy": {"mean": right.mean()}}))
 """.replace("ANSWER", repr(HOSTILE))
 

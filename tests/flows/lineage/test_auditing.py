@@ -4,22 +4,20 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from flows.lineage.checks.memory import PLACE, Memory
-from tests.flows.lineage.audited import Audited, flip
-from tests.flows.toy_pipeline import REPOSITORY
+from tests.flows.lineage.audited import Audited, flip, replace
+from tests.flows.toy_pipeline import call, posttrain
 
 
 def lines(audited: Audited, of: str | None = None, **options: bool) -> list[str]:
     return [finding.line for finding in audited.audit(of, **options).findings]
 
 
-def test_what_two_runs_made_is_clean(audited: Audited) -> None:
+def test_what_two_runs_made_is_clean(audited: Audited, thrice: Audited) -> None:
     found = audited.audit()
     assert found.findings == []
     assert dict(found.counts) == {
@@ -35,10 +33,8 @@ def test_what_two_runs_made_is_clean(audited: Audited) -> None:
     assert lines(audited, "evaluate@b") == lines(audited, audited.run_of("b")) == []
     for what in ("evaluate@b", "b strict_greedy", "data/metrics/evaluate@b.json"):
         assert audited.audit(what).counts["runs"] == 4, "a, b, evaluate@b and the pipeline run"
-    first = audited.lock["stages"]["b"]["outs"][0]["md5"]
-    audited.change("b", beta=0.3)
-    audited.pipeline()
-    assert lines(audited, first) == [], "a hash of the past, with what it was made from"
+    before = audited.lock["stages"]["b"]["outs"][0]["md5"]
+    assert lines(thrice, before) == [], "a hash of the past, with what it was made from"
 
 
 def test_where_nothing_is_recorded_that_is_said(audited: Audited) -> None:
@@ -86,7 +82,10 @@ def test_a_failed_stage_is_only_said(audited: Audited) -> None:
     assert any("param c.beta changed 0.1 -> 0.3" in line for line in audited.faults())
 
 
-def test_a_dirty_tree_and_an_untracked_module(audited: Audited) -> None:
+@pytest.fixture(scope="module")
+def dirty_once(audited_once: Audited, tmp_path_factory: pytest.TempPathFactory) -> Audited:
+    """All stages ran with a module that differs from the commit, and with two that git does not know."""
+    audited = audited_once.at(tmp_path_factory.mktemp("dirty") / "repository")
     audited.write("more.py", "VALUE = 1\n")
     audited.write("empty.py", "")
     helper = audited.root / "helper.py"
@@ -95,28 +94,34 @@ def test_a_dirty_tree_and_an_untracked_module(audited: Audited) -> None:
         audited.stages[stage]["deps"] += ["more.py", "empty.py"]
     audited.save()
     audited.pipeline()
-    audit = audited.audit()
+    return audited
+
+
+@pytest.fixture
+def dirty(dirty_once: Audited, tmp_path: Path) -> Audited:
+    return dirty_once.at(tmp_path / "repository")
+
+
+def test_a_dirty_tree_and_an_untracked_module(dirty: Audited) -> None:
+    audit = dirty.audit()
     assert [finding.line for finding in audit.findings] == []
     assert audit.counts["code files"] == 4
-    status, objects = audited.git("status", "--porcelain"), sorted((audited.root / ".git").rglob("*"))
-    audited.audit(everything=True)
-    assert (audited.git("status", "--porcelain"), sorted((audited.root / ".git").rglob("*"))) == (status, objects)
+    status, objects = dirty.git("status", "--porcelain"), sorted((dirty.root / ".git").rglob("*"))
+    dirty.audit(everything=True)
+    assert (dirty.git("status", "--porcelain"), sorted((dirty.root / ".git").rglob("*"))) == (status, objects)
+    helper = dirty.root / "helper.py"
     helper.write_text(helper.read_text() + "# later\n")
-    assert [line.partition(" after ")[0] for line in audited.faults()] == ["helper.py: was changed"]
+    assert [line.partition(" after ")[0] for line in dirty.faults()] == ["helper.py: was changed"]
 
 
-def test_the_kept_patch_is_the_recorded_one(audited: Audited) -> None:
-    helper = audited.root / "helper.py"
-    helper.write_text(helper.read_text() + "# changed\n")
-    audited.pipeline()
-    [patch] = (audited.root / "mlruns/artifacts").rglob("uncommitted.patch")
-    kept = patch.read_text()
-    patch.write_text(kept.replace("# changed", "# altered"))
-    faults = audited.faults()
+def test_the_kept_patch_is_the_recorded_one(dirty: Audited) -> None:
+    [patch] = (dirty.root / "mlruns/artifacts").rglob("uncommitted.patch")
+    replace(patch, "# \N{SNOWMAN}", "# altered")
+    faults = dirty.faults()
     assert faults
     assert all("uncommitted.patch: its SHA-256 is " in line for line in faults), faults
     patch.unlink()
-    assert all("uncommitted.patch: is missing from the run's files" in line for line in audited.faults())
+    assert all("uncommitted.patch: is missing from the run's files" in line for line in dirty.faults())
 
 
 def test_without_git_or_with_the_commit_gone(audited: Audited) -> None:
@@ -186,23 +191,16 @@ def test_an_audit_reads_only_what_changed(audited: Audited, monkeypatch: pytest.
 
 
 def test_the_command(audited: Audited) -> None:
-    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "flows.cli", "audit", *arguments]
-        environ = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-        return subprocess.run(command, cwd=audited.root, env=environ, capture_output=True, text=True, check=False)
-
-    clean = call()
-    assert (clean.returncode, clean.stderr) == (0, "")
-    assert clean.stdout.startswith(
-        "no faults: 11 outs, 29 files, 7 runs, 9 parameters, 2 code files, 32 numbers checked in "
-    )
+    code, out, error = call(audited.root, "audit")
+    assert (code, error) == (0, "")
+    assert out.startswith("no faults: 11 outs, 29 files, 7 runs, 9 parameters, 2 code files, 32 numbers checked in ")
     flip(audited.root / "data/b/model.bin")
-    assert call("c").returncode == 0
-    done = call("b", "--json")
+    assert call(audited.root, "audit", "c")[0] == 0
+    done = posttrain(audited.root, "audit", "b", "--json")
     content = json.loads(done.stdout)
     assert (done.returncode, content["clean"], len(content["faults"])) == (1, False, 1)
     assert content["faults"][0]["where"] == "data/b/model.bin"
     assert content["faults"][0]["stage"] == "b"
-    wrong = call("nothing")
-    assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
-    assert call("b", "--all").returncode == 2
+    code, _, error = call(audited.root, "audit", "nothing")
+    assert (code, error.count("\n")) == (2, 1)
+    assert call(audited.root, "audit", "b", "--all")[0] == 2

@@ -1,10 +1,7 @@
 import json
 import shutil
-import signal
 import sqlite3
 import subprocess
-import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -21,11 +18,14 @@ from flows.lineage import history
 from flows.lineage.chain import Link, chain
 from tasks.common import mlflow_database
 from tests.flows.engine.toy import Toy
+from tests.flows.lineage.quick import as_killed, copied, dvc
 
 
-@pytest.fixture
-def recorded(toy: Toy, empty_mlflow: Path) -> Iterator[Toy]:
+@pytest.fixture(scope="module")
+def once(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Toy:
     """The diamond of stages, with a raw file as another dep of `a`, run once and recorded."""
+    shutil.copytree(template, root := tmp_path_factory.mktemp("recorded") / "toy")
+    toy = Toy(root)
     toy.write("raw.txt", "raw")
     toy.diamond()
     toy.stages["a"]["deps"].append("raw.txt")
@@ -34,6 +34,11 @@ def recorded(toy: Toy, empty_mlflow: Path) -> Iterator[Toy]:
     shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
     toy.run(recorder=FlowRun(toy.root, "language"))
     return toy
+
+
+@pytest.fixture
+def recorded(once: Toy, tmp_path: Path) -> Toy:
+    return copied(once, tmp_path / "toy")
 
 
 def flat(link: Link) -> dict[str, Link]:
@@ -107,7 +112,7 @@ def test_a_run_by_plain_dvc_repro_is_adopted(recorded: Toy) -> None:
     made = "mkdir -p data; echo made > data/m; echo '{\"x\": 1}' > m.json"
     recorded.set(m={"rate": 1, "layers": [2, 3]})
     recorded.stage("m", "d", cmd=made, metrics=[{"m.json": {"cache": False}}])
-    recorded.dvc("repro")
+    dvc(recorded.root, "repro")
     broken = chain(recorded.root, "m")
     assert broken.run_id is None
     assert "the chain breaks here" in broken.note
@@ -174,26 +179,21 @@ def test_a_kill_right_after_the_record_leaves_no_gap(recorded: Toy) -> None:
     assert [again.client.get_run(run_id).info.status for run_id in (left, other)] == ["FINISHED", "KILLED"]
 
 
-KILLED_BEFORE_THE_LOCK_FILE = """
-import os, signal, sys
-from pathlib import Path
-from flows.engine import dvc_stage
-from flows.engine.coordinator import Coordinator
-from flows.engine.mlflow_recording import FlowRun, settle
-from flows.engine.records import mlflow_files
-from tasks.common import mlflow_database
-dvc_stage.write_entry = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-root = Path(sys.argv[1])
-with Coordinator(root, FlowRun(root, "language")) as coordinator:
-    coordinator.execute("c", print)
-"""
-
-
-def test_what_is_restored_after_a_kill_before_the_lock_file_has_its_run(recorded: Toy) -> None:
+def test_what_is_restored_after_a_kill_before_the_lock_file_has_its_run(
+    recorded: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The kill comes after the result is in the run cache."""
+
+    def write(root: Path, *arguments: object) -> None:
+        as_killed(root, tmp_path / "killed")
+        before(root, *arguments)
+
+    before = dvc_stage.write_entry
     recorded.set(c=7)
-    done = subprocess.run([sys.executable, "-c", KILLED_BEFORE_THE_LOCK_FILE, str(recorded.root)], check=False)
-    assert done.returncode == -signal.SIGKILL
+    with monkeypatch.context() as patch:
+        patch.setattr(dvc_stage, "write_entry", write)
+        assert recorded.run("c", recorder=FlowRun(recorded.root, "language"))["c"].state == "ran"
+    recorded.root = tmp_path / "killed"
     result = recorded.run("c", recorder=FlowRun(recorded.root, "language"))["c"]
     assert result.state == "restored"
     assert result.mlflow_run_id is not None
@@ -207,7 +207,7 @@ def test_stages_that_start_together_may_share_new_inputs(recorded: Toy) -> None:
     def start(index: int) -> str:
         run_ids = []
         for attempt in range(5):
-            together.wait(timeout=30)
+            together.wait(timeout=300)
             entry = {"cmd": "true", "deps": [{"path": "shared", "md5": f"{attempt:032}"}], "outs": []}
             run_ids.append(recorder.start(f"s{index}", entry, "new"))
         return run_ids[-1]

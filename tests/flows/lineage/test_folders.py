@@ -1,7 +1,6 @@
 """A folder in which several stages put their outputs and that another reads as one input: the chain goes on behind it."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,11 +10,14 @@ from flows.engine.mlflow_recording import FlowRun
 from flows.lineage import folders
 from flows.lineage.chain import Link, chain
 from tests.flows.engine.toy import Toy
+from tests.flows.lineage.quick import copied
 
 
-@pytest.fixture
-def gathered(toy: Toy, empty_mlflow: Path) -> Iterator[Toy]:
+@pytest.fixture(scope="module")
+def once(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Toy:
     """data/e/one (a folder) and data/e/two (a file) by stages of their own, and `all`, which reads data/e."""
+    shutil.copytree(template, root := tmp_path_factory.mktemp("gathered") / "toy")
+    toy = Toy(root)
     toy.stage(
         "one", cmd="python work.py x.txt && mkdir -p data/e/one/in && mv x.txt data/e/one/in/x.txt", outs=["data/e/one"]
     )
@@ -27,6 +29,11 @@ def gathered(toy: Toy, empty_mlflow: Path) -> Iterator[Toy]:
     shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
     run(toy)
     return toy
+
+
+@pytest.fixture
+def gathered(once: Toy, tmp_path: Path) -> Toy:
+    return copied(once, tmp_path / "toy")
 
 
 def run(toy: Toy) -> None:

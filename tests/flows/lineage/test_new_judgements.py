@@ -1,5 +1,6 @@
 """What new judgements changed: on a toy pipeline whose preferences come from lines that people wrote, and whose evaluations are real."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,12 @@ from flows.console import new_judgements as shown
 from flows.engine.mlflow_recording import FlowRun
 from flows.engine.state import StageResult
 from flows.lineage import new_judgements
+from flows.lineage.comparison import measured
 from flows.lineage.new_judgements import Changed
+from tasks.comparison import __main__ as child
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.evaluated import evaluated
+from tests.flows.lineage.quick import copied
 
 RECORD = "data/raw/judgements.jsonl"
 PREFERENCES = """
@@ -30,10 +34,15 @@ DPO = "python -c \"import pathlib; n = len(pathlib.Path('data/preferences').read
 DPO += "pathlib.Path('data/dpo').write_text(f'dpo {0.4 + n / 50}')\""
 
 
-@pytest.fixture
-def judged(toy: Toy, empty_mlflow: Path) -> Toy:
-    """Two evaluated policies, of which dpo learns from the judgements of two people."""
-    evaluated(toy, empty_mlflow)
+Ran = tuple[Toy, Changed | None, dict[str, StageResult]]
+
+
+@pytest.fixture(scope="module")
+def once(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Two evaluated policies, of which dpo learns from the judgements of two people, after a first run; what came of it."""
+    root = tmp_path_factory.mktemp("judged") / "toy"
+    shutil.copytree(template, root)
+    toy = evaluated(Toy(root), empty_mlflow)
     toy.write(RECORD, "anna\nben\n")
     toy.write("preferences.py", PREFERENCES)
     toy.stages["preferences"] = {
@@ -51,7 +60,12 @@ def judged(toy: Toy, empty_mlflow: Path) -> Toy:
     toy.stages["dpo"] |= {"cmd": DPO, "deps": ["data/preferences"], "params": ["dpo"]}
     toy.params["preferences"] = {"judgements": RECORD}
     toy.save()
-    return toy
+    return toy, *run(toy)
+
+
+@pytest.fixture
+def judged(once: Ran, tmp_path: Path) -> Toy:
+    return copied(once[0], tmp_path / "toy")
 
 
 def run(toy: Toy) -> tuple[Changed | None, dict[str, StageResult]]:
@@ -63,8 +77,8 @@ def run(toy: Toy) -> tuple[Changed | None, dict[str, StageResult]]:
     return known and new_judgements.changed(toy.root, known, planned, [*results.values()]), results
 
 
-def test_a_first_run_has_only_what_there_is_now(judged: Toy) -> None:
-    changed, results = run(judged)
+def test_a_first_run_has_only_what_there_is_now(once: Ran) -> None:
+    _, changed, results = once
     assert {result.state for result in results.values()} == {"ran"}
     assert changed is not None
     lines = list(shown.lines(changed))
@@ -77,7 +91,6 @@ def test_a_first_run_has_only_what_there_is_now(judged: Toy) -> None:
 
 
 def test_ten_more_judgements_say_what_they_changed(judged: Toy) -> None:
-    run(judged)
     with (judged.root / RECORD).open("a") as file:
         file.write("anna\n" * 10)
     changed, results = run(judged)
@@ -100,8 +113,8 @@ def test_ten_more_judgements_say_what_they_changed(judged: Toy) -> None:
     assert lines[-1] == "  the same models as before: sft"
 
 
-def test_other_changes_of_the_run_are_named(judged: Toy) -> None:
-    run(judged)
+def test_other_changes_of_the_run_are_named(judged: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measured, "_child", lambda _, pairs: [child.compared(pair, measured.MOST) for pair in pairs])
     with (judged.root / RECORD).open("a") as file:
         file.write("anna\n")
     judged.set(sft=0.5)
@@ -111,7 +124,6 @@ def test_other_changes_of_the_run_are_named(judged: Toy) -> None:
 
 
 def test_nothing_is_said_where_the_judgements_are_those_of_before(judged: Toy) -> None:
-    run(judged)
     judged.set(dpo=2)
     assert run(judged)[0] is None, "preferences was up to date"
     judged.write("preferences.py", PREFERENCES + "# other code\n")

@@ -17,15 +17,19 @@ from tests.flows.lineage import policies
 from tests.flows.lineage.policies import Ran
 
 
-@pytest.fixture
-def client(ran: Ran) -> MlflowClient:
+def client_of(ran: Ran) -> MlflowClient:
     return MlflowClient(mlflow_database.address(ran.toy.root))
 
 
-def test_a_run_says_what_changed_and_what_it_did(ran: Ran, client: MlflowClient) -> None:
-    toy, first = ran.toy, ran.first
+@pytest.fixture
+def client(ran: Ran) -> MlflowClient:
+    return client_of(ran)
+
+
+def test_a_run_says_what_changed_and_what_it_did(policies_once: Ran, rerun: Ran) -> None:
+    toy, first, results = rerun.toy, policies_once.first, rerun.results
+    client, second = client_of(rerun), rerun.first
     assert first.name == "first run: 5 ran"
-    second, results = policies.run(toy, dpo={"beta": 0.2})
     assert second.name == "dpo.beta 0.1 -> 0.2: dpo, evaluate@dpo, report ran, 2 up to date"
     assert second.changes == "dpo.beta 0.1 -> 0.2"
     third, _ = policies.run(toy, dpo={"beta": 0.1})
@@ -67,9 +71,9 @@ def test_the_headline_of_agents_is_each_temperature_s_return() -> None:
     assert found == {"rooms-ppo/t0.0/return": 0.5, "rooms-ppo/t1.0/return": 0.25}
 
 
-def test_the_page_and_the_patch_are_kept_with_the_run(ran: Ran, client: MlflowClient) -> None:
-    toy, first = ran.toy, ran.first
-    second, results = policies.run(toy, dpo={"beta": 0.2})
+def test_the_page_and_the_patch_are_kept_with_the_run(policies_once: Ran, rerun: Ran) -> None:
+    toy, first, results = rerun.toy, policies_once.first, rerun.results
+    client, second = client_of(rerun), rerun.first
     names = [[file.path for file in client.list_artifacts(run.id)] for run in (first, second)]
     assert names == [["params.yaml", "report.html"], ["params.yaml", "report.html", "uncommitted.patch"]]
     kept = toy.root / "mlruns/artifacts" / second.id / "artifacts/uncommitted.patch"
@@ -77,28 +81,28 @@ def test_the_page_and_the_patch_are_kept_with_the_run(ran: Ran, client: MlflowCl
     assert "uncommitted.patch" not in [file.path for file in client.list_artifacts(results["dpo"].mlflow_run_id)]
 
 
-def test_the_description_links_each_stage_with_its_run(ran: Ran, client: MlflowClient) -> None:
-    toy, earlier = ran.toy, ran.results
-    run, _ = policies.run(toy, dpo={"beta": 0.2})
+def test_the_description_links_each_stage_with_its_run(policies_once: Ran, rerun: Ran) -> None:
+    earlier, run, client = policies_once.results, rerun.first, client_of(rerun)
     note = client.get_run(run.id).data.tags["mlflow.note.content"]
     made = earlier["sft"].mlflow_run_id
+    assert made is not None
     experiment = client.get_run(run.id).info.experiment_id
     assert f"| sft | up to date | [{made[:8]}](#/experiments/{experiment}/runs/{made}) | language.sft/1 |" in note
     assert "| dpo | 60.0 % | 50.0 to 70.0 |" in note
 
 
-def test_a_stage_s_run_links_the_runs_that_made_what_it_read(ran: Ran, client: MlflowClient) -> None:
-    toy = ran.toy
-    toy.write("raw.txt", "raw")
-    toy.stages["sft"]["deps"].append("raw.txt")
-    policies.run(toy)
-    run, results = policies.run(toy, dpo={"beta": 0.2})
+def test_a_stage_s_run_links_the_runs_that_made_what_it_read(rerun: Ran) -> None:
+    toy, run, results, client = rerun.toy, rerun.first, rerun.results, client_of(rerun)
     experiment, sft = client.get_run(run.id).info.experiment_id, results["sft"]
+    assert sft.state == "up-to-date", "its run is of the pipeline run before"
     told = client.get_run(results["dpo"].mlflow_run_id).data.tags["mlflow.note.content"].splitlines()
     link = f"[sft](#/experiments/{experiment}/runs/{sft.mlflow_run_id})"
     assert told[2:] == [f"| data/sft | {sft.outs['data/sft'][:8]} | {link} |"]
-    first = client.get_run(sft.mlflow_run_id).data.tags["mlflow.note.content"]
-    assert first.endswith(" | raw: no stage makes it |")
+    toy.write("raw.txt", "raw")
+    toy.stages["sft"]["deps"].append("raw.txt")
+    toy.save()
+    reading = policies.run(toy)[1]["sft"].mlflow_run_id
+    assert client.get_run(reading).data.tags["mlflow.note.content"].endswith(" | raw: no stage makes it |")
 
 
 def test_long_lists_are_cut_to_what_mlflow_takes() -> None:
@@ -114,9 +118,9 @@ def test_long_lists_are_cut_to_what_mlflow_takes() -> None:
     assert "more stages" in note
 
 
-def test_the_seals_are_a_chain(ran: Ran, client: MlflowClient) -> None:
-    toy, first, results = ran.toy, ran.first, ran.results
-    second, _ = policies.run(toy, dpo={"beta": 0.2})
+def test_the_seals_are_a_chain(policies_once: Ran, rerun: Ran) -> None:
+    toy, first, results = rerun.toy, policies_once.first, policies_once.results
+    client, second = client_of(rerun), rerun.first
     tags = client.get_run(second.id).data.tags
     assert tags["posttrain.seal"] == mlflow_seal.compute(toy.root, second.id)
     assert tags["posttrain.previous"] == f"{first.id} {client.get_run(first.id).data.tags['posttrain.seal']}"

@@ -6,6 +6,7 @@ from mlflow import MlflowClient
 from tasks.common import mlflow_database
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage import policies
+from tests.flows.lineage.policies import Ran
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def toy(toy: Toy, empty_mlflow: Path) -> Toy:
 
 @pytest.fixture
 def client(toy: Toy) -> MlflowClient:
-    return MlflowClient(mlflow_database.address(toy.root))
+    return client_of(toy.root)
 
 
 def versions(client: MlflowClient, name: str) -> dict[str, dict[str, str]]:
@@ -26,9 +27,12 @@ def best(client: MlflowClient, name: str) -> str:
     return str(client.get_model_version_by_alias(name, "best").version)
 
 
-def test_each_content_of_a_model_is_one_version(toy: Toy, client: MlflowClient) -> None:
-    _, first = policies.run(toy)
-    _, second = policies.run(toy, dpo={"beta": 0.2})
+def client_of(root: Path) -> MlflowClient:
+    return MlflowClient(mlflow_database.address(root))
+
+
+def test_each_content_of_a_model_is_one_version(policies_once: Ran, rerun: Ran) -> None:
+    toy, first, second, client = rerun.toy, policies_once.results, rerun.results, client_of(rerun.toy.root)
     policies.run(toy, dpo={"beta": 0.1})  # restored
     assert {model.name for model in client.search_registered_models()} == {"language.sft", "language.dpo"}
     assert versions(client, "language.sft").keys() == {"1"}
@@ -57,8 +61,8 @@ def test_best_is_the_highest_by_the_metric_that_params_name(toy: Toy, client: Ml
     assert best(client, "language.dpo") == "2", "a metric that nobody has moves nothing"
 
 
-def test_a_model_is_not_measured_by_an_evaluation_of_another(toy: Toy, client: MlflowClient) -> None:
-    policies.run(toy)
+def test_a_model_is_not_measured_by_an_evaluation_of_another(ran: Ran) -> None:
+    toy, client = ran.toy, client_of(ran.toy.root)
     toy.stages["evaluate"]["do"]["cmd"] = "exit 1"
     policies.run(toy, dpo={"beta": 0.3})
     told = versions(client, "language.dpo")["2"]

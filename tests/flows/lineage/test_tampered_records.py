@@ -6,8 +6,6 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-import pytest
-
 from flows.lineage import history
 from tests.flows.lineage.audited import Audited, replace
 
@@ -16,23 +14,27 @@ def kept(audited: Audited, run_id: str, name: str) -> Path:
     return audited.root / f"mlruns/artifacts/{run_id}/artifacts/{name}"
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        '{"entry": {"deps": 3, "outs": "x"}}',
-        '{"entry": {"deps": [{"md5": "0"}]}}',
-        '{"entry": {"outs": [{"path": "data/b", "md5": 7}]}}',
-        '{"entry": {"params": {"params.yaml": [1]}}}',
-        '{"entry": {}, "stage": "b", "environment": 3}',
-        '{"entry": {}, "stage": "b", "patch": 7}',
-        "[" * 100_000,
-    ],
-)
-def test_a_record_of_another_form(audited: Audited, content: str) -> None:
-    kept(audited, audited.run_of("b"), "record.json").write_text(content)
-    [fault] = audited.faults()
+OTHER_FORMS = [
+    '{"entry": {"deps": 3, "outs": "x"}}',
+    '{"entry": {"deps": [{"md5": "0"}]}}',
+    '{"entry": {"outs": [{"path": "data/b", "md5": 7}]}}',
+    '{"entry": {"params": {"params.yaml": [1]}}}',
+    '{"entry": {}, "stage": "b", "environment": 3}',
+    '{"entry": {}, "stage": "b", "patch": 7}',
+    "[" * 100_000,
+]
+
+
+def test_a_record_of_another_form(audited: Audited) -> None:
+    record = kept(audited, audited.run_of("b"), "record.json")
+    faults = set()
+    for content in OTHER_FORMS:
+        record.write_text(content)
+        [fault] = audited.faults(everything=True)
+        faults.add(fault)
+    [fault] = faults
     assert "MLflow's run of b: record.json is missing from its files, or is torn; its seal covers it (b, run " in fault
-    assert audited.faults(everything=True) == [fault]
+    assert audited.faults() == [fault]
 
 
 def test_a_metric_that_only_mlflow_s_pages_have(audited: Audited) -> None:

@@ -44,13 +44,10 @@ def test_a_byte_in_the_cache(audited: Audited) -> None:
     only(audited, ".dvc/cache/files/md5/", "expected ", "by its name: it is the cache's copy of data/b/model.bin")
 
 
-def test_a_byte_in_the_cache_of_an_earlier_result(audited: Audited) -> None:
-    kept = audited.cached("data/b/model.bin")
-    audited.change("b", beta=0.3)
-    audited.pipeline()
-    flip(kept)
-    assert audited.faults() == [], "not behind the current results"
-    only(audited, "the cache's copy of data/b/model.bin", everything=True)
+def test_a_byte_in_the_cache_of_an_earlier_result(audited: Audited, thrice: Audited) -> None:
+    flip(thrice.root / audited.cached("data/b/model.bin").relative_to(audited.root))
+    assert thrice.faults() == [], "not behind the current results"
+    only(thrice, "the cache's copy of data/b/model.bin", everything=True)
 
 
 def test_the_cache_s_list_of_a_folder(audited: Audited) -> None:
@@ -96,27 +93,21 @@ def test_two_files_of_a_folder_swapped(audited: Audited) -> None:
     only(audited, "data/b/model.bin: has the bytes of table.csv, and that has its: they were swapped")
 
 
-def test_an_out_of_another_run(audited: Audited) -> None:
+def test_an_out_of_another_run(audited: Audited, thrice: Audited) -> None:
     """As an out that was restored from another branch: the bytes are right, but not of this result."""
-    before = audited.root.parent / "before"
-    shutil.copytree(audited.root / "data/b", before)
     first = audited.run_of("b")
-    audited.change("b", beta=0.3)
-    audited.pipeline()
-    shutil.rmtree(audited.root / "data/b")
-    shutil.copytree(before, audited.root / "data/b")
-    only(audited, "data/b: its bytes are ", f"the bytes that run {first[:8]} of b made with b.beta 0.2 (b, run ")
+    shutil.rmtree(thrice.root / "data/b")
+    shutil.copytree(audited.root / "data/b", thrice.root / "data/b")
+    only(thrice, "data/b: its bytes are ", f"the bytes that run {first[:8]} of b made with b.beta 0.2 (b, run ")
 
 
-def test_an_out_checked_out_from_another_branch(audited: Audited) -> None:
+def test_an_out_checked_out_from_another_branch(audited_once: Audited, thrice: Audited) -> None:
     """dvc.lock is of the branch as well, for that stage alone."""
+    audited = thrice
     audited.git("checkout", "--quiet", "-b", "other")
-    text = audited.root.joinpath("dvc.lock").read_text()
-    audited.change("b", beta=0.3)
-    audited.pipeline()
     audited.commit()
     entry = audited.lock["stages"]["b"]
-    audited.root.joinpath("dvc.lock").write_text(text)
+    audited.root.joinpath("dvc.lock").write_text(audited_once.root.joinpath("dvc.lock").read_text())
     audited.change("b", beta=0.2)
     audited.dvc("checkout")
     assert audited.faults() == []
@@ -130,18 +121,17 @@ def test_an_out_checked_out_from_another_branch(audited: Audited) -> None:
     assert any("params.yaml: param b.beta changed 0.3 -> 0.2 since b ran" in line for line in faults)
 
 
-def test_without_a_run_a_branch_names_the_bytes(audited: Audited) -> None:
-    for path in ("data/b", "data/metrics/b.json"):
-        shutil.copytree(audited.root / path, audited.root / "kept") if path == "data/b" else None
-    audited.git("checkout", "--quiet", "-b", "other")
-    audited.git("add", "--force", "dvc.lock")
-    audited.commit()
-    audited.change("b", beta=0.3)
-    audited.pipeline()
-    (audited.root / "mlruns/mlflow.db").unlink()
-    shutil.rmtree(audited.root / "data/b")
-    (audited.root / "kept").rename(audited.root / "data/b")
-    assert any("dvc.lock of other records these bytes" in line for line in audited.faults())
+def test_without_a_run_a_branch_names_the_bytes(audited_once: Audited, thrice: Audited) -> None:
+    now = thrice.root.joinpath("dvc.lock").read_text()
+    thrice.root.joinpath("dvc.lock").write_text(audited_once.root.joinpath("dvc.lock").read_text())
+    thrice.git("checkout", "--quiet", "-b", "other")
+    thrice.git("add", "--force", "dvc.lock")
+    thrice.commit()
+    thrice.root.joinpath("dvc.lock").write_text(now)
+    (thrice.root / "mlruns/mlflow.db").unlink()
+    shutil.rmtree(thrice.root / "data/b")
+    shutil.copytree(audited_once.root / "data/b", thrice.root / "data/b")
+    assert any("dvc.lock of other records these bytes" in line for line in thrice.faults())
 
 
 @pytest.mark.parametrize(

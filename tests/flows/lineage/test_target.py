@@ -8,13 +8,11 @@ from flows.lineage import cached, record
 from flows.lineage.auditing import audit
 from flows.lineage.target import Target, resolve
 from tests.flows.engine.toy import Toy
-from tests.flows.lineage import policies
 from tests.flows.lineage.policies import Ran
 
 
-def test_everything_that_a_person_may_name(ran: Ran) -> None:
-    toy, first, results = ran.toy, ran.first, ran.results
-    policies.run(toy, dpo={"beta": 0.2})
+def test_everything_that_a_person_may_name(policies_once: Ran, rerun: Ran) -> None:
+    toy, first, results = rerun.toy, policies_once.first, policies_once.results
     dpo, of_now = results["dpo"], dvc_lock.hashes(toy.lock["stages"]["dpo"], "outs")["data/dpo"]
     then = dpo.outs["data/dpo"]
     assert then != of_now
@@ -81,10 +79,8 @@ def test_what_is_not_there_is_one_line(ran: Ran, text: str, line: str) -> None:
         resolve(toy.root, text)
 
 
-def test_records_are_the_same_from_the_lock_file_a_revision_and_the_run(ran: Ran) -> None:
-    toy, run, results = ran.toy, ran.first, ran.results
-    policies.commit(toy.root)
-    policies.run(toy, dpo={"beta": 0.2})
+def test_records_are_the_same_from_the_lock_file_a_revision_and_the_run(policies_once: Ran, rerun: Ran) -> None:
+    toy, run, results = rerun.toy, policies_once.first, policies_once.results
     then, now = record.at_revision(toy.root, "HEAD"), record.now(toy.root)
     assert then == record.of_pipeline(toy.root, run)
     assert then["dpo"].entry["params"]["params.yaml"]["dpo"] == {"value": 0.6, "beta": 0.1}, "with their types"

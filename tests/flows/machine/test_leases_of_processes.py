@@ -20,7 +20,7 @@ import sys, time
 from flows.machine.devices import lease
 held = lease(["0"], 1, "the holder")
 print("held" if held else "not held", flush=True)
-time.sleep(120)
+time.sleep(300)
 """
 # As a run does: a lease, and a command that keeps it.
 RUN = """
@@ -29,9 +29,9 @@ from pathlib import Path
 from flows.machine.devices import lease
 from flows.machine.supervisor import Command
 held = lease(["0"], 1, "the run")
-script = "import os, pathlib, time; pathlib.Path(f'{os.getpid()}.pid').touch(); time.sleep(120)"
+script = "import os, pathlib, time; pathlib.Path(f'{os.getpid()}.pid').touch(); time.sleep(300)"
 Command([["sh", "-c", f'{sys.executable} -c "{script}"; true']], Path.cwd(), os.environ, Path("log"), held.files)
-time.sleep(120)
+time.sleep(300)
 """
 # Takes and frees devices; whoever enters reads who was last in, and that one has left or is dead.
 WORK = """
@@ -47,7 +47,7 @@ def lives(pid):  # one that was killed has closed its files, and with them the l
         return False
 
 chance, until, names = random.Random(int(sys.argv[1])), time.monotonic() + float(sys.argv[2]), ["0", "1", "2"]
-while time.monotonic() < until:
+while time.monotonic() < until and not Path("shared").exists():
     count = chance.randint(1, 3)
     held = lease(chance.sample(names, 3), count, f"pid {os.getpid()}")
     if held is None:
@@ -104,7 +104,7 @@ def test_a_stopped_process_keeps_its_lease_and_a_killed_one_does_not(home: Path)
 def test_a_lease_lasts_as_long_as_the_command(home: Path, supervisor_too: bool) -> None:
     """After a kill of the run its supervisor ends the command; if that was killed as well, the command lives on and keeps the device."""
     run = subprocess.Popen([sys.executable, "-c", RUN])
-    wait_for(lambda: alive(home), 20)
+    wait_for(lambda: alive(home), 60)
     [command] = alive(home)
     supervisor = psutil.Process(command).parent().parent()
     assert not free()
@@ -119,7 +119,8 @@ def test_a_lease_lasts_as_long_as_the_command(home: Path, supervisor_too: bool) 
         assert not free()
         assert holders(["0"]) == {"0": "the run"}
         os.kill(command, signal.SIGKILL)
-    assert wait_for(free, 10) < 3
+    wait_for(free, 60)
+    assert free()
     assert not alive(home)
 
 
@@ -131,7 +132,7 @@ def test_a_command_that_keeps_nothing_holds_nothing(home: Path) -> None:
         log = home / "log"
         log.unlink(missing_ok=True)
         command = Command([["sh", "-c", show]], home, os.environ, log, keep)
-        command.wait(20)
+        command.wait(60)
         assert log.read_text().strip() == count, "the lock and its folder, or neither"
     held.release()
     assert free()
@@ -140,17 +141,16 @@ def test_a_command_that_keeps_nothing_holds_nothing(home: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [0, 1])
 def test_no_device_is_shared_while_processes_come_and_are_killed(home: Path, seed: int) -> None:
-    """Eight processes take 1 to 3 of three devices, over and over; every 0.1 s one is killed and another begins."""
-    chance, seconds = random.Random(seed), 6.0
+    """Eight processes take 1 to 3 of three devices, over and over; as they go on, one is killed and another begins."""
+    chance, entered = random.Random(seed), home / "entered"
 
     def start() -> subprocess.Popen[bytes]:
-        return subprocess.Popen([sys.executable, "-c", WORK, str(chance.randrange(10**9)), str(seconds)])
+        return subprocess.Popen([sys.executable, "-c", WORK, str(chance.randrange(10**9)), "600"])
 
     running = [start() for _ in range(8)]
-    end = time.monotonic() + seconds
     try:
-        while time.monotonic() < end:
-            time.sleep(0.1)
+        for kills in range(40):
+            wait_for(lambda: entered.exists() and entered.stat().st_size > 3 * kills, 60)  # noqa: B023
             victim = running.pop(chance.randrange(len(running)))
             victim.kill()
             victim.wait()
@@ -160,7 +160,7 @@ def test_no_device_is_shared_while_processes_come_and_are_killed(home: Path, see
             process.kill()
             process.wait()
     assert not (home / "shared").exists(), (home / "shared").read_text()
-    assert len((home / "entered").read_text()) > 50
+    assert len(entered.read_text()) > 50
     held = lease(["0", "1", "2"], 3)
     assert held is not None, "nothing of the killed is left"
     held.release()
@@ -174,7 +174,7 @@ def test_the_stress_would_see_a_shared_device(home: Path) -> None:
         "def lease(names, count, holder):\n    held = Lease(); held.names = names[:count]; return held\n"
     )
     environ = {**os.environ, "PYTHONPATH": str(home)}
-    both = [subprocess.Popen([sys.executable, "-c", faulty, str(seed), "0.6"], env=environ) for seed in (1, 2)]
+    both = [subprocess.Popen([sys.executable, "-c", faulty, str(seed), "60"], env=environ) for seed in (1, 2)]
     for process in both:
         process.wait()
     assert (home / "shared").exists()

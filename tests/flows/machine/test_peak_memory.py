@@ -10,16 +10,21 @@ from flows.machine.supervisor import PEAK_MEMORY, Command
 from flows.machine.warm_start import WarmStarts
 
 MB = 10**6
-# Takes so many megabytes for a moment, alone, or in each of several processes at once that outlive their parent.
+# Takes so many megabytes for a moment, alone, or in each of several processes at once, which wait until all have them.
 TAKES = """
-import subprocess, sys, time
+import os, pathlib, subprocess, sys, time
 megabytes, processes = int(sys.argv[1]), int(sys.argv[2])
 if processes > 1:
-    ones = [subprocess.Popen([sys.executable, __file__, sys.argv[1], "1"], start_new_session=True) for _ in range(processes)]
+    command = [sys.executable, __file__, sys.argv[1], "1", sys.argv[2]]
+    ones = [subprocess.Popen(command, start_new_session=True) for _ in range(processes)]
     [one.wait() for one in ones]
 else:
     block = b"x" * (megabytes * 10**6)
-    time.sleep(1.0 if processes else 0)
+    if processes:
+        pathlib.Path(f"{os.getpid()}.has").touch()
+        while len(list(pathlib.Path().glob("*.has"))) < int(sys.argv[3]):
+            time.sleep(0.01)
+        time.sleep(1.0)
 sys.exit(3 * (processes == 0))
 """
 
@@ -47,8 +52,8 @@ def test_processes_at_once_are_added_up(tmp_path: Path) -> None:
 def test_a_second_command_counts_for_itself_and_nothing_is_written_unasked(tmp_path: Path) -> None:
     file = tmp_path / "takes.py"
     file.write_text(TAKES)
-    command = Command([[sys.executable, str(file), "1", "1"]], tmp_path, os.environ, tmp_path / "log")
-    assert command.wait() == 0
+    command = Command([[sys.executable, str(file), "1", "0"]], tmp_path, os.environ, tmp_path / "log")
+    assert command.wait() == 3
     assert {each.name for each in tmp_path.iterdir()} == {"takes.py", "log"}
 
 

@@ -1,5 +1,8 @@
 """A run reads the user's data files first: a fault in one costs seconds, and nothing of the run has begun."""
 
+import json
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -8,7 +11,7 @@ from flows.params import data_files
 from flows.params.files import ParameterError
 from tests import repository
 from tests.clone import ROOT, Clone
-from tests.flows.toy_pipeline import call
+from tests.flows.toy_pipeline import call, make_pipeline
 
 # A reader that finds a fault in whatever it is asked to read.
 READER = "import json, sys; print('a warning', file=sys.stderr); sys.exit(json.dumps(' '.join(sys.argv[1:])))"
@@ -22,16 +25,38 @@ SOURCE = {  # section -> where its source stands in params.yaml
 
 
 def test_a_fault_is_one_line_and_leaves_everything_as_it_was(tmp_path: Path) -> None:
-    root = Clone.of_this(tmp_path / "posttrain", {}).root
-    (root / "own").mkdir()
-    (root / "own/train.jsonl").write_text("no JSON\n")
+    root = make_pipeline(tmp_path / "toy")
+    (root / "params.yaml").write_text(
+        (root / "params.yaml").read_text().replace("problems:\n", "problems:\n  source: generated\n")
+    )
+    add_reader(root)
     before = (root / "params.yaml").read_text()
-    flags = ["--set", "demonstrations.source=files", "--set", "demonstrations.path=own"]
-    code, out, error = call(root, "run", "evaluate@dpo", *flags)
+    code, out, error = call(root, "run", "sft", "--set", "problems.source=files")
     assert (code, out) == (2, "")
-    assert error == "posttrain: own/train.jsonl: line 1: expected JSON: Expecting value: line 1 column 1 (char 0)\n"
+    assert error == "posttrain: --data problems sft\n"
     assert (root / "params.yaml").read_text() == before
     assert not (root / "data/problems").exists()
+
+
+def test_the_reader_s_last_line_is_the_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from tasks.preflight import __main__ as reader
+
+    repository.write_params(tmp_path)
+    choose(tmp_path, "demonstrations", "files")
+    text = (tmp_path / "params.yaml").read_text()
+    before, heading, after = text.partition("\ndemonstrations:\n")
+    (tmp_path / "params.yaml").write_text(before + heading + re.sub(r"  path: \S+", "  path: own", after, count=1))
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/train.jsonl").write_text("no JSON\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["preflight", "--data", "demonstrations"])
+    with pytest.raises(SystemExit) as ended:
+        reader.main()
+    assert ended.value.code == 2
+    line = capsys.readouterr().err.rstrip("\n").rpartition("\n")[2]
+    assert json.loads(line) == "own/train.jsonl: line 1: expected JSON: Expecting value: line 1 column 1 (char 0)"
 
 
 @pytest.mark.slow
@@ -58,10 +83,15 @@ def test_how_many_judgements_are_missing_is_said_before_anything_runs(tmp_path: 
 def root(tmp_path: Path) -> Path:
     """The params of this repository beside READER."""
     repository.write_params(tmp_path)
-    (tmp_path / "tasks/preflight").mkdir(parents=True)
-    (tmp_path / "tasks/__init__.py").touch()
-    (tmp_path / "tasks/preflight/__main__.py").write_text(READER)
+    add_reader(tmp_path)
     return tmp_path
+
+
+def add_reader(root: Path) -> None:
+    """Give a repository READER as its tasks.preflight."""
+    (root / "tasks/preflight").mkdir(parents=True)
+    (root / "tasks/__init__.py").touch()
+    (root / "tasks/preflight/__main__.py").write_text(READER)
 
 
 def choose(root: Path, section: str, source: str) -> None:

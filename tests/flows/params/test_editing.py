@@ -203,7 +203,7 @@ COMMENTS = st.sampled_from(["", "  # why", " # a: b", "   #", "\t# x"])
 KEYS = st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=5, unique=True)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_an_edit_keeps_every_comment_and_every_other_value(tmp_path: Path, data: st.DataObject) -> None:
     keys = {section: data.draw(KEYS) for section in data.draw(KEYS)}

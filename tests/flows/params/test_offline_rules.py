@@ -1,10 +1,12 @@
 """Before anything runs, one line says that a method cannot take a data set's actions, or that its environment has no goals."""
 
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from flows.params import editing
+from flows.params import editing, offline_rules
 from flows.params.files import ParameterError
 from tests import repository
 from tests.conftest import SECTIONS
@@ -34,12 +36,42 @@ UNSUITED = {
 SUITED = (f"td3.datasets=[{HOPPER}]", f"bc.datasets=[{CARTPOLE}, {HOPPER}]")
 
 
+ENVIRONMENTS = ("CartPole-v1", "Hopper-v5", "graph", "bit-flip")
+
+
+@pytest.fixture(scope="module")
+def kinds() -> dict[str, dict[str, Any] | None]:
+    """What the project's process says of environments: by one process, which imports the simulators."""
+    return offline_rules._kinds(ROOT, ENVIRONMENTS)
+
+
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """A repository's parameters, and its code, which says what environments are like."""
+def root(tmp_path: Path, kinds: dict[str, dict[str, Any] | None], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository's parameters, and what is known of environments."""
     repository.write_params(tmp_path)
-    (tmp_path / "tasks").symlink_to(ROOT / "tasks")
+
+    def known(root: Path, environments: Collection[str]) -> dict[str, dict[str, Any] | None]:
+        assert root == tmp_path
+        return {name: kinds[name] for name in environments}
+
+    monkeypatch.setattr(offline_rules, "_kinds", known)
     return tmp_path
+
+
+def test_what_the_project_says_of_environments(kinds: dict[str, dict[str, Any] | None]) -> None:
+    assert kinds == {
+        "CartPole-v1": {"actions": "discrete", "goals": False},
+        "Hopper-v5": {"actions": "continuous", "goals": False},
+        "graph": {"actions": "discrete", "goals": False},
+        "bit-flip": {"actions": "discrete", "goals": True},
+    }
+
+
+def test_a_project_that_cannot_say_it_has_no_such_fault(tmp_path: Path) -> None:
+    (tmp_path / "tasks/preflight").mkdir(parents=True)
+    (tmp_path / "tasks/__init__.py").touch()
+    (tmp_path / "tasks/preflight/environments.py").write_text("print('no JSON')\nraise SystemExit(3)\n")
+    assert offline_rules._kinds(tmp_path, ENVIRONMENTS) == {}
 
 
 def planned(setting: str) -> set[str]:
@@ -80,7 +112,7 @@ def test_goals_that_there_are_may_be_relabelled(root: Path) -> None:
 
 def test_what_has_been_learned_once_is_not_asked_again(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that changes a learning rate starts no process for it."""
-    monkeypatch.setattr("flows.params.offline_rules._kinds", lambda *_: pytest.fail("asked"))
+    monkeypatch.setattr(offline_rules, "_kinds", lambda *_: pytest.fail("asked"))
     (root / "data/dqn" / CARTPOLE).mkdir(parents=True)
     check(root, f"dqn.datasets=[{CARTPOLE}]")
 
@@ -92,13 +124,12 @@ def test_goals_are_asked_for_again_where_relabelling_is_new(root: Path) -> None:
 
 
 @pytest.mark.parametrize("environment", ["strangers_module:Maze-v0", "graph | strangers_module:Wrapper"])
-def test_no_code_of_others_runs_for_a_look(root: Path, environment: str) -> None:
-    """Their module would leave a file behind; the stage, which is to run it, says what does not suit."""
-    (root / "strangers_module.py").write_text("from pathlib import Path\nPath('ran').touch()\n")
+def test_no_code_of_others_runs_for_a_look(root: Path, environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is asked of it; the stage, which is to run their module, says what does not suit."""
+    monkeypatch.setattr(offline_rules, "_kinds", lambda *_: pytest.fail("asked"))
     check(
         root,
         f"behaviour.environments.theirs={{id: '{environment}', steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.001, gamma: 0.99, entropy: 0.0}}",
         "transitions.datasets.own={environment: theirs, source: random, location: null, steps: null, episodes: 10}",
         "dqn.datasets=[own]",
     )
-    assert not (root / "ran").exists()

@@ -158,6 +158,7 @@ def early(toy: Toy, *varied: str, metric: str = "accuracy", targets: Sequence[st
 
 
 def test_a_sweep_trains_on_what_is_ahead_and_takes_no_step_twice(training: Toy) -> None:
+    """Again nothing runs and the same is told; without `early` each is trained to its end from where it paused."""
     found = early(training, "fit.rate=1,4,3,2")
     assert steps(training) == of_each(r1=2, r2=2, r3=4, r4=8)
     assert {name: state for name, state in found.states.items() if " to " not in name} == {
@@ -175,24 +176,16 @@ def test_a_sweep_trains_on_what_is_ahead_and_takes_no_step_twice(training: Toy) 
     assert [one.done for one in found.points] == [False, True, False, False]
     assert found.points[2].reached == {"fit/accuracy/at_step_2": 6.0, "fit/accuracy/at_step_4": 12.0}
 
-
-def test_again_nothing_runs_and_the_same_is_told(training: Toy) -> None:
-    before = early(training, "fit.rate=1,4,3,2")
-    steps(training)
-    found = early(training, "fit.rate=1,4,3,2")
-    assert set(found.reasons.values()) == {None}
+    again = early(training, "fit.rate=1,4,3,2")
+    assert set(again.reasons.values()) == {None}
     assert steps(training) == []
-    assert [(one.behind, one.reached) for one in found.points] == [(one.behind, one.reached) for one in before.points]
+    assert [(one.behind, one.reached) for one in again.points] == [(one.behind, one.reached) for one in found.points]
 
-
-def test_without_early_they_are_trained_to_their_end_from_where_they_paused(training: Toy) -> None:
-    early(training, "fit.rate=1,4,3,2")
-    steps(training)
-    found = swept(training, "fit.rate=1,4,3,2")
+    whole = swept(training, "fit.rate=1,4,3,2")
     assert steps(training) == sorted(
         f"{rate} {step}" for rate, at in ((1, 2), (2, 2), (3, 4)) for step in range(at + 1, 9)
     )
-    assert [one.done for one in found.points] == [True] * 4
+    assert [one.done for one in whole.points] == [True] * 4
     assert not [*(training.root / "mlruns/checkpoints").iterdir()]
 
 

@@ -5,11 +5,14 @@ import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from flows.engine.dvc_repository import PlanError
+from flows.sweeps import measure
 from flows.sweeps.measure import Measure, columns
+from tasks import curve_columns
 
 ROOT = Path(__file__).parents[3]
 
@@ -72,13 +75,37 @@ def test_what_would_not_be_measured_alike_is_refused(name: str, varied: str, lin
     assert told == line
 
 
-def test_the_projects_curves_are_known_before_anything_runs() -> None:
+def test_the_projects_curves_are_known_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The project answers in this process, which has imported the stages for other tests."""
+    asked: list[tuple[list[str], Path]] = []
+
+    def answered(command: list[str], cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
+        asked.append((command[:3], cwd))
+        curve_columns.main(command[3:])
+        return subprocess.CompletedProcess(command, 0, capsys.readouterr().out, "")
+
+    monkeypatch.setattr(measure, "subprocess", SimpleNamespace(run=answered))
     commands = {"grpo": "python -m tasks.language.grpo", "dpo": "python -m tasks.language.dpo", "own": "python own.py"}
     found = columns(ROOT, commands, "eval_accuracy")
+    assert asked == [([sys.executable, "-m", "tasks.curve_columns"], ROOT)]
     assert {stage: told["has"] for stage, told in found.items()} == {"grpo": True, "dpo": False}
     assert "rewards/margins" in found["dpo"]["names"]
     assert columns(ROOT, commands, "rewards/mine.py:politeness")["grpo"]["has"], "of a reward in Python"
     assert columns(ROOT / "data", commands, "eval_accuracy") == {}
+    assert len(asked) == 2
+
+
+def test_the_project_is_asked_by_a_process_in_its_folder(tmp_path: Path) -> None:
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks/__init__.py").touch()
+    answer = (
+        "import json, sys\nprint(json.dumps({name: {'has': True, 'names': sys.argv[1:]} for name in sys.argv[2:]}))\n"
+    )
+    (tmp_path / "tasks/curve_columns.py").write_text(answer)
+    found = columns(tmp_path, {"fit": ["python -m tasks.fit"], "own": "python own.py"}, "loss")
+    assert found == {"fit": {"has": True, "names": ["loss", "tasks.fit"]}}
 
 
 def test_a_project_whose_stage_cannot_be_imported_is_one_line() -> None:
@@ -88,7 +115,6 @@ def test_a_project_whose_stage_cannot_be_imported_is_one_line() -> None:
         columns(ROOT, {"no": "python -m tasks.language.no"}, "loss")
 
 
-def test_a_stage_without_a_curve_has_no_numbers() -> None:
-    command = [sys.executable, "-m", "tasks.curve_columns", "loss", "tasks.language.problems"]
-    told = json.loads(subprocess.run(command, cwd=ROOT, capture_output=True, check=True).stdout)
-    assert told == {"tasks.language.problems": {"has": False, "names": []}}
+def test_a_stage_without_a_curve_has_no_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    curve_columns.main(["loss", "tasks.language.problems"])
+    assert json.loads(capsys.readouterr().out) == {"tasks.language.problems": {"has": False, "names": []}}

@@ -11,7 +11,14 @@ from flows.engine.dvc_stage import cached_entries
 from flows.engine.plan import plan
 from flows.workers import dispatch, in_checkout
 from tests.flows.engine.toy import Toy
+from tests.flows.unsupervised import without_supervisors
 from tests.flows.workers.fleet import Fleet, gpu
+
+
+@pytest.fixture(autouse=True)
+def plain_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages have no supervisors."""
+    without_supervisors(monkeypatch)
 
 
 @pytest.fixture
@@ -89,14 +96,10 @@ def test_workers_with_a_clone(pipeline: Toy, twin: Path, fleet: Fleet, tmp_path:
     assert list((twin / ".dvc/tmp/posttrain/copies").iterdir()) == []
     assert (pipeline.root / "mlruns/logs/b.log").read_text() == "made data/b\n"
 
-
-def test_what_a_worker_made_comes_back_from_the_run_cache(pipeline: Toy, twin: Path, fleet: Fleet) -> None:
-    with fleet.worker(twin):
-        fleet.run(pipeline)
     pipeline.set(a=2)
     pipeline.run()
     pipeline.set(a=1)
-    assert states(pipeline.run()) == {"a": "restored", "b": "restored", "c": "restored"}
+    assert states(pipeline.run()) == {"a": "restored", "b": "restored", "c": "restored"}, "from the run cache"
 
 
 def test_the_remote_has_what_a_push_would_have_brought(pipeline: Toy, twin: Path, fleet: Fleet) -> None:

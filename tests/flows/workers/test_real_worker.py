@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -158,12 +157,10 @@ def test_ctrl_c_ends_the_command_on_the_worker(pipeline: Path, start: Start) -> 
     wait_for(lambda: log.exists() and "working on sft" in log.read_text(), SECONDS)
     assert "working on sft" in log.read_text()
     run.send_signal(signal.SIGINT)
-    assert "stopped; what had finished is kept" in run.communicate(timeout=30)[0]
+    assert "stopped; what had finished is kept" in run.communicate(timeout=SECONDS)[0]
     assert run.returncode == 130
     from flows.machine import stage_lock
 
-    began = time.monotonic()
-    wait_for(lambda: stage_lock.held(pipeline, "sft") is None, 20)
+    wait_for(lambda: stage_lock.held(pipeline, "sft") is None, SECONDS)
     assert stage_lock.held(pipeline, "sft") is None, "the command has ended"
-    assert time.monotonic() - began < 20
     assert not (pipeline / "data/sft").exists()

@@ -24,7 +24,7 @@ MODEL = {
     "learning_rate": 0.01,
     "batch_size": 8,
 }
-SHORT = {"seeds": [0], "steps": 3, "games": 3, "episodes": 2, "max_action_tokens": 8, "micro_batch": 2}
+SHORT = {"seeds": [0], "steps": 2, "games": 3, "episodes": 2, "max_action_tokens": 8, "micro_batch": 2, "iterations": 3}
 ENTRY = {
     "environment": "rooms",
     "clone": "rooms",

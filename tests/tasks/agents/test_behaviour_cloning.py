@@ -9,8 +9,15 @@ from tasks.algorithms.agents.transcripts import make_transcripts
 from tasks.algorithms.language.sft import cross_entropy
 from tasks.common import models
 from tasks.common.errors import ConfigError, DataError
+from tests.tasks import forks
 from tests.tasks.agents import small
 from tests.tasks.architectures import SHAPES
+
+
+@pytest.fixture
+def fork(monkeypatch):
+    """Chat templates are rendered without a fresh process."""
+    forks.render_templates(monkeypatch)
 
 
 def test_the_loss_is_on_actions_alone(recorded, cloned):
@@ -40,6 +47,7 @@ def test_it_learns(cloned, recorded, tmp_path, monkeypatch):
     assert curve.iloc[-3:].mean() < curve.iloc[:3].mean() / 2
 
 
+@pytest.mark.usefixtures("fork")
 def test_a_model_that_exists_is_cloned_into(cloned, recorded, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     again = small.clone(tmp_path, recorded, init="directory", path=cloned, epochs=1, learning_rate=1e-9)
@@ -48,6 +56,7 @@ def test_a_model_that_exists_is_cloned_into(cloned, recorded, tmp_path, monkeypa
         assert torch.allclose(one, other, atol=1e-6)
 
 
+@pytest.mark.usefixtures("fork")
 def test_a_model_with_a_sliding_window_is_refused_before_it_learns(cloned, recorded, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = models.load_tokenizer(cloned)

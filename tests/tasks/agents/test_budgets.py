@@ -1,6 +1,7 @@
 """What a budget buys: prices, what is bought and kept, resume, and that each source teaches."""
 
 import json
+from functools import cache
 
 import pytest
 import torch
@@ -85,8 +86,27 @@ def teacher(recorded, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         return small.clone(
-            root, recorded, sizes={"rooms": {"width": 64, "layers": 1, "heads": 2}}, vocabulary=330, context=512
+            root,
+            recorded,
+            sizes={"rooms": {"width": 64, "layers": 1, "heads": 2}},
+            vocabulary=330,
+            context=512,
+            epochs=6,
         )
+
+
+@pytest.fixture(scope="module")
+def trained(cloned, teacher, recorded, tmp_path_factory):
+    """`trained(source)`: what 240 dollars for this source make of the policy, trained once: (folder, metrics)."""
+
+    @cache
+    def once(source):
+        root = tmp_path_factory.mktemp(source)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(root)
+            return small.buy(root, cloned, teacher, recorded, {"source": source, "dollars": 240.0})
+
+    return once
 
 
 def test_a_clone_has_the_sizes_of_its_own(teacher, cloned):
@@ -95,17 +115,14 @@ def test_a_clone_has_the_sizes_of_its_own(teacher, cloned):
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_each_source_moves_the_policy_within_its_budget(source, cloned, teacher, recorded, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    out, metrics = small.buy(tmp_path, cloned, teacher, recorded, {"source": source})
-    assert 0 < metrics["spent"] <= 120
+def test_each_source_moves_the_policy_within_its_budget(source, cloned, trained):
+    out, metrics = trained(source)
+    assert 0 < metrics["spent"] <= 240
     assert metrics["number"] > 0
     written = json.loads((out / "bought.json").read_text())
-    assert written == {"source": source, "dollars": 120.0, **metrics}
+    assert written == {"source": source, "dollars": 240.0, **metrics}
     before, after = (load_file(folder / "model.safetensors") for folder in (cloned, out / "seed-0"))
     assert any(not torch.equal(before[name], after[name]) for name in before)
-    again, _ = small.buy(tmp_path / "again", cloned, teacher, recorded, {"source": source})
-    assert (again / "seed-0/model.safetensors").read_bytes() == (out / "seed-0/model.safetensors").read_bytes()
 
 
 def test_a_budget_that_buys_nothing_is_one_line(cloned, teacher, recorded, tmp_path, monkeypatch):
@@ -127,11 +144,11 @@ def test_what_another_model_says_is_learned_in_the_learner_s_words(cloned, teach
     assert bought.spent == 10.0 * sum(max(one.turns) + 1 for one in bought.episodes)
 
 
-def test_the_report_has_the_plot_and_the_table(cloned, teacher, recorded, tmp_path, monkeypatch):
+def test_the_report_has_the_plot_and_the_table(cloned, teacher, recorded, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small.measure(cloned, recorded, tmp_path / "returns/clone")
-    for name, dollars in (("cheap", 60.0), ("dear", 120.0)):
-        out, _ = small.buy(tmp_path / name, cloned, teacher, recorded, {"dollars": dollars})
+    cheap, _ = small.buy(tmp_path / "cheap", cloned, teacher, recorded, {"dollars": 60.0})
+    for name, out in (("cheap", cheap), ("dear", trained("successes")[0])):
         small.measure(out, recorded, tmp_path / f"returns/{name}")
     bought = {name: {"stage": "budgets", "branch": name, "environment": "rooms"} for name in ("cheap", "dear")}
     section = {"policies": {"clone": small.MEASURED["clone"], **bought}, "expectations": [], "shown": 0}
@@ -139,17 +156,16 @@ def test_the_report_has_the_plot_and_the_table(cloned, teacher, recorded, tmp_pa
     page, text = ((tmp_path / "out" / name).read_text() for name in ("agents_report.html", "agents_report.md"))
     assert "What money buys (rooms)" in page
     assert "costs-rooms.svg" in text
-    assert "| dear | successes | 120 | 24 |" in text
+    assert "| dear | successes | 240 | 48 |" in text
     assert ">clone<" in (tmp_path / "out/costs-rooms.svg").read_text()
 
 
-@pytest.mark.parametrize("source", SOURCES)
-def test_a_killed_training_goes_on_with_the_same_bits(source, cloned, teacher, recorded, tmp_path, monkeypatch):
-    """Cut after the second gradient step: what is bought again is the same, and so is the reference of the comparisons."""
-    entry = {"source": source, "dollars": 240.0}
-    (tmp_path / "whole").mkdir()
-    monkeypatch.chdir(tmp_path / "whole")
-    small.buy(tmp_path / "whole", cloned, teacher, recorded, entry)
+@pytest.mark.parametrize("source", ["successes", "comparisons", "rewards"])
+def test_a_killed_training_goes_on_with_the_same_bits(
+    source, cloned, teacher, recorded, trained, tmp_path, monkeypatch
+):
+    """Cut after the third gradient step: what is bought again is the same, and so is the reference of the comparisons."""
+    entry, (whole, _) = {"source": source, "dollars": 240.0}, trained(source)
     (tmp_path / "cut").mkdir()
     monkeypatch.chdir(tmp_path / "cut")
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
@@ -170,7 +186,7 @@ def test_a_killed_training_goes_on_with_the_same_bits(source, cloned, teacher, r
     every = metrics["steps"] * (3 if source == "rewards" else 1)  # updates
     assert len(steps) - again < every, "it goes on, and does not begin anew"
     for file in ("curve.csv", "bought.json", "seed-0/model.safetensors"):
-        assert (out / file).read_bytes() == (tmp_path / "whole/budgets/one" / file).read_bytes(), file
+        assert (out / file).read_bytes() == (whole / file).read_bytes(), file
 
 
 def test_a_model_without_room_for_a_turn_is_one_line(cloned, recorded):

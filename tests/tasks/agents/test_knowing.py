@@ -138,9 +138,9 @@ def test_seeds_are_lines_of_their_own():
 
 def test_the_report_of_an_exam_has_the_table_and_the_plots(tmp_path, one_thread, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    world = {"kind": "closed-book", "settings": {"people": 12, "doubts": 0.2}, "episodes": 60, "validation": 4}
+    world = {"kind": "closed-book", "settings": {"people": 12, "doubts": 0.2}, "episodes": 30, "validation": 4}
     recorded = small.record(tmp_path / "lessons", world | {"seconds": 10.0})
-    cloned = small.clone(tmp_path / "clone", recorded, context=64)
+    cloned = small.clone(tmp_path / "clone", recorded, context=64, epochs=4)
     exam = {**world, "settings": {"people": 12, "exam": True}, "episodes": 0, "validation": 0, "seconds": 10.0}
     asked = small.record(tmp_path / "exam", exam)
     small.measure(cloned, asked, tmp_path / "returns/clone", games=12)

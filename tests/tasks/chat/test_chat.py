@@ -12,6 +12,7 @@ from tasks.chat import __main__ as chat
 from tasks.chat.screen import Pipe
 from tasks.common.errors import DataError
 from tasks.common.terminal import plain
+from tests.tasks import forks
 
 
 class Parrot:
@@ -104,6 +105,7 @@ def test_no_character_with_power_over_a_terminal_is_left(text):
 
 
 def test_a_model_answers_through_a_pipe(made, monkeypatch, capsys):
+    forks.render_templates(monkeypatch)
     folder = made / "pretrained"
     arguments = ["--temperature=0", "--max-new-tokens=4", "--seed=0"]
     for line in (b"How many apples?\n", b"How many apples?\n\xff\n"):

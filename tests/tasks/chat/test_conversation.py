@@ -11,6 +11,7 @@ from tasks.chat import conversation
 from tasks.chat.conversation import Conversation, Sampling
 from tasks.common import models
 from tasks.common.errors import DataError
+from tests.tasks import forks
 from tests.tasks.chats import chat_tokenizer
 from tests.tasks.tiny import llama
 
@@ -150,7 +151,9 @@ def test_an_answer_that_is_stopped_is_kept_as_far_as_it_was_drawn(monkeypatch):
 
 
 @pytest.fixture
-def folder(made, tmp_path):
+def folder(made, tmp_path, monkeypatch):
+    """A model to change, whose chat template is rendered without a fresh process."""
+    forks.render_templates(monkeypatch)
     return shutil.copytree(made / "pretrained", tmp_path / "model")
 
 

@@ -1,29 +1,21 @@
 """MLflow's database: it is whole or absent after any stop, and any other file in its place gives a one-line error."""
 
 import os
-import random
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from mlflow import MlflowClient
 
 from tasks.common import mlflow_database
 from tasks.common.mlflow_database import ARTIFACTS, DATABASE, DatabaseError
-
-ROOT = Path(__file__).parents[3]
-MAKE = [
-    sys.executable,
-    "-c",
-    "from pathlib import Path; from tasks.common import mlflow_database; mlflow_database.open_client(Path())",
-]
+from tests.tasks import forks
 
 
 @pytest.fixture
@@ -45,47 +37,88 @@ def finished(root: Path) -> str:
     return run_id
 
 
-def execute(root: Path, *statements: str) -> None:
-    with closing(sqlite3.connect(root / DATABASE)) as records:
+def execute(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path)) as records:
         for statement in statements:
             records.execute(statement)
         records.commit()
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_after_a_kill_while_it_is_made_the_next_one_makes_it(tmp_path: Path, seed: int) -> None:
-    """After such a kill MLflow itself always fails with `table already exists`."""
-    making = subprocess.Popen(MAKE, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    new = (tmp_path / DATABASE).with_name("mlflow.db.new")
-    while not new.exists():
-        assert making.poll() is None
-        time.sleep(0.001)
-    time.sleep(random.Random(seed).uniform(0, 0.5))
-    making.send_signal(signal.SIGKILL)
-    making.wait()
-    assert finished(tmp_path)
+@pytest.fixture
+def store(empty_mlflow: Path) -> type:
+    """In place of MLflow's own store, which takes seconds to make a database: it copies one, and says so in a file beside it."""
+
+    class Store:
+        engine = SimpleNamespace(dispose=lambda: None)
+
+        def __init__(self, address: str, artifacts: str) -> None:
+            path = Path(address.removeprefix("sqlite:///"))
+            with (path.parent / "makings").open("a") as file:
+                file.write("one\n")
+            assert artifacts == "/mlruns"
+            assert not path.exists(), "MLflow itself would fail: table already exists"
+            shutil.copyfile(empty_mlflow, path)
+            execute(path, "PRAGMA user_version = 0")
+            time.sleep(0.3)  # in which another one would be seen to make it too
+
+    return Store
+
+
+def killed(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("half", ["tables", "version"])
+def test_after_a_kill_while_it_is_made_the_next_one_makes_it(
+    tmp_path: Path, half: str, store: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed within MLflow's own making of tables, or just before the database gets its name.
+
+    After such a kill MLflow itself always fails with `table already exists`.
+    """
+    with monkeypatch.context() as patched:
+        if half == "version":
+            patched.setattr("mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore", store)
+        patched.setattr("alembic.command.upgrade", killed)
+        patched.setattr(Path, "rename", killed)
+        assert forks.ended(forks.start(lambda: mlflow_database.prepare(tmp_path))) == -signal.SIGKILL
+    assert not (tmp_path / DATABASE).exists()
+    with closing(sqlite3.connect(tmp_path / "mlruns/mlflow.db.new")) as records:
+        assert records.execute("SELECT name FROM sqlite_master WHERE name = 'runs'").fetchall(), "half made"
+    with monkeypatch.context() as patched:
+        patched.setattr("mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore", store)
+        mlflow_database.prepare(tmp_path)
     assert [file.name for file in (tmp_path / "mlruns").glob("mlflow.db*")] == ["mlflow.db"]
+    assert finished(tmp_path)
 
 
-def test_two_at_once_make_one(tmp_path: Path) -> None:
-    both = [subprocess.Popen(MAKE, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}) for _ in range(2)]
-    assert [one.wait() for one in both] == [0, 0]
+def test_two_at_once_make_one(tmp_path: Path, store: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr("mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore", store)
+        both = [forks.start(lambda: mlflow_database.prepare(tmp_path)) for _ in range(2)]
+        assert [forks.ended(child) for child in both] == [0, 0]
+    assert (tmp_path / "mlruns/makings").read_text() == "one\n"
     assert finished(tmp_path)
 
 
 @pytest.mark.parametrize("half", ["", "alembic_version", "runs"])
-def test_one_that_an_earlier_version_left_half_made_is_made_anew(copied: Path, half: str) -> None:
+def test_one_that_an_earlier_version_left_half_made_is_made_anew(
+    copied: Path, half: str, store: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The file is empty, or lacks its version or a table."""
     if half:
-        execute(copied, "PRAGMA user_version = 0", f"DROP TABLE {half}")
+        execute(copied / DATABASE, "PRAGMA user_version = 0", f"DROP TABLE {half}")
     else:
         (copied / DATABASE).write_bytes(b"")
+    with monkeypatch.context() as patched:
+        patched.setattr("mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore", store)
+        mlflow_database.prepare(copied)
     assert finished(copied)
 
 
 def test_one_with_runs_of_an_earlier_version_is_kept(copied: Path) -> None:
     run_id = finished(copied)
-    execute(copied, "PRAGMA user_version = 0")
+    execute(copied / DATABASE, "PRAGMA user_version = 0")
     assert mlflow_database.open_client(copied).get_run(run_id).info.status == "FINISHED"
 
 
@@ -109,7 +142,7 @@ def a_folder(path: Path) -> None:
 
 
 def of_the_future(path: Path) -> None:
-    execute(path.parent.parent, "UPDATE alembic_version SET version_num = 'ffffffffffff'")
+    execute(path, "UPDATE alembic_version SET version_num = 'ffffffffffff'")
 
 
 BROKEN: dict[Callable[[Path], None], str] = {

@@ -179,6 +179,7 @@ def test_a_faulty_model_is_one_line(model: Path, made: Path, tmp_path: Path, fau
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("templates_in_a_process")
 def test_a_template_without_an_end_is_stopped(
     model: Path, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,6 +216,14 @@ def test_nobody_is_asked_whether_remote_code_may_run(
         with pytest.raises(DataError, match=r"cannot be loaded \(ValueError: "):
             read(model)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.usefixtures("templates_in_a_process")
+def test_a_template_is_rendered_in_a_process_of_its_own(model: Path) -> None:
+    tokenizer = model_files.load_tokenizer(model)
+    tokenizer.chat_template = "{{ raise_exception('no') }}" + WHOLE
+    with pytest.raises(DataError, match=r"its chat template cannot be rendered \(TemplateError: no\)$"):
+        model_files.check_tokenizer(model, tokenizer, len(tokenizer))
 
 
 def test_of_several_templates_the_default_is_taken(model: Path) -> None:

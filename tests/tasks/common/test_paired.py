@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 from scipy.stats import norm, t
@@ -76,6 +76,7 @@ def test_swapping_the_sides_turns_the_signs(counts):
     assert (back.mean, back.low, back.high) == (-there.mean, -there.high, -there.low)
 
 
+@settings(max_examples=10)
 @given(st.lists(st.floats(-5, 5), min_size=2, max_size=30))
 def test_swapping_turns_the_signs_of_the_bootstrap_too(values):
     there, back = bootstrap(np.stack([values, -np.asarray(values)], axis=1))

@@ -17,23 +17,29 @@ FRAME = pd.DataFrame(
 )
 
 
+@pytest.fixture(scope="module")
+def drawn():
+    """The curves of one training."""
+    return curves(FRAME, "dpo")
+
+
 def texts(svg):
     return re.findall(r"<text[^>]*>([^<]+)</text>", svg)
 
 
-def test_chosen_and_rejected_share_a_panel():
-    found = texts(curves(FRAME, "dpo"))
+def test_chosen_and_rejected_share_a_panel(drawn):
+    found = texts(drawn)
     assert [text for text in found if re.match("[a-z]", text)] == ["loss", "logps", "chosen", "rejected"]
 
 
-def test_equal_numbers_are_equal_bytes_without_a_date():
-    assert curves(FRAME, "dpo") == curves(FRAME.copy(), "dpo")
-    assert curves(FRAME, "dpo") != curves(FRAME.assign(loss=1.0), "dpo")
-    assert not re.search(r"20\d\d-\d\d|<dc:date>|<\?xml", curves(FRAME, "dpo"))
+def test_equal_numbers_are_equal_bytes_without_a_date(drawn):
+    assert drawn == curves(FRAME.copy(), "dpo")
+    assert drawn != curves(FRAME.assign(loss=1.0), "dpo")
+    assert not re.search(r"20\d\d-\d\d|<dc:date>|<\?xml", drawn)
 
 
-def test_ids_carry_the_plots_name_and_every_reference_is_met():
-    one, two = curves(FRAME, "one"), curves(FRAME, "two")
+def test_ids_carry_the_plots_name_and_every_reference_is_met(drawn):
+    one, two = drawn, curves(FRAME, "two")
     ids = [set(re.findall(r'\bid="([^"]+)"', svg)) for svg in (one, two)]
     assert not ids[0] & ids[1]
     used = set(re.findall(r'(?:url\(|href=")#([^")]+)', one))

@@ -52,14 +52,16 @@ def test_all_run_and_only_the_first_is_heard(start):
     assert (process.returncode, out, err) == (0, "rank 0 of 3 ['--out', 'a b']\n", "")
 
 
-SLEEP = "time.sleep(60)"
+SLEEP = "time.sleep(600)"
+LINES = "Path(os.environ[processes.FOLDER]).glob('line-*')"
+WAITS = f"[*iter(lambda: any(file.read_text() for file in {LINES}), True)]"  # until another has written its line
 
 
 ENDS = [
     ({"rank0": SLEEP, "rank1": "raise processes.failed('sft: step 3: diverged')"}, 1, "sft: step 3: diverged"),
     ({"rank0": SLEEP, "rank1": "os.kill(os.getpid(), 9)"}, 137, "process 2 of the stage's 2 was killed by signal 9"),
     ({"rank0": "raise processes.failed('mine')", "rank1": SLEEP}, 1, "mine"),
-    ({"rank0": "time.sleep(0.02); raise SystemExit(processes.LOST)", "rank1": "raise processes.failed('it')"}, 1, "it"),
+    ({"rank0": f"{WAITS}; raise SystemExit(processes.LOST)", "rank1": "raise processes.failed('it')"}, 1, "it"),
     ({"rank0": SLEEP, "rank1": "raise ValueError('a bug')"}, 1, "ValueError: a bug"),
     ({"rank0": "raise ValueError('a bug')", "rank1": SLEEP}, 1, "ValueError: a bug"),
     ({"rank0": "raise SystemExit(3)", "rank1": SLEEP}, 3, None),
@@ -72,13 +74,13 @@ ENDS = [
 )
 def test_one_that_fails_ends_all_with_its_own_line(start, codes, status, last):
     process = start(2, **codes)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == status, err
     assert [*err.splitlines(), None][-2 if last else -1] == last
 
 
 def pids(folder, count):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while len(found := [file.read_text() for file in folder.glob("pid-*")]) < count or not all(found):
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -91,9 +93,9 @@ def test_they_end_with_what_started_them(start, tmp_path, number):
     process = start(2, rank0=SLEEP, rank1=SLEEP)
     ranks = pids(tmp_path, 2)
     process.send_signal(number)
-    process.communicate(timeout=20)  # until none of them holds the pipe
+    process.communicate(timeout=120)  # until none of them holds the pipe
     assert process.returncode == -number
-    assert psutil.wait_procs(ranks, timeout=20)[1] == []
+    assert psutil.wait_procs(ranks, timeout=120)[1] == []
 
 
 @pytest.mark.slow
@@ -101,7 +103,7 @@ def test_with_a_ctrl_c_of_the_whole_group_only_the_first_answers(start, tmp_path
     process = start(2, rank0=SLEEP, rank1=SLEEP)
     for one in (*pids(tmp_path, 2), process):
         one.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (-signal.SIGINT, "")
 
 

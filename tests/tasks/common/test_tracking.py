@@ -162,7 +162,7 @@ def test_what_no_row_has_is_recorded_at_its_step(store, tmp_path):
 
 
 def test_more_rows_than_one_call_takes(store, tmp_path):
-    rows = [{"loss": float(number)} for number in range(2 * tracking.BATCH + 5)]
+    rows = [{"loss": float(number)} for number in range(tracking.BATCH + 5)]
     recorded(tmp_path, rows, len(rows))
     [run] = store.search_runs([store.get_experiment_by_name("language").experiment_id])
     assert len(store.get_metric_history(run.info.run_id, "loss")) == len(rows)

@@ -17,7 +17,7 @@ from tests.tasks.label.people import Person
 
 KILLS = 8  # in each of four modes
 
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="there is no Chromium here")]
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(PROGRAM is None, reason="needs chromium: apt install chromium")]
 
 
 def rows(mode, count):

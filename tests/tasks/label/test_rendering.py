@@ -154,9 +154,10 @@ def test_macros_could_grow_and_are_not_converted(name):
     ],
 )
 def test_a_long_answer_takes_no_long_time(part):
-    began = time.perf_counter()
+    """Some are read again from each of their characters: that would be hours, so the limit is far from what it takes."""
+    began = time.thread_time()
     render((part * MOST)[:MOST])
-    assert time.perf_counter() - began < 4
+    assert time.thread_time() - began < 60
 
 
 def test_beyond_the_limit_an_answer_is_plain_text():

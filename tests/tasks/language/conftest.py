@@ -8,7 +8,28 @@ from tasks.common import models, tables
 from tasks.language.tables.preferences import Comparisons, Rankings
 from tasks.language.tables.problems import Problems
 from tests.tasks import solved
+from tests.tasks.language import math_workers
 from tests.tasks.tiny import gpt2
+
+WORKER_TESTS = Path(__file__).parent / "rewards"  # there the processes themselves are tested
+
+
+@pytest.fixture(scope="session")
+def idle_math_workers() -> Iterator[math_workers.Workers]:
+    """The processes of math-verify that the verifiers of all tests share."""
+    workers = math_workers.Workers()
+    yield workers
+    workers.end()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def kept_math_workers(request: pytest.FixtureRequest, idle_math_workers: math_workers.Workers) -> Iterator[None]:
+    """Verifiers take processes that others have started, but where the processes are what is tested."""
+    if WORKER_TESTS in request.path.parents:
+        yield
+    else:
+        with math_workers.kept(idle_math_workers):
+            yield
 
 
 @pytest.fixture(scope="session")

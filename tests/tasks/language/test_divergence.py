@@ -17,9 +17,9 @@ STAGES = {
     "reward_model": lambda made, out: test_reward_model.fit(made, made / "preferences", out),
     "dpo": lambda made, out: test_dpo.fit(made, made / "preferences", out),
     "rejection_sft": lambda made, out: policies.train("rejection_sft", made, out),
-    "reinforce": lambda made, out: policies.train("reinforce", made, out, baseline="none"),
-    "ppo": lambda made, out: policies.train("ppo", made, out, epochs=1, minibatches=1),
-    "grpo": lambda made, out: policies.train("grpo", made, out, updates=1),
+    "reinforce": lambda made, out: policies.train("reinforce", made, out, evaluate_every=0, baseline="none"),
+    "ppo": lambda made, out: policies.train("ppo", made, out, evaluate_every=0, epochs=1, minibatches=1),
+    "grpo": lambda made, out: policies.train("grpo", made, out, evaluate_every=0, updates=1),
 }
 UPDATES = {"ppo": 2}  # optimizers in a step: the policy's and the critic's
 

@@ -167,7 +167,7 @@ def test_without_a_reward_model_there_are_no_rewards_and_all_else_is_the_same(ho
 def test_an_answer_is_right_where_the_reward_says_so(home, monkeypatch, text):
     """Also for other forms than plain numbers: accuracy is the verifiable reward's own judgement."""
     monkeypatch.setattr(chat, "decode", lambda *_: text)
-    evaluate(home, "said", problems=3)
+    evaluate(home, "said", problems=3, samples=2, validation_problems=1)
     table = tables.read(Generations, home / "said" / "generations.parquet")
     golds = tables.read(Problems, home / "problems/test.parquet").set_index("problem_id")["answer"]
     with Verifier() as verifier:
@@ -181,14 +181,14 @@ def test_an_answer_is_right_where_the_reward_says_so(home, monkeypatch, text):
 def test_thinking_is_stripped_before_an_answer_is_judged(home, monkeypatch):
     """Of the first test problem the answer is 4; the thinking says 5."""
     monkeypatch.setattr(chat, "decode", lambda *_: "<think>0 + 5 = 5</think>#### 4")
-    found = {}
+    found, few = {}, {"problems": 2, "samples": 2, "validation_problems": 1}
     for strip in (True, False):
-        evaluate(home, "thought", strip_thinking=strip)
+        evaluate(home, "thought", strip_thinking=strip, **few)
         found[strip] = tables.read(Generations, home / "thought" / "generations.parquet").iloc[0]
     assert found[True][["response", "strict", "steps"]].tolist() == ["#### 4", True, False]
     assert found[False][["response", "strict", "steps"]].tolist() == ["<think>0 + 5 = 5</think>#### 4", False, True]
     monkeypatch.setattr(chat, "decode", lambda *_: "<think>#### 4")
-    evaluate(home, "thought", strip_thinking=True)
+    evaluate(home, "thought", strip_thinking=True, **few)
     assert not tables.read(Generations, home / "thought" / "generations.parquet")["lenient"].any()
 
 

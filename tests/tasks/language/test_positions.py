@@ -83,5 +83,5 @@ def test_comparisons(made, preferences, tmp_path, stage):
     assert "the prompts with their responses has" in line
     assert not (tmp_path / "out").exists()
     for truncation, count in (("right", "truncated"), ("drop", "dropped")):
-        limit = {"max_length": 192, "truncation": truncation}
+        limit = {"max_length": 192, "truncation": truncation, "epochs": 1}
         assert stage.fit(made, tmp_path / "preferences", tmp_path / truncation, **limit)[count] >= 1

@@ -11,7 +11,7 @@ NAMES = {
 
 
 def test_the_curve_tells_all_and_begins_at_the_reference(ready, tmp_path):
-    train("ppo", ready, tmp_path, kl_target=None)
+    train("ppo", ready, tmp_path, kl_target=None, steps=2, evaluate_every=0)
     curve = pd.read_csv(tmp_path / "curve.csv")
     assert set(curve.columns) >= NAMES
     assert curve["objective/kl"].iloc[0] == pytest.approx(0, abs=1e-4)
@@ -22,12 +22,12 @@ def test_the_curve_tells_all_and_begins_at_the_reference(ready, tmp_path):
 def test_more_minibatches_than_responses_are_refused(ready, tmp_path):
     with pytest.raises(ValidationError, match=r"minibatches\n.*expected at most prompts_per_step x samples = 9"):
         train("ppo", ready, tmp_path, minibatches=10)
-    train("ppo", ready, tmp_path, minibatches=9, steps=1)
+    train("ppo", ready, tmp_path, minibatches=9, steps=1, evaluate_every=0)
 
 
 def test_a_target_moves_the_coefficient(ready, tmp_path):
     """The KL stays far below 100 nats, so each step lowers the coefficient by a fifth of the rate."""
-    train("ppo", ready, tmp_path, kl_target=100.0, kl_rate=0.1)
+    train("ppo", ready, tmp_path, kl_target=100.0, kl_rate=0.1, evaluate_every=0)
     found = pd.read_csv(tmp_path / "curve.csv")["objective/kl_coef"].tolist()
     assert found == pytest.approx([0.05 * 0.98**step for step in range(4)])
 
@@ -37,7 +37,7 @@ def test_an_answer_without_an_end_costs_the_penalty(ready, tmp_path):
     penalty, rows = 3.0, {}
     for asked in (0.0, penalty):
         changes = {"missing_end_penalty": asked, "epochs": 1, "minibatches": 1, "steps": 1, "gamma": 1.0, "lam": 1.0}
-        train("ppo", ready, tmp_path / str(asked), max_new_tokens=2, clip_value=0.0, **changes)
+        train("ppo", ready, tmp_path / str(asked), max_new_tokens=2, clip_value=0.0, evaluate_every=0, **changes)
         rows[asked] = pd.read_csv(tmp_path / str(asked) / "curve.csv").iloc[0]
     assert rows[0.0]["completions/clipped_ratio"] == 1
     more = penalty**2 / 2 - penalty * rows[0.0]["reward"]

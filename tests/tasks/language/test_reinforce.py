@@ -10,7 +10,7 @@ from tests.tasks.policies import train
 
 @pytest.mark.parametrize("baseline", ["none", "running_mean", "critic"])
 def test_each_baseline_trains_and_the_variances_are_compared(ready, tmp_path, baseline):
-    train("reinforce", ready, tmp_path, baseline=baseline)
+    train("reinforce", ready, tmp_path, baseline=baseline, evaluate_every=0)
     curve = pd.read_csv(tmp_path / "curve.csv")
     names = {name.removeprefix("grad_variance/") for name in curve.columns if name.startswith("grad_variance/")}
     assert names == {"total_return", "none", "running_mean"} | ({"critic"} if baseline == "critic" else set())
@@ -22,7 +22,7 @@ def test_each_baseline_trains_and_the_variances_are_compared(ready, tmp_path, ba
 
 
 def test_the_running_mean_is_that_of_the_steps_before(ready, tmp_path):
-    train("reinforce", ready, tmp_path, baseline="running_mean", mean_rate=0.25)
+    train("reinforce", ready, tmp_path, baseline="running_mean", mean_rate=0.25, evaluate_every=0)
     curve = pd.read_csv(tmp_path / "curve.csv")
     returns, expected = curve["return_to_go"], [0.0, curve["return_to_go"][0]]
     for earned in returns[1:3]:
@@ -42,7 +42,7 @@ def half_at_once(_, __, found):
 def test_where_the_reward_is_paid_is_as_configured(ready, tmp_path, monkeypatch, paid):
     """If rewards are paid on the way, reward-to-go is less than the total; the reward is the same."""
     monkeypatch.setattr(Environment, "paid_by_line", half_at_once)
-    train("reinforce", ready, tmp_path, paid=paid, steps=1)
+    train("reinforce", ready, tmp_path, paid=paid, steps=1, evaluate_every=0)
     first = pd.read_csv(tmp_path / "curve.csv").iloc[0]
     equal = first["grad_variance/total_return"] == first["grad_variance/none"]
     assert equal == (paid == "at_end")
@@ -51,8 +51,8 @@ def test_where_the_reward_is_paid_is_as_configured(ready, tmp_path, monkeypatch,
 @pytest.mark.parametrize(
     ("changes", "key", "values"),
     [
-        ({"baseline": "none"}, "critic_learning_rate", (0.001, 0.5)),
-        ({"baseline": "running_mean"}, "critic_updates", (1, 3)),
+        ({"baseline": "none", "evaluate_every": 0}, "critic_learning_rate", (0.001, 0.5)),
+        ({"baseline": "running_mean", "evaluate_every": 0}, "critic_updates", (1, 3)),
         ({"baseline": "none", "variance_every": 0}, "mean_rate", (0.1, 0.9)),
         ({"variance_every": 0}, "variance_parts", (2, 3)),
         ({"evaluate_every": 0}, "evaluate_prompts", (2, 6)),

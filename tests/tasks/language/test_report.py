@@ -1,3 +1,5 @@
+import base64
+import hashlib
 import json
 import re
 import shutil
@@ -8,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tasks.common import tables
+from tasks.common import plots, tables
 from tasks.language.configs.report import ReportConfig
 from tasks.language.report import run
 from tasks.language.reporting import measures
@@ -101,14 +103,19 @@ def outs(home, rng):
     return home
 
 
-def report(home: Path, out: Path, **changes):
+def report(home: Path, out: Path, drawn: bool = False, **changes):
+    """The stage; not `drawn`, its figures are made but not written out as SVG, which takes most of the time."""
     config = CONFIG.model_copy(update=changes)
-    return run(config, evaluations=home / "evaluate", reward_model=home / "reward_model", out=out)
+    with pytest.MonkeyPatch.context() as patch:
+        if not drawn:
+            patch.setattr(plots, "svg", lambda figure, name: f'<svg id="{name}"></svg>')
+        return run(config, evaluations=home / "evaluate", reward_model=home / "reward_model", out=out)
 
 
 @pytest.fixture(scope="module")
 def pages(home):
-    metrics = report(home, home / "out")
+    """The metrics, and both pages with their figures."""
+    metrics = report(home, home / "out", drawn=True)
     return metrics, (home / "out" / "report.html").read_text(), (home / "out" / "report.md").read_text()
 
 
@@ -141,6 +148,18 @@ def test_the_page_is_self_contained_and_well_formed(pages):
     assert len(set(elements.ids)) == len(elements.ids)
     assert all(resource.startswith("#") for resource in elements.resources)
     assert not re.search(r"@import|url\((?!#)", html)
+
+
+def test_the_browser_may_run_the_pages_own_script_and_nothing_else(pages):
+    _, html, _ = pages
+    policy = re.search(r'http-equiv="Content-Security-Policy" content="([^"]+)"', html)[1]
+    [script] = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}';" in policy
+    assert policy.startswith("default-src 'none';")
+    assert html.index(policy) < html.index("<script")
+    script = script.replace("http://www.w3.org/2000/svg", "")  # names a kind of elements; nothing is loaded from it
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|eval\(|fetch\(|https?:", script)
 
 
 def test_what_models_say_is_text_and_not_markup(pages):
@@ -188,22 +207,29 @@ def test_markdown_tables_are_whole_and_plots_exist(pages, home):
     assert not (home / "out" / "curves-pretrained.svg").exists()  # no steps, no plot
 
 
-def test_same_inputs_same_bytes(home, pages):
-    (home / "again").mkdir()
-    report(home, home / "again")
-    for path in (path for path in (home / "out").rglob("*") if path.is_file()):
-        again = home / "again" / path.relative_to(home / "out")
-        assert again.read_text().replace("/again/", "/out/") == path.read_text()
+@pytest.fixture(scope="module")
+def another_seed(home):
+    """The metrics and the HTML page with seed 3."""
+    metrics = report(home, home / "seed-3", seed=3)
+    return metrics, (home / "seed-3" / "report.html").read_text()
 
 
-def test_samples_are_the_seeds_choice(home, tmp_path, pages):
-    shown = {seed: report(home, tmp_path / str(seed), seed=seed) for seed in (2, 3)}
-    assert shown[2] == pages[0]
-    assert shown[2]["dpo"]["win_rate_greedy"] == shown[3]["dpo"]["win_rate_greedy"]
-    ids = {seed: re.findall(r"<h3>(test-\d+)", (tmp_path / str(seed) / "report.html").read_text()) for seed in (2, 3)}
-    assert len(ids[2]) == 2
-    assert ids[2] == re.findall(r"<h3>(test-\d+)", pages[1])
-    assert ids[2] != ids[3]
+def test_same_inputs_same_bytes(home, another_seed):
+    """That equal numbers are drawn alike is tested in tests/tasks/common/test_plots.py."""
+    assert report(home, home / "again", seed=3) == another_seed[0]
+    written = [path for path in (home / "seed-3").rglob("*") if path.is_file()]
+    assert {"report.html", "report.md", "dpo.json", "temperatures.svg"} <= {path.name for path in written}
+    for path in written:
+        again = home / "again" / path.relative_to(home / "seed-3")
+        assert again.read_text().replace("/again/", "/seed-3/") == path.read_text()
+
+
+def test_samples_are_the_seeds_choice(pages, another_seed):
+    metrics, html = another_seed
+    assert pages[0]["dpo"]["win_rate_greedy"] == metrics["dpo"]["win_rate_greedy"]
+    ids = [re.findall(r"<h3>(test-\d+)", page) for page in (pages[1], html)]
+    assert len(ids[0]) == 2
+    assert ids[0] != ids[1]
 
 
 def test_differences_are_paired_by_problem_whatever_the_order(home, pages, tmp_path):
@@ -225,10 +251,10 @@ def test_differences_are_paired_by_problem_whatever_the_order(home, pages, tmp_p
     assert report(tmp_path / "home", tmp_path / "out") == metrics
 
 
-def test_seed_and_resamples_act_on_intervals_alone(home, pages, tmp_path):
+def test_seed_and_resamples_act_on_intervals_alone(home, pages, another_seed, tmp_path):
     before = pages[0]["dpo"]["change"]["strict_greedy"]
-    for changes in ({"seed": 3}, {"bootstrap": 20}):
-        after = report(home, tmp_path / "out", **changes)["dpo"]["change"]["strict_greedy"]
+    for metrics in (another_seed[0], report(home, tmp_path / "out", bootstrap=20)):
+        after = metrics["dpo"]["change"]["strict_greedy"]
         assert after["mean"] == before["mean"]
         assert (after["low"], after["high"]) != (before["low"], before["high"])
 
@@ -299,10 +325,17 @@ def without_answers(home, folder):
     return folder
 
 
-def test_what_cannot_be_measured_is_left_out_of_the_report(home, tmp_path):
+@pytest.fixture(scope="module")
+def unanswered(home, tmp_path_factory):
+    """The metrics where no right answers are known, and a folder with home/ and the report in out/."""
+    root = tmp_path_factory.mktemp("unanswered")
+    return report(without_answers(home, root / "home"), root / "out", drawn=True), root
+
+
+def test_what_cannot_be_measured_is_left_out_of_the_report(unanswered):
     """No answers to compare with: the loss on references, pairs and rewards are told, and no word of accuracy."""
-    metrics = report(without_answers(home, tmp_path / "home"), tmp_path / "out")
-    page = (tmp_path / "out/report.md").read_text()
+    metrics, root = unanswered
+    page = (root / "out/report.md").read_text()
     told = "No policy has a metric strict_validation, by which report.best_by would name the best."
     assert told in page
     page = page.replace(told, "")
@@ -312,18 +345,17 @@ def test_what_cannot_be_measured_is_left_out_of_the_report(home, tmp_path):
     assert "compared by the reward model" in page
     for word in ("accuracy against", "strict", "rubric", "McNemar", "best temperature"):
         assert word not in page, word
-    assert not (tmp_path / "out/temperatures.svg").exists()
+    assert not (root / "out/temperatures.svg").exists()
     assert metrics["controls"] == {}
     assert metrics["dpo"]["change"]["reference_loss"]["mean"] == pytest.approx(-0.5)
-    row = json.loads((tmp_path / "out/metrics/dpo.json").read_text())
+    row = json.loads((root / "out/metrics/dpo.json").read_text())
     assert (row["reference_loss"], row["change"], row["pair_accuracy"]) == pytest.approx((1.145, -0.5, 0.7))
 
 
-def test_the_reward_decides_who_wins_where_there_are_no_points(home, tmp_path):
-    folder = without_answers(home, tmp_path / "home")
-    metrics = report(folder, tmp_path / "out")
+def test_the_reward_decides_who_wins_where_there_are_no_points(unanswered):
+    metrics, root = unanswered
     sft, dpo = (
-        tables.read(Generations, folder / "evaluate" / name / "generations.parquet").query("temperature == 0")
+        tables.read(Generations, root / "home/evaluate" / name / "generations.parquet").query("temperature == 0")
         for name in ("sft", "dpo")
     )
     both = sft.merge(dpo, on="problem_id")

@@ -78,9 +78,10 @@ def test_it_learns_what_a_fresh_head_does_not_know(made, preferences, fitted, tm
     metrics, _ = fitted
     assert metrics["accuracy"] > 0.9
     assert metrics["pairs"]["all"] == 20
+    brief = shutil.copytree(preferences, tmp_path / "preferences")
+    tables.write(Comparisons, tables.read(Comparisons, brief / "train.parquet").head(2), brief / "train.parquet")
     untrained = [
-        fit(made, preferences, tmp_path / str(seed), seed=seed, epochs=1, learning_rate=1e-9)["accuracy"]
-        for seed in range(6)
+        fit(made, brief, tmp_path / str(seed), seed=seed, epochs=1, learning_rate=1e-9)["accuracy"] for seed in range(6)
     ]
     assert 0.2 < sum(untrained) / 6 < 0.8
     assert min(untrained) < metrics["accuracy"]
@@ -107,9 +108,9 @@ def test_curve_and_bytes(made, preferences, fitted, tmp_path):
     curve = pd.read_csv(fitted[1] / "curve.csv")
     assert len(curve) == 4 * 5, "30 prompts in batches of 6"
     assert {"loss", "accuracy", "margin"} <= set(curve.columns)
-    for name, seed in (("same", 0), ("other", 1)):
-        fit(made, preferences, tmp_path / name, seed=seed)
-    weights = [path / "model/model.safetensors" for path in (fitted[1], tmp_path / "same", tmp_path / "other")]
+    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
+        fit(made, preferences, tmp_path / name, seed=seed, epochs=1)
+    weights = [tmp_path / name / "model/model.safetensors" for name in ("one", "same", "other")]
     assert weights[0].read_bytes() == weights[1].read_bytes() != weights[2].read_bytes()
 
 

@@ -20,17 +20,20 @@ from tasks.language.rewards import reward_model_files
 from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Rankings
 from tasks.language.tables.solutions import Solutions
+from tests.tasks import solved
 from tests.tasks.language.test_reward_model import fit
 
-ON_SOLUTIONS = {"centering": 0.0, "epochs": 16, "learning_rate": 0.01}
+ON_SOLUTIONS = {
+    "outcome": {"centering": 0.0, "epochs": 16, "learning_rate": 0.01},
+    "process": {"centering": 0.0, "epochs": 4, "learning_rate": 0.01, "prompts_per_batch": 2},
+}
 BY_LOG_PROBABILITIES = {"kind": "log_probability", "beta": 3.0, "threshold": 3.0}
 
 
 def learn(home, out, objective, **changes):
     """Train on home/preferences or home/solutions."""
-    folder = "solutions" if objective in ("outcome", "process") else "preferences"
-    own = ON_SOLUTIONS if folder == "solutions" else {}
-    return fit(home, home / folder, out, objective=objective, **{**own, **changes})
+    folder = "solutions" if objective in ON_SOLUTIONS else "preferences"
+    return fit(home, home / folder, out, objective=objective, **{**ON_SOLUTIONS.get(objective, {}), **changes})
 
 
 @pytest.fixture(scope="module")
@@ -49,8 +52,18 @@ def by_log_probabilities(made, solutions, tmp_path_factory):
     found = {}
     for objective in ("outcome", "process"):
         out = tmp_path_factory.mktemp(objective)
-        found[objective] = learn(made, out, objective, **BY_LOG_PROBABILITIES), out
+        slow = {"epochs": 16, "prompts_per_batch": 6}
+        found[objective] = learn(made, out, objective, **BY_LOG_PROBABILITIES, **slow), out
     return found
+
+
+@pytest.fixture(scope="module")
+def few(made, tmp_path_factory):
+    """The policy, and solutions of 16 problems, of which four are held out: for what needs little learning."""
+    home = tmp_path_factory.mktemp("few")
+    (home / "pretrained").symlink_to(made / "pretrained")
+    solved.write(made / "problems/train.parquet", made / "pretrained", home / "solutions", prompts=16)
+    return home
 
 
 def alone(path, row):
@@ -153,19 +166,20 @@ def test_what_is_written_is_what_the_saved_log_probabilities_say(solutions, by_l
     assert {name: metrics[name] for name in measured} == measured
 
 
-def test_a_log_probability_has_one_label_for_an_answer(made, solutions, by_log_probabilities, tmp_path):
-    learn(made, tmp_path, "outcome", outcome_tokens="last", **BY_LOG_PROBABILITIES)
-    files = [folder / "model/model.safetensors" for folder in (tmp_path, by_log_probabilities["outcome"][1])]
+def test_a_log_probability_has_one_label_for_an_answer(few, tmp_path):
+    for tokens in ("last", "all"):
+        learn(few, tmp_path / tokens, "outcome", outcome_tokens=tokens, epochs=2, **BY_LOG_PROBABILITIES)
+    files = [tmp_path / tokens / "model/model.safetensors" for tokens in ("last", "all")]
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
 @pytest.mark.parametrize("kind", [{}, BY_LOG_PROBABILITIES])
 @pytest.mark.parametrize("how", ["minimum", "product", "last"])
-def test_rewards_are_those_that_policies_are_paid(made, solutions, tmp_path, how, kind):
+def test_rewards_are_those_that_policies_are_paid(few, tmp_path, how, kind):
     """`score` finds the steps by the tokens; the table says where they end."""
-    learn(made, tmp_path, "process", step_score=how, epochs=1, **kind)
+    learn(few, tmp_path, "process", step_score=how, epochs=1, **kind)
     model, words = reward_model_files.load(tmp_path / "model"), models.load_tokenizer(tmp_path / "model")
-    rows = tables.records(tables.read(Solutions, solutions / "test.parquet"))
+    rows = tables.records(tables.read(Solutions, few / "solutions/test.parquet"))
     asked = [chat.encode_prompt(words, row["prompt"]) for row in rows]
     batch = make_completions(asked, [*range(len(rows))], [row["tokens"].tolist() for row in rows], words.pad_token_id)
     held_out = tables.read(HeldOut, tmp_path / "model/held_out.parquet").set_index("solution_id")
@@ -198,10 +212,10 @@ def test_calibration_counts_every_answer_and_every_step(solutions, learnt):
         assert written[["predicted", "observed"]].to_numpy().min() >= 0
 
 
-def test_the_same_bytes_again_and_others_by_the_tokens_that_say_it(made, learnt, solutions, tmp_path):
-    for name, changes in (("same", {}), ("last", {"outcome_tokens": "last"})):
-        learn(made, tmp_path / name, "outcome", **changes)
-    paths = [path / "model/model.safetensors" for path in (learnt["outcome"][1], tmp_path / "same", tmp_path / "last")]
+def test_the_same_bytes_again_and_others_by_the_tokens_that_say_it(few, tmp_path):
+    for name, changes in (("one", {}), ("same", {}), ("last", {"outcome_tokens": "last"})):
+        learn(few, tmp_path / name, "outcome", epochs=2, **changes)
+    paths = [tmp_path / name / "model/model.safetensors" for name in ("one", "same", "last")]
     assert paths[0].read_bytes() == paths[1].read_bytes() != paths[2].read_bytes()
 
 
@@ -218,23 +232,26 @@ def test_soft_labels_teach_shares(made, solutions, tmp_path, kind):
     assert 1 - np.concatenate([*found["bad"]]).mean() == pytest.approx(0.25, abs=0.05)
 
 
-@pytest.mark.parametrize("objective", ["outcome", "process"])
+ROUNDED = {"training": {"precision": "bf16", "gradient_checkpointing": True, "accumulate": 3}}
+LORA = {"lora": {"rank": 4, "alpha": 8.0, "targets": "all-linear", "merge": True, "dropout": 0.0}}
+CUT = {"max_length": 95, "truncation": "right", "epochs": 8}
+
+
 @pytest.mark.parametrize(
-    "changes",
+    ("objective", "changes"),
     [
-        {"training": {"precision": "bf16", "gradient_checkpointing": True, "accumulate": 3}},
-        {"lora": {"rank": 4, "alpha": 8.0, "targets": "all-linear", "merge": True, "dropout": 0.0}},
-        {"max_length": 60, "truncation": "right", "epochs": 8},
-        {**BY_LOG_PROBABILITIES, "training": {"precision": "bf16", "gradient_checkpointing": True, "accumulate": 3}},
-        {
-            **BY_LOG_PROBABILITIES,
-            "lora": {"rank": 4, "alpha": 8.0, "targets": "all-linear", "merge": True, "dropout": 0.0},
-        },
-        {**BY_LOG_PROBABILITIES, "max_length": 60, "truncation": "right", "epochs": 8},
+        ("process", ROUNDED),
+        ("outcome", {**BY_LOG_PROBABILITIES, **ROUNDED}),
+        ("outcome", LORA),
+        ("process", {**BY_LOG_PROBABILITIES, **LORA}),
+        ("outcome", CUT),
+        ("process", CUT),
+        ("outcome", {**BY_LOG_PROBABILITIES, **CUT}),
+        ("process", {**BY_LOG_PROBABILITIES, **CUT}),
     ],
 )
-def test_with_all_that_trainings_have(made, solutions, tmp_path, objective, changes):
-    metrics = learn(made, tmp_path, objective, **{"epochs": 4, **changes})
+def test_with_all_that_trainings_have(few, tmp_path, objective, changes):
+    metrics = learn(few, tmp_path, objective, **{"epochs": 4, "prompts_per_batch": 6, **changes})
     assert metrics["loss"] < metrics["untrained"]["loss"]
     assert metrics["truncated"] > 0 if "max_length" in changes else metrics["truncated"] == 0
     assert reward_model_files.load(tmp_path / "model").config.reward_objective == objective

@@ -54,14 +54,24 @@ def test_the_loss_has_the_token_by_which_the_template_ends_an_answer(made, name)
             assert int(attention.sum()) == int(response.nonzero()[-1]) + 1, "nothing follows it"
 
 
-def test_it_beats_the_model_it_started_from(made, tmp_path):
+LEARNING = {"demonstrations": 60, "epochs": 5, "learning_rate": 0.02}
+
+
+@pytest.fixture(scope="module")
+def tuned(made, tmp_path_factory):
+    """The metrics and the folder of a training that learns."""
+    out = tmp_path_factory.mktemp("sft")
+    return tune(made, out, **LEARNING), out
+
+
+def test_it_beats_the_model_it_started_from(made, tuned):
     """It does so on problems that it was not trained on."""
     words, table = models.load_tokenizer(made / "pretrained"), validation(made)
     before = sft.evaluate(models.load_model(made / "pretrained"), batches(table, words, 8))
-    after = tune(made, tmp_path, demonstrations=60, epochs=5, learning_rate=0.02)
+    after, out = tuned
     assert after["eval_loss"] < before["eval_loss"] - 1
     assert after["eval_mean_token_accuracy"] > before["eval_mean_token_accuracy"] + 0.2
-    again = sft.evaluate(AutoModelForCausalLM.from_pretrained(tmp_path / "model"), batches(table, words, 8))
+    again = sft.evaluate(AutoModelForCausalLM.from_pretrained(out / "model"), batches(table, words, 8))
     assert {**again, "truncated": 0, "dropped": 0} == pytest.approx(after, rel=1e-5), (
         "what was saved is what was measured"
     )
@@ -262,7 +272,7 @@ def test_each_document_is_packed_once_an_epoch(made):
     assert texts == taught
 
 
-def test_packed_demonstrations_measure_and_learn_the_same(made, tmp_path):
+def test_packed_demonstrations_measure_and_learn_the_same(made, tuned, tmp_path):
     """Over the same held-out rows the loss is the same; the training learns as much, in fewer steps."""
     words, table, model = (
         models.load_tokenizer(made / "pretrained"),
@@ -274,18 +284,8 @@ def test_packed_demonstrations_measure_and_learn_the_same(made, tmp_path):
         for config in (CONFIG, configured(packing=True, max_length=150))
     )
     assert one == pytest.approx(packed, rel=1e-5)
-    plain = tune(made, tmp_path / "plain", demonstrations=60, epochs=5, learning_rate=0.02)
-    dense = tune(
-        made,
-        tmp_path / "dense",
-        demonstrations=60,
-        epochs=5,
-        learning_rate=0.02,
-        packing=True,
-        max_length=150,
-        batch_size=3,
-    )
-    assert dense["eval_loss"] == pytest.approx(plain["eval_loss"], abs=0.5)
+    dense = tune(made, tmp_path, **LEARNING, packing=True, max_length=150, batch_size=3)
+    assert dense["eval_loss"] == pytest.approx(tuned[0]["eval_loss"], abs=0.5)
     assert dense["eval_loss"] < one["eval_loss"] - 1
 
 

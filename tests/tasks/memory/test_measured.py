@@ -42,7 +42,7 @@ WITHIN = 0.15
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells the peak")
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux: its /proc tells the peak of memory")
 @pytest.mark.parametrize(("stage", "model", "case"), CASES)
 def test_the_peak_is_predicted(stage, model, case):
     asked = {"stage": stage, **model, **dict(zip(NAMES[stage], case, strict=True))}

@@ -1,6 +1,5 @@
 import json
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,39 +9,14 @@ from tasks import check
 from tasks.common.errors import StageError
 from tasks.offline import behaviour
 from tasks.offline.behaviour import Checkpoint, choose, reference_of, run
-from tasks.offline.configs.behaviour import BehaviourConfig, Training
+from tasks.offline.configs.behaviour import BehaviourConfig
 from tasks.offline.datasets import stored
 from tasks.offline.environments import simulators
 from tasks.offline.policies import behaviour_folder
 from tasks.offline.transitions import FIRST_SEED
 from tests.conftest import PARAMS
-
-CART = Training(id=None, steps=8192, medium=0.4, evaluate_every=2, learning_rate=0.002, gamma=0.98, entropy=0.0)
-NO_FILES = Path("environments/none")
-NONE = CART.model_copy(update={"steps": 0})
-CONFIG = BehaviourConfig(
-    environments={"CartPole-v1": CART, "graph": NONE, "key-to-door": NONE, "Hopper-v5": NONE, "Reacher-v5": NONE},
-    environment_files="environments/none",
-    seed=0,
-    copies=8,
-    horizon=32,
-    hidden=[32],
-    lam=0.9,
-    clip=0.2,
-    epochs=8,
-    minibatches=2,
-    max_gradient=0.5,
-    evaluate_episodes=5,
-    finalists=3,
-    final_episodes=15,
-    measure_episodes=20,
-)
-
-
-@pytest.fixture(scope="module")
-def cart(tmp_path_factory):
-    out = tmp_path_factory.mktemp("behaviour") / "CartPole-v1"
-    return out, run(CONFIG, NO_FILES, out)
+from tests.tasks.offline.worlds import BEHAVIOUR as CONFIG
+from tests.tasks.offline.worlds import CART, NO_FILES, NONE
 
 
 def test_ppo_learns_and_its_way_is_kept(cart):
@@ -89,7 +63,7 @@ def test_the_outs_are_sound(cart):
 
 
 def test_same_seed_same_bytes(tmp_path):
-    config = CONFIG.model_copy(update={"environments": {"CartPole-v1": CART.model_copy(update={"steps": 3072})}})
+    config = CONFIG.model_copy(update={"environments": {"CartPole-v1": CART.model_copy(update={"steps": 1536})}})
     outs = [tmp_path / name / "CartPole-v1" for name in ("one", "same", "other")]
     for out, seed in zip(outs, (0, 0, 1), strict=True):
         run(config.model_copy(update={"seed": seed}), NO_FILES, out)

@@ -29,6 +29,7 @@ SMALL = {
     "refresh_every": 3,
     "warmup": 2,
     "width": 8,
+    "layers": 1,
     "dropout": 0.0,  # its random numbers are each device's own
     "relabel": "none",
     "relabelled": 1,

@@ -26,7 +26,9 @@ def test_sixty_random_walks_are_enough_for_the_shortest_path_from_every_start(tm
 def test_slippery_ice_is_crossed_after_watching_random_walks(tmp_path):
     """Random play reaches the other side 1 to 2 times in 100, the optimal policy three times in four."""
     walks = record(tmp_path / "FrozenLake-v1-random", "FrozenLake-v1", 500)
-    metrics = tabular_q.run(CONFIG.model_copy(update={"evaluate_episodes": 100}), walks, tmp_path / "out")
+    metrics = tabular_q.run(
+        CONFIG.model_copy(update={"evaluate_episodes": 100, "tolerance": 1e-3}), walks, tmp_path / "out"
+    )
     assert metrics["Q-learning"]["states"] == 16
     assert metrics["Q-learning"]["return"] > 0.6
 

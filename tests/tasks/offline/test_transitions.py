@@ -11,16 +11,16 @@ from tasks.offline.datasets.episodes import episode
 from tasks.offline.environments import simulators
 from tasks.offline.policies import behaviour_folder, files
 from tasks.offline.transitions import FIRST_SEED, limited, run
-from tests.tasks.offline.test_behaviour import CONFIG as BEHAVIOUR
-from tests.tasks.offline.test_behaviour import NO_FILES
+from tests.tasks.offline.worlds import BEHAVIOUR, NO_FILES
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory):
+def home(cart, tmp_path_factory):
     """The outs of `behaviour`: the graph's random policy, and CartPole's from random to expert."""
     home = tmp_path_factory.mktemp("home") / "behaviour"
-    for environment in ("graph", "CartPole-v1", "Hopper-v5"):
+    for environment in ("graph", "Hopper-v5"):
         behaviour.run(BEHAVIOUR, NO_FILES, home / environment)
+    (home / cart[0].name).symlink_to(cart[0])
     return home
 
 

@@ -1,11 +1,35 @@
 """Small data sets of random play and policies trained on them, for tests of the stages after training."""
 
+from pathlib import Path
+
 import numpy as np
 
+from tasks.offline.configs.behaviour import BehaviourConfig, Training
 from tasks.offline.datasets import stored
 from tasks.offline.datasets.episodes import Episode
 from tasks.offline.datasets.stored import Reference
 from tasks.offline.environments import simulators
+
+CART = Training(id=None, steps=8192, medium=0.4, evaluate_every=2, learning_rate=0.002, gamma=0.98, entropy=0.0)
+NO_FILES = Path("environments/none")
+NONE = CART.model_copy(update={"steps": 0})
+BEHAVIOUR = BehaviourConfig(
+    environments={"CartPole-v1": CART, "graph": NONE, "key-to-door": NONE, "Hopper-v5": NONE, "Reacher-v5": NONE},
+    environment_files="environments/none",
+    seed=0,
+    copies=8,
+    horizon=32,
+    hidden=[32],
+    lam=0.9,
+    clip=0.2,
+    epochs=8,
+    minibatches=2,
+    max_gradient=0.5,
+    evaluate_episodes=5,
+    finalists=3,
+    final_episodes=15,
+    measure_episodes=20,
+)
 
 
 def episode(environment, rng, seed):

@@ -9,7 +9,8 @@ import pytest
 from flows.lineage.cleaning import journal, kept
 from flows.lineage.history import pipelines
 from tests.flows.lineage.audited import Audited
-from tests.flows.toy_pipeline import environ, posttrain
+from tests.flows.lineage.quick import as_killed
+from tests.flows.toy_pipeline import call, environ
 
 KILLED = """
 import os, signal, sys
@@ -42,38 +43,79 @@ cli.command(["clean", "--yes", "--keep-runs", "1"])
 """
 
 
-@pytest.mark.parametrize("objects", [-1, 1, *(pytest.param(one, marks=pytest.mark.slow) for one in (0, 3, 99))])
-def test_a_killed_clean_loses_nothing_and_the_next_one_goes_on(audited: Audited, objects: int) -> None:
-    for beta in (0.3, 0.4):
-        audited.change("b", beta=beta)
-        audited.pipeline()
-    whole = audited.at(audited.root.parent / "whole")
-    assert posttrain(whole.root, "clean", "--yes", "--keep-runs", "1").returncode == 0
-    kept_after, before = _objects(whole.root), _objects(audited.root)
-    assert len(before - kept_after) == 4, "the folders that b made with 0.2 and with 0.3, each with a file of its own"
+@pytest.fixture(scope="module")
+def cleaned(audited_oft: Audited, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository after one `posttrain clean`."""
+    root = audited_oft.at(tmp_path_factory.mktemp("whole") / "repository").root
+    before = _objects(root)
+    assert call(root, "clean", "--yes", "--keep-runs", "1")[0] == 0
+    assert len(before - _objects(root)) == 4, (
+        "the folders that b made with 0.2 and with 0.3, each with a file of its own"
+    )
+    return root
 
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objects", [-1, 0, 1, 3, 99])
+def test_a_killed_clean_loses_nothing_and_the_next_one_goes_on(
+    four_times: Audited, cleaned: Path, objects: int
+) -> None:
+    before = _objects(four_times.root)
     command = [sys.executable, "-c", KILLED, str(objects)]
-    killed = subprocess.run(command, cwd=audited.root, env=environ(), check=False, capture_output=True, text=True)
+    killed = subprocess.run(command, cwd=four_times.root, env=environ(), check=False, capture_output=True, text=True)
     assert killed.returncode == -9, killed.stderr
-    assert kept_after <= _objects(audited.root)
-    assert len(before) - len(_objects(audited.root)) == min(max(objects, 0), 4)
+    assert _objects(cleaned) <= _objects(four_times.root)
+    assert len(before) - len(_objects(four_times.root)) == min(max(objects, 0), 4)
+    _goes_on(four_times, cleaned, min(max(objects, 0), 2), nothing_left=objects == 99)
+
+
+def test_a_clean_that_ended_within_a_folder(
+    four_times: Audited, cleaned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a kill leaves when one of the objects is gone."""
+    unlink, gone = Path.unlink, []
+
+    def unlinked(file: Path, missing_ok: bool = False) -> None:
+        if ".dvc/cache/files" in str(file):
+            if len(gone) == 1:
+                as_killed(four_times.root, tmp_path / "killed")
+            gone.append(file)
+        unlink(file, missing_ok)
+
+    before = _objects(four_times.root)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", unlinked)
+        assert call(four_times.root, "clean", "--yes", "--keep-runs", "1")[0] == 0
+    assert len(gone) == 4
+    four_times.root = tmp_path / "killed"
+    assert len(before) - len(_objects(four_times.root)) == 1
+    _goes_on(four_times, cleaned, 1)
+
+
+def test_a_note_that_was_torn_by_a_kill(four_times: Audited, cleaned: Path) -> None:
+    """What a kill in the middle of the note leaves, before anything was removed."""
+    (four_times.root / "mlruns/cleaned.jsonl").write_text('{"time": "2026-')
+    _goes_on(four_times, cleaned, 0)
+
+
+def _goes_on(audited: Audited, cleaned: Path, gone: int, nothing_left: bool = False) -> None:
+    """Nothing is wrong after the kill, of so many runs it is known that they were cleaned, and the next call ends the work."""
     assert audited.faults() == audited.faults(everything=True) == []
     runs = pipelines(audited.root)
     states = [kept.of_pipelines(audited.root, runs)[run.id].state for run in runs]
     assert (states[0], states[3]) == ("kept", "kept")
-    assert states.count("cleaned") == min(max(objects, 0), 2), "a folder goes before its files"
+    assert states.count("cleaned") == gone, "a folder goes before its files"
 
-    again = posttrain(audited.root, "clean", "--yes", "--keep-runs", "1", "--dry-run")
-    assert again.returncode == 0
-    assert posttrain(audited.root, "clean", "--yes", "--keep-runs", "1").returncode == 0
-    if objects == 99:  # all was gone, and only the tags were missing
-        assert "nothing to remove" in again.stdout
-    assert _objects(audited.root) == kept_after
+    code, out, _ = call(audited.root, "clean", "--yes", "--keep-runs", "1", "--dry-run")
+    assert code == 0
+    assert ("nothing to remove" in out) == nothing_left, "all was gone, and only the tags were missing"
+    assert call(audited.root, "clean", "--yes", "--keep-runs", "1")[0] == 0
+    assert _objects(audited.root) == _objects(cleaned)
     assert audited.faults() == audited.faults(everything=True) == []
     lines = [finding.line for finding in audited.audit(everything=True).remarks]
     when = next(iter(journal.removed(audited.root).values()))
     assert [line for line in lines if f"removed by `posttrain clean` on {when:%Y-%m-%d}" in line]
-    assert posttrain(audited.root, "status").stdout == posttrain(whole.root, "status").stdout
+    assert call(audited.root, "status") == call(cleaned, "status")
 
 
 def _objects(root: Path) -> set[str]:

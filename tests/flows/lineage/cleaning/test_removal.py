@@ -1,8 +1,8 @@
 """`posttrain clean` against DVC's own `dvc gc`, over whatever commits, branches, tags, runs and models name."""
 
+import os
 import shutil
-import subprocess
-import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.lineage.cleaning import dvc_cache, git_history, journal
 from flows.lineage.cleaning.removal import Asked, Chosen, choose, remove
 from flows.lineage.cleaning.survey import survey
+from tests.flows.lineage.audited import Audited
 from tests.flows.lineage.cleaning.world import STAGES, World
 
 NUMBER = st.integers(0, 5)
@@ -99,7 +100,7 @@ def apply(world: World, number: int, step: tuple[str, *tuple[object, ...]]) -> N
 @example([("make", "file", 1), ("merge",)], 0, False)
 @example([("make", "file", 1), ("loose tag",), ("stash",)], 0, False)
 @example([("make", "folder", 1), ("run", 2, 3), ("model", "file", 4, False), ("model", "file", 5, True)], 1, True)
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEP, min_size=3, max_size=12), st.integers(0, 3), st.booleans())
 def test_what_dvc_the_last_runs_and_models_need_stays_and_all_else_goes(
     make_world: Callable[[], World], steps: list[tuple[str, *tuple[object, ...]]], keep_runs: int, old_models: bool
@@ -125,15 +126,10 @@ def test_what_dvc_the_last_runs_and_models_need_stays_and_all_else_goes(
     assert gone <= set(journal.removed(world.root))
 
 
-def test_as_dvc_gc_of_all_commits(audited, tmp_path: Path) -> None:
+def test_as_dvc_gc_of_all_commits(four_times: Audited, tmp_path: Path) -> None:
     """On the same repository, after runs whose results no commit has."""
-    for beta in (0.3, 0.4):
-        audited.change("b", beta=beta)
-        audited.pipeline()
-    twin = audited.at(tmp_path / "twin")
-    subprocess.run(
-        [sys.executable, "-m", "dvc", "gc", "--all-commits", "--force"], cwd=twin.root, check=True, capture_output=True
-    )
+    audited, twin = four_times, four_times.at(tmp_path / "twin")
+    twin.dvc("gc", "--all-commits", "--force")
     asked = Asked(keep_runs=0)
     chosen = choose(survey(audited.root, 0), asked)
     assert chosen
@@ -163,9 +159,6 @@ def test_experiments_of_dvc_keep_their_results(world: World) -> None:
 
 
 def test_a_folder_that_stays_for_its_age_keeps_its_files(world: World) -> None:
-    import os
-    import time
-
     world.write()
     world.made("folder", 1)
     for file in world.cache.glob("*/*"):

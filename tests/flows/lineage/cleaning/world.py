@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from collections.abc import Collection, Mapping
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 
 from mlflow import MlflowClient
@@ -25,12 +26,20 @@ class World:
         (root / "dvc.yaml").write_text(json.dumps({"stages": stages}))
         (root / "mlruns").mkdir()
         shutil.copyfile(empty_mlflow, root / "mlruns/mlflow.db")
-        self.client: MlflowClient = mlflow_database.open_client(root)
-        self.experiment = mlflow_database.experiment(self.client, root, "language")
         self.cache = root / ".dvc/cache/files/md5"
         self.now: dict[str, str] = {}
         self.runs: list[set[str]] = []
+        self.started = 0
         self.models: dict[str, bool] = {}  # hash -> whether it has the alias
+
+    @cached_property
+    def client(self) -> MlflowClient:
+        client: MlflowClient = mlflow_database.open_client(self.root)
+        return client
+
+    @cached_property
+    def experiment(self) -> str:
+        return str(mlflow_database.experiment(self.client, self.root, "language"))
 
     def git(self, *arguments: str) -> str:
         done = subprocess.run(["git", *WHO, *arguments], cwd=self.root, capture_output=True, text=True, check=True)
@@ -79,8 +88,9 @@ class World:
         return parent
 
     def _run(self, tags: Mapping[str, str]) -> str:
-        time = 1_000 * (1 + sum(1 for _ in self.client.search_runs([self.experiment])))  # one after another
-        run_id: str = self.client.create_run(self.experiment, start_time=time, tags=dict(tags)).info.run_id
+        self.started += 1
+        start = 1_000 * self.started  # one after another
+        run_id: str = self.client.create_run(self.experiment, start_time=start, tags=dict(tags)).info.run_id
         self.client.set_terminated(run_id)
         return run_id
 

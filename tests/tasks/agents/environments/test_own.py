@@ -42,7 +42,7 @@ def folder(tmp_path, monkeypatch):
     close_hosts()
 
 
-def make(folder, text=PLAIN, seconds=5.0, **settings):
+def make(folder, text=PLAIN, seconds=60.0, **settings):
     (folder / "environments/mine.py").write_text(text)
     return Own("environments/mine.py:Game", settings, seconds)
 
@@ -63,19 +63,27 @@ def test_what_it_says_and_pays_arrives(folder):
     assert optimum(game) is None
 
 
+MEETING = """
+def meet(seed):
+    open(f"begun/{seed}", "w").close()
+    began = time.monotonic()
+    while len(os.listdir("begun")) < 3 and time.monotonic() < began + 30:
+        time.sleep(0.01)
+    return f"{seed}: {len(os.listdir('begun'))}", 1.0, False
+"""
+
+
 def test_games_are_played_side_by_side(folder):
-    """Three steps of half a second take less than one and a half; and no game hears of another."""
-    several = [make(folder) for _ in range(3)]
+    """Each waits in its step until three have begun theirs; and no game hears of another."""
+    several = [make(folder, HEADER + MEETING, seconds=120.0) for _ in range(3)]
     for seed, game in enumerate(several):
         game.reset(seed)
-    began = time.monotonic()
-    turns = step_all(several, ["do (time.sleep(0.5), (str(self.seed), 1.0, False))[1]"] * 3)
-    assert time.monotonic() - began < 1.3
-    assert [turn.observation for turn in turns] == ["0", "1", "2"]
+    (folder / "begun").mkdir()
+    assert [turn.observation for turn in step_all(several, ["do meet(self.seed)"] * 3)] == ["0: 3", "1: 3", "2: 3"]
 
 
 HOSTILE = {
-    "time.sleep(60)": r"took longer than 1 s",
+    "time.sleep(60)": r"took longer than 2 s",
     "os._exit(3)": r"ended \(exit status 3\)",
     "os.kill(os.getpid(), 11)": r"ended \(signal 11\)",
     "os.killpg(0, 9)": r"ended \(signal 9\)",
@@ -96,7 +104,8 @@ HOSTILE = {
 
 @pytest.mark.parametrize("action", HOSTILE)
 def test_a_hostile_step_costs_its_episode_and_names_itself(folder, action, capfd):
-    game, other = make(folder, seconds=1.0), make(folder, seconds=1.0)
+    seconds = 2.0 if "longer" in HOSTILE[action] else 60.0
+    game, other = make(folder, seconds=seconds), make(folder, seconds=seconds)
     game.reset(11)
     other.reset(12)
     game.step("wait")
@@ -136,7 +145,7 @@ def test_games_that_cannot_be_opened_are_passed_over_and_none_is_refused(folder,
         "self.seed, self.turn = seed, 0", 'self.seed, self.turn = seed, 0; assert seed % 3, "a bad seed"'
     )
     (folder / "environments/mine.py").write_text(some)
-    found = [game.seed for game in islice(games("environments/mine.py:Game", {}, "train", 0, 5.0), 10)]
+    found = [game.seed for game in islice(games("environments/mine.py:Game", {}, "train", 0, 60.0), 10)]
     assert found
     assert all(seed % 3 for seed in found)
     assert (
@@ -146,7 +155,7 @@ def test_games_that_cannot_be_opened_are_passed_over_and_none_is_refused(folder,
     close_hosts()
     (folder / "environments/mine.py").write_text(HEADER.replace("return f", "return 1 / 0 or f"))
     with pytest.raises(SettingError, match=r"20 games in a row cannot be opened; the last one: .*ZeroDivisionError"):
-        next(games("environments/mine.py:Game", {}, "train", 0, 5.0))
+        next(games("environments/mine.py:Game", {}, "train", 0, 60.0))
 
 
 @pytest.mark.parametrize("said", ["[]", "[{'role': 'user'}]", "[{'role': 'wizard', 'content': ''}]", "7"])
@@ -164,15 +173,15 @@ def test_no_process_is_left(folder):
     assert len(process.children()) == 2
     game.close()
     del other
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while process.children() and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not process.children()
     game.reset(2)
     [child] = process.children()
     game.host.connection.close()  # as if this process had been killed
-    process.wait(10)
-    child.wait(10)
+    process.wait(60)
+    child.wait(60)
 
 
 def test_random_numbers_follow_from_the_seed(folder):

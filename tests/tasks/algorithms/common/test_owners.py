@@ -24,9 +24,9 @@ def test_each_weight_has_an_owner_and_none_has_much_more_than_another(sizes, ran
     assert max(held) - min(held) <= max(sizes, default=0)
 
 
-def train_in(ranks, precision="fp32", optimizer="adamw"):
+def train_in(ranks, precision="fp32", optimizer="adamw", **sizes):
     """What each rank makes of its own copy of one model; copies are made here, since torch's generator is one for all threads."""
-    models = [llama(1) for _ in range(ranks)]
+    models = [llama(1, **sizes) for _ in range(ranks)]
     return in_ranks(ranks, lambda rank: train(models[rank], rank, precision, optimizer))
 
 
@@ -79,7 +79,7 @@ def test_ranks_that_divide_the_optimizer_have_the_bits_of_ranks_that_do_not(monk
 def test_more_ranks_than_weights_and_one_process_alone(monkeypatch):
     """Some ranks own nothing; where there is one process the variable changes nothing."""
     monkeypatch.setenv(distributed.SHARD, "optimizer")
-    found = train_in(len([*llama(1).parameters()]) + 2)
+    found = train_in(len([*llama(1, num_hidden_layers=1).parameters()]) + 2, num_hidden_layers=1)
     assert [part[3] for part in found].count(0) == 2
     assert not make_optimizer(llama(1), learning_rate=0.01, steps=4, clip=1.0).owners
 

@@ -234,15 +234,18 @@ THREE_IN_FOUR = ([0, 0, 0, 1], [1, 1, 1, 0])  # A preferred three times in four,
 ALWAYS = ([0], [1])
 
 
-def bandit(asked, preferred, other, steps=150):
+SMALL = {"steps": 80, "learning_rate": 0.008, "num_hidden_layers": 1}
+
+
+def bandit(asked, preferred, other, *, steps=150, learning_rate=0.003, **sizes):
     """Fit a policy to preferences between the answer A and `other`.
 
     Returns the difference of their scores in the end, the rows, and the share of A among samples before and after.
     """
-    model = llama(vocab_size=4, initializer_range=0.1)
+    model = llama(vocab_size=4, initializer_range=0.1, **sizes)
     answers = completions([[0], [0]], [[A], other], pad=3)
     known = dpo.reference_logps(model, [answers])
-    before, optimizer = share_of_a(model), make_optimizer(model, 0.003, steps, clip=1.0)
+    before, optimizer = share_of_a(model), make_optimizer(model, learning_rate, steps, clip=1.0)
     reference = known if asked.needs_reference else None
     batches = [pairs_of(answers, *preferred)] * steps
     rows = list(dpo.fit(model, batches, optimizer, reference=reference, objective=asked))
@@ -266,7 +269,7 @@ def bandit(asked, preferred, other, steps=150):
 def test_a_bandit_ends_at_the_closed_form(changes, optimum):
     """It ends where the derivative of 3 l(d) + l(-d) is zero. For DPO that is the policy pi_ref exp(r / beta) / Z, r being the log-odds."""
     asked = objective(**{"beta": 0.5, **changes})
-    difference, rows, before, after = bandit(asked, THREE_IN_FOUR, [B, B] if asked.length_normalised else [B])
+    difference, rows, before, after = bandit(asked, THREE_IN_FOUR, [B, B] if asked.length_normalised else [B], **SMALL)
     assert difference == pytest.approx(optimum, abs=0.02)
     assert after > before + 0.15, "A is drawn more often than by the untrained policy"
     assert rows[-1]["loss"] < rows[0]["loss"]
@@ -274,7 +277,7 @@ def test_a_bandit_ends_at_the_closed_form(changes, optimum):
 
 def test_dpo_ends_at_the_entropy_of_the_choices():
     """The probability of A is pi_ref exp(r / beta) / Z, in samples too, and the loss is the entropy of the choices."""
-    difference, rows, before, after = bandit(objective(beta=0.5), THREE_IN_FOUR, [B])
+    difference, rows, before, after = bandit(objective(beta=0.5), THREE_IN_FOUR, [B], **SMALL)
     assert after == pytest.approx(1 / (1 + exp(-difference) * (1 - before) / before), abs=0.03)
     assert rows[0]["loss"] == pytest.approx(log(2), abs=1e-5)
     assert rows[-1]["loss"] == pytest.approx(-0.75 * log(0.75) - 0.25 * log(0.25), abs=0.001)

@@ -233,7 +233,7 @@ def test_it_learns_answers_and_to_end(changes):
     """From the uniform policy, which earns 1 in 49, to nearly the maximum; the critic predicts the reward."""
     policy = Table()
     assert expected_reward(policy, with_end, 2).item() == pytest.approx(1 / 49)
-    critic, _, rows = learn(policy, with_end, steps=100, learning_rate=0.1, critic_rate=0.05, length=2, **changes)
+    critic, _, rows = learn(policy, with_end, steps=40, learning_rate=0.2, critic_rate=0.1, length=2, **changes)
     assert expected_reward(policy, with_end, 2).item() > 0.95
     assert rows[-1]["reward"] > 0.9 > 0.3 > rows[0]["reward"]
     values = critic(make_completions([[4], [5], [6]], [0, 1, 2], [[1], [2], [0]], pad=3))
@@ -243,7 +243,7 @@ def test_it_learns_answers_and_to_end(changes):
 def test_a_transformer_learns_it_too():
     policy = llama(1, initializer_range=0.1, vocab_size=7, num_hidden_layers=1)
     start = expected_reward(policy, one_token).item()
-    learn(policy, one_token, steps=40, learning_rate=0.005, critic_rate=0.005)
+    learn(policy, one_token, steps=15, learning_rate=0.01, critic_rate=0.01)
     assert expected_reward(policy, one_token).item() > 0.95 > 0.4 > start
 
 

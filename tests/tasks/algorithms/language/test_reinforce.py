@@ -224,8 +224,9 @@ def test_rewards_on_the_way_leave_the_expected_gradient_as_it_is(baseline):
     critic, mean = lambda: critic_of(policy), lambda: mean_of(3.0)
     found = enumerated(policy, 2, two_tokens, token_by_token, baseline=lambda: baseline, critic=critic, mean=mean)
     torch.testing.assert_close(-found, exact, rtol=1e-4, atol=1e-5)
-    wrong = enumerated(policy, 2, two_tokens, lambda *asked: token_by_token(*asked)[::-1], baseline=lambda: "none")
-    assert (-wrong - exact).abs().max() > 0.01, "paid at the wrong tokens it is another gradient"
+    if baseline == "none":
+        wrong = enumerated(policy, 2, two_tokens, lambda *asked: token_by_token(*asked)[::-1], baseline=lambda: "none")
+        assert (-wrong - exact).abs().max() > 0.01, "paid at the wrong tokens it is another gradient"
 
 
 def test_a_step_by_hand_with_rewards_on_the_way():

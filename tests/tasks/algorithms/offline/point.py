@@ -1,5 +1,6 @@
 """A point on a line that should be moved to 0, and recorded episodes: a quarter by a good policy, the rest drift to the right."""
 
+import functools
 from itertools import islice
 
 import torch
@@ -10,6 +11,7 @@ from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, Space
 from tasks.algorithms.offline.transitions import Transitions
 
 STEPS, EPISODES, GAMMA = 10, 60, 0.9
+RATE = 0.01  # of learning, at which a hundred steps suffice
 
 
 def spaces(discrete):
@@ -57,6 +59,7 @@ def score(policy):
     return total
 
 
+@functools.cache
 def cloned(discrete):
     """Behaviour cloning of the recordings, as a baseline."""
     data = recorded(discrete)

@@ -111,7 +111,7 @@ def test_the_losses_are_the_weighted_log_likelihood_and_the_square_of_return_les
 
 
 def optimizers(agent):
-    return {"policy": Adam(agent.policy.parameters(), 0.003), "value": Adam(agent.value.parameters(), 0.003)}
+    return {"policy": Adam(agent.policy.parameters(), point.RATE), "value": Adam(agent.value.parameters(), point.RATE)}
 
 
 @pytest.mark.parametrize("discrete", [True, False])
@@ -119,7 +119,7 @@ def test_it_does_better_than_the_data_and_than_cloning_it(discrete):
     torch.manual_seed(0)
     data = point.recorded(discrete)
     agent = awr.Agent(point.spaces(discrete), [32], data)
-    settings = awr.AwrSettings(gamma=point.GAMMA, lam=0.9, beta=0.3, max_weight=20.0, refresh_every=100)
+    settings = awr.AwrSettings(gamma=point.GAMMA, lam=0.9, beta=0.3, max_weight=20.0, refresh_every=40)
     generator = torch.Generator().manual_seed(0)
-    point.drain(awr.fit(agent, optimizers(agent), data, settings, batch_size=64, generator=generator), 500)
+    point.drain(awr.fit(agent, optimizers(agent), data, settings, batch_size=64, generator=generator), 120)
     assert point.score(agent.policy) > max(data.returns.mean().item(), point.score(point.cloned(discrete))) + 1

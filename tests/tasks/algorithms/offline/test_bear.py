@@ -82,7 +82,9 @@ def test_targets_by_hand_the_best_sample_of_the_mixture_and_none_after_terminati
 def learner(data):
     torch.manual_seed(0)
     agent = bear.Agent(point.spaces(False), [32], 2, data.observations)
-    optimizers = {name: Adam(getattr(agent, name).parameters(), 0.003) for name in ("behaviour", "critics", "policy")}
+    optimizers = {
+        name: Adam(getattr(agent, name).parameters(), point.RATE) for name in ("behaviour", "critics", "policy")
+    }
     return agent, {**optimizers, "multiplier": Adam([agent.log_multiplier], 0.02)}
 
 
@@ -137,9 +139,9 @@ def test_both_targets_follow():
 def test_it_does_better_than_the_data_and_than_cloning_it():
     data = point.recorded(False)
     agent, optimizers = learner(data)
-    settings = bear.BearSettings(**{**vars(SETTINGS), "gamma": point.GAMMA})
+    settings = bear.BearSettings(**{**vars(SETTINGS), "gamma": point.GAMMA, "warmup": 40})
     generator = torch.Generator().manual_seed(0)
-    point.drain(bear.fit(agent, optimizers, data, settings, batch_size=64, generator=generator), 700)
+    point.drain(bear.fit(agent, optimizers, data, settings, batch_size=64, generator=generator), 120)
     assert point.score(agent.policy) > max(data.returns.mean().item(), point.score(point.cloned(False))) + 1
 
 
@@ -152,7 +154,7 @@ def test_the_behaviour_model_learns_what_the_data_do():
 
     before = loss()
     generator = torch.Generator().manual_seed(0)
-    point.drain(bear.fit(agent, optimizers, data, SETTINGS, batch_size=64, generator=generator), 100)
+    point.drain(bear.fit(agent, optimizers, data, SETTINGS, batch_size=64, generator=generator), 30)
     assert loss() < 0.8 * before
 
 
@@ -183,8 +185,8 @@ def test_the_action_model_keeps_two_modes_apart_which_a_mean_would_blur():
     data = point.recorded(False)
     model = ActionModel(point.spaces(False), [32])
     actions = torch.where(torch.rand(len(data), 1) < 0.5, -0.8, 0.8)
-    optimizer, generator = Adam(model.parameters(), 0.003), torch.Generator().manual_seed(0)
-    for _ in range(600):
+    optimizer, generator = Adam(model.parameters(), point.RATE), torch.Generator().manual_seed(0)
+    for _ in range(200):
         rows = torch.randint(len(data), (64,), generator=generator)
         optimizer.step(model.loss(data.observations[rows], actions[rows], generator))
     sampled = model.sample(data.observations[:50], 40, generator)

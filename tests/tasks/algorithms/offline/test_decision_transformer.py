@@ -119,22 +119,27 @@ def test_timesteps_after_the_longest_episode_share_its_last_embedding():
     assert torch.equal(policy(*late), policy(*later))
 
 
+@pytest.fixture(scope="module")
+def learnt():
+    """A model of discrete actions after its training, and the metrics of each step."""
+    policy = model()
+    return policy, trained(policy)
+
+
 @pytest.mark.parametrize("discrete", [True, False])
-def test_it_learns_to_earn_what_it_is_asked_for(discrete):
-    policy = model(discrete)
-    rows = trained(policy, steps=300)
+def test_it_learns_to_earn_what_it_is_asked_for(discrete, learnt):
+    policy, rows = learnt if discrete else ((continuous := model(False)), trained(continuous))
     asked = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     assert [earned(policy.with_target(target)) for target in asked] == [[target] for target in asked]
     assert rows[-1]["loss"] < rows[0]["loss"]
 
 
-def test_a_player_that_never_subtracts_what_it_earned_gets_something_else():
+def test_a_player_that_never_subtracts_what_it_earned_gets_something_else(learnt):
     class Forgetting(Conditioned):
         def observe(self, running, rewards):
             self.step += 1
 
-    policy = model()
-    trained(policy, steps=300)
+    policy, _ = learnt
     assert [earned(Forgetting(policy, target)) for target in (2.0, 3.0, 4.0)] != [[2.0], [3.0], [4.0]]
 
 
@@ -155,7 +160,7 @@ def test_an_auxiliary_loss_counts_by_its_weight():
 
 def test_half_precision_stays_near_and_leaves_weights_whole():
     exact, rough = model(width=32), model(width=32)
-    losses = [trained(policy, 30, half=half)[-1]["loss"].item() for policy, half in ((exact, False), (rough, True))]
+    losses = [trained(policy, 12, half=half)[-1]["loss"].item() for policy, half in ((exact, False), (rough, True))]
     assert losses[0] == pytest.approx(losses[1], rel=0.05)
     assert all(parameter.dtype == torch.float32 for parameter in rough.parameters())
 

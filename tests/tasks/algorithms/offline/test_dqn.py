@@ -126,10 +126,10 @@ DOUBLE = partial(dqn.loss, double=True, huber=True)
 CONSERVATIVE = partial(cql.loss, double=True, huber=True, alpha=0.5)
 
 
-def trained(data, actions, objective, *, steps, gamma, hidden=(64,), every=50):
+def trained(data, actions, objective, *, steps, gamma, hidden=(64,), every=20):
     torch.manual_seed(0)
     policy = QValues(Spaces(data.observations.shape[1], actions, True), hidden, gamma)
-    target, optimizer = Target(policy.layers, every=every, rate=1.0), Adam(policy.parameters(), 0.003)
+    target, optimizer = Target(policy.layers, every=every, rate=1.0), Adam(policy.parameters(), 0.01)
     batches = data.batches(64, torch.Generator().manual_seed(0))
     fit = dqn.fit(policy, target, optimizer, batches, partial(objective, gamma=gamma))
     return policy, list(islice(fit, steps))
@@ -138,7 +138,7 @@ def trained(data, actions, objective, *, steps, gamma, hidden=(64,), every=50):
 @pytest.mark.parametrize("objective", [DOUBLE, CONSERVATIVE], ids=["dqn", "cql"])
 def test_they_find_paths_that_no_walk_took(objective, one_thread, tmp_path):
     walks = read(worlds.record(tmp_path / "walks", "graph", 200)).transitions
-    policy, _ = trained(walks, 3, objective, steps=1200, gamma=0.9)
+    policy, _ = trained(walks, 3, objective, steps=300, gamma=0.9)
     starts = len(simulators.GRAPH.starts)
     played = play("graph", as_player(policy), starts, seed=0).returns
     assert walks.returns.mean() < -6
@@ -157,7 +157,7 @@ def one_of_eight(episodes=60, length=10):
 def test_dqn_believes_in_actions_that_the_data_lacks_and_cql_does_not(one_thread):
     data, believed = one_of_eight(), {}
     for objective in (DOUBLE, CONSERVATIVE):
-        policy, _ = trained(data, 8, objective, steps=1500, gamma=0.9)
+        policy, _ = trained(data, 8, objective, steps=600, gamma=0.9)
         believed[objective.func] = policy.values(data.observations[data.starts]).mean().item()
     assert believed[dqn.loss] > 0.3
     assert abs(believed[cql.loss]) < 0.05

@@ -49,7 +49,7 @@ def test_it_comes_to_the_policy_s_value_in_the_true_dynamics(one_thread):
 @pytest.mark.parametrize(("terminated", "worth"), [(False, 1 + 0.5 * 4), (True, 1.0)])
 def test_a_truncated_episode_goes_on_and_a_terminated_one_does_not(terminated, worth, one_thread):
     data = recorded([(0, 0, 1.0, 1, terminated), (1, 0, 4.0, 1, True)], states=2, length=1)
-    critic = fitted(data, Fixed([0, 0]), Spaces(2, 2, True), steps=1500, gamma=0.5)
+    critic = fitted(data, Fixed([0, 0]), Spaces(2, 2, True), steps=400, gamma=0.5)
     assert value(critic, torch.eye(2)[:1], torch.tensor([0])).item() == pytest.approx(worth, abs=0.05)
 
 
@@ -58,7 +58,7 @@ def test_what_is_bootstrapped_from_is_the_target_not_the_critic(one_thread):
     data, spaces = recorded([(0, 0, 1.0, 1, False), (1, 0, 4.0, 1, True)], states=2, length=1), Spaces(2, 2, True)
     first = fitted_q.Evaluators(spaces, (), [0])  # as `fitted` starts
     first.normaliser.fit(data.observations)
-    critic = fitted(data, Fixed([0, 0]), spaces, steps=1500, gamma=0.5, target_rate=0.0)
+    critic = fitted(data, Fixed([0, 0]), spaces, steps=400, gamma=0.5, target_rate=0.0)
     wanted = 1 + 0.5 * value(first, torch.eye(2)[1:], torch.tensor([0])).item()
     assert abs(wanted - (1 + 0.5 * 4)) > 0.5
     assert value(critic, torch.eye(2)[:1], torch.tensor([0])).item() == pytest.approx(wanted, abs=0.05)
@@ -111,7 +111,7 @@ def test_a_policy_that_strays_from_the_data_is_not_worth_more_than_there_is(one_
     data = Transitions(seen, acted, (acted > 0.1).float().squeeze(1), seen, ends, torch.full((50,), 10))
 
     def found():
-        critic = fitted(data, Outside(), Spaces(1, 1, False), steps=1500, gamma=0.9, target_rate=0.5)
+        critic = fitted(data, Outside(), Spaces(1, 1, False), steps=600, gamma=0.9, target_rate=0.5)
         return value(critic, seen, acted).mean().item()
 
     assert found() <= 10.5

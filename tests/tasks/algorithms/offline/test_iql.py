@@ -24,7 +24,7 @@ def test_the_expectile_loss_by_hand():
 def test_the_value_is_the_expectile_of_what_actions_are_worth(expectile, value):
     """Of two worth 0 and one worth 1: tau (1 - v) = 2 (1 - tau) v."""
     worth, v = torch.tensor([0.0, 0.0, 1.0]), torch.zeros(1, requires_grad=True)
-    for _ in range(3000):
+    for _ in range(200):
         (slope,) = torch.autograd.grad(iql.expectile_loss(worth - v, expectile), v)
         v = (v - 0.5 * slope).detach().requires_grad_()
     assert v.item() == pytest.approx(value, abs=1e-3)
@@ -90,12 +90,12 @@ def learning(discrete):
     agent = iql.Agent(point.spaces(discrete), [32], 2, data.observations)
     return (
         agent,
-        {name: Adam(getattr(agent, name).parameters(), 0.003) for name in ("value", "critics", "policy")},
+        {name: Adam(getattr(agent, name).parameters(), point.RATE) for name in ("value", "critics", "policy")},
         data,
     )
 
 
-def trained(discrete, steps=700, **changes):
+def trained(discrete, steps=150, **changes):
     agent, optimizers, data = learning(discrete)
     settings = iql.IqlSettings(**{**vars(SETTINGS), **changes})
     generator = torch.Generator().manual_seed(0)
@@ -116,7 +116,7 @@ def test_without_a_temperature_it_clones():
 
 
 def test_a_higher_expectile_values_states_higher():
-    low, high = (trained(False, steps=400, expectile=expectile) for expectile in (0.5, 0.95))
+    low, high = (trained(False, steps=100, expectile=expectile) for expectile in (0.5, 0.95))
     seen = low[2].observations
     assert high[0].value(seen).mean() > low[0].value(seen).mean() + 0.1
     assert high[1]["advantage"] < 0

@@ -54,7 +54,7 @@ def learning(**changes):
     torch.manual_seed(0)
     data = point.recorded(False)
     agent = td3.Agent(point.spaces(False), [32], 2, data.observations, layer_norm=True)
-    optimizers = {name: Adam(getattr(agent, name).parameters(), 0.003) for name in ("critics", "policy")}
+    optimizers = {name: Adam(getattr(agent, name).parameters(), point.RATE) for name in ("critics", "policy")}
     settings = rebrac.RebracSettings(**{**vars(SETTINGS), **changes})
     generator = torch.Generator().manual_seed(0)
     return agent, rebrac.fit(agent, optimizers, data, settings, batch_size=64, generator=generator), data
@@ -62,17 +62,17 @@ def learning(**changes):
 
 def test_it_does_better_than_the_data_and_than_cloning_it():
     agent, steps, data = learning()
-    point.drain(steps, 1000)
+    point.drain(steps, 150)
     assert point.score(agent.policy) > max(data.returns.mean().item(), point.score(point.cloned(False))) + 1
 
 
 def test_a_penalty_in_the_policys_loss_keeps_it_near_the_data():
-    near, far = (point.drain(learning(policy_beta=beta)[1], 400) for beta in (10.0, 0.01))
+    near, far = (point.drain(learning(policy_beta=beta)[1], 100) for beta in (10.0, 0.01))
     assert near["distance"] < 0.8 * far["distance"]
 
 
 def test_a_penalty_in_the_targets_lowers_the_values():
-    low, high = (point.drain(learning(critic_beta=beta)[1], 400) for beta in (5.0, 0.0))
+    low, high = (point.drain(learning(critic_beta=beta)[1], 100) for beta in (5.0, 0.0))
     assert low["q"] < high["q"] - 0.5
     assert low["next_distance"] > 0
 

@@ -260,8 +260,8 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.samp
 )
 
 
-@settings(deadline=None, max_examples=200)
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4))
+@settings(max_examples=40)
 def test_any_texts(pairs):
     turns = [
         {"role": role, "content": text}

@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.common.errors import StageError
@@ -270,6 +270,7 @@ MESSAGE = st.fixed_dictionaries(
 
 
 @given(st.lists(MESSAGE), TEXT.filter(str.strip))
+@settings(max_examples=25)
 def test_a_prompt_survives_its_table(before, asked):
     turns = [*before, {"role": "user", "content": asked}]
     question, history = split_prompt(turns)
@@ -326,6 +327,7 @@ NAMES += ["problem", "solution", "chosen", "rejected", "text", "strength", "scor
 
 @pytest.mark.parametrize("form", [demonstration, pair])
 @given(row=st.dictionaries(st.sampled_from(NAMES), VALUES))
+@settings(max_examples=25)
 def test_any_row_is_read_or_named(form, row):
     """Whatever JSON holds, the end is a conversation or one line."""
     found, said = None, ""

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.common.errors import StageError
@@ -241,6 +241,7 @@ NAMES = st.sampled_from(
 
 
 @given(st.dictionaries(NAMES, VALUES))
+@settings(max_examples=25)
 def test_any_row_is_read_or_named(row):
     """Whatever JSON holds: a row of Problems with a question, or one line."""
     found, said = None, ""

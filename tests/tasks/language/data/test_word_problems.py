@@ -18,7 +18,7 @@ def holds(equation):
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3), st.integers(30, 200))
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_every_solution_s_arithmetic_holds(seed, steps, largest):
     problem = word_problems.generate(random.Random(seed), steps, largest)
     *lines, last = problem.solution.split("\n")
@@ -61,7 +61,7 @@ def test_many_surface_forms():
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3))
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_a_loose_form_has_the_solution_but_not_the_answer_s_format(seed, steps):
     rng = random.Random(seed)
     problem = word_problems.generate(rng, steps, 60)
@@ -73,7 +73,7 @@ def test_a_loose_form_has_the_solution_but_not_the_answer_s_format(seed, steps):
 
 
 @given(st.integers(0, 2**32), st.integers(20, 100))
-@settings(max_examples=200)
+@settings(max_examples=50)
 def test_facts_are_true(seed, largest):
     text = word_problems.arithmetic_fact(random.Random(seed), largest)
     equations = re.split(r"[.,;] ", text.removesuffix("."))

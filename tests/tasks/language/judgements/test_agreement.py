@@ -3,7 +3,7 @@
 import krippendorff
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.judgements.agreement import LEVELS, alpha, alpha_of_people, table
@@ -74,6 +74,7 @@ MATRICES = st.tuples(st.integers(2, 5), st.integers(1, 8)).flatmap(
 
 
 @given(MATRICES, st.sampled_from(LEVELS))
+@settings(max_examples=25)
 def test_any_matrix_gives_the_numbers_of_the_package(rows, level):
     ours = alpha(table(rows), level)
     matrix = np.array(rows, dtype=float)
@@ -86,6 +87,7 @@ def test_any_matrix_gives_the_numbers_of_the_package(rows, level):
 
 
 @given(MATRICES, st.sampled_from(LEVELS))
+@settings(max_examples=25)
 def test_the_disagreement_of_all_is_between_those_of_the_people(rows, level):
     """Each pair within a unit is one of two people's, so the whole is a weighted mean of theirs."""
     ours, people = alpha(table(rows), level), alpha_of_people(table(rows), level)

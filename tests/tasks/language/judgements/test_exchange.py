@@ -171,7 +171,7 @@ def test_nothing_to_export_and_nothing_to_import(tmp_path):
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter(str.strip)
 
 
-@hypothesis_settings(deadline=None, max_examples=50)
+@hypothesis_settings(max_examples=25)
 @given(
     prompt=TEXT,
     texts=st.lists(TEXT, min_size=2, max_size=4, unique=True),

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.judgements.lines import (
@@ -86,6 +86,7 @@ def test_each_line_is_read_back_as_it_was_written(line):
 
 
 @given(prompt=TEXTS.filter(bool), answers=st.lists(TEXTS, min_size=2, max_size=5), reason=TEXTS)
+@settings(max_examples=25)
 def test_any_text_is_kept(prompt, answers, reason):
     line = item(*answers, mode="ranking", prompt=prompt)
     assert parse(as_text(line)) == line
@@ -194,6 +195,7 @@ def test_what_is_no_json_object_is_one_line(text, words):
     ),
     st.sampled_from(sorted(GOOD)),
 )
+@settings(max_examples=25)
 def test_any_other_value_is_refused_or_kept_as_it_is(value, name):
     """Nothing but ValueError comes out of it."""
     text = json.dumps({**GOOD, name: value})

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.common.errors import DataError
@@ -64,6 +64,7 @@ def test_the_table_has_a_row_for_each_judgement_that_counts(tmp_path):
 
 
 @given(st.permutations(range(len(LINES))), st.lists(st.integers(0, 2), min_size=len(LINES), max_size=len(LINES)))
+@settings(max_examples=25)
 def test_the_files_of_a_folder_are_one_record_in_whatever_order(tmp_path_factory, order, files):
     """As git merges leave them: lines in any order over several files, some of them twice."""
     folder = tmp_path_factory.mktemp("judgements")
@@ -307,7 +308,7 @@ def kills(path, count):
 
 
 def test_nothing_that_was_acknowledged_is_lost_in_kills(tmp_path):
-    assert kills(tmp_path / "anna.jsonl", 10).startswith("10 kills, ")
+    assert kills(tmp_path / "anna.jsonl", 4).startswith("4 kills, ")
 
 
 @pytest.mark.slow

@@ -80,7 +80,7 @@ def test_one_tie_bounds_everything():
     assert all(math.isfinite(row.low) and math.isfinite(row.high) for row in rows)
 
 
-@hypothesis_settings(deadline=None, max_examples=40)
+@hypothesis_settings(max_examples=25)
 @given(st.lists(st.tuples(*[st.sampled_from("wxyz")] * 2, st.sampled_from([0.0, 0.5, 1.0])), max_size=40))
 def test_any_comparisons_give_the_most_likely_strengths(rows):
     """A tie of each with the next keeps them finite. The likelihood is concave: it is highest where each side wins as often as expected."""
@@ -96,12 +96,12 @@ def test_any_comparisons_give_the_most_likely_strengths(rows):
 
 def test_intervals_hold_the_truth_in_19_of_20_cases():
     rng, truth, hits = np.random.default_rng(0), np.array([0.5, 0.0, -0.5]), 0
-    for _ in range(200):
-        pairs = [rng.choice(3, 2, replace=False) for _ in range(200)]
+    for _ in range(100):
+        pairs = [rng.choice(3, 2, replace=False) for _ in range(100)]
         chances = [1 / (1 + np.exp(truth[b] - truth[a])) for a, b in pairs]
         rows = [
             Comparison("abc"[a], "abc"[b], float(rng.random() < chance), n)
             for n, ((a, b), chance) in enumerate(zip(pairs, chances, strict=True))
         ]
         hits += sum(row.low <= truth["abc".index(row.name)] <= row.high for row in strengths(rows))
-    assert hits / 600 == pytest.approx(0.95, abs=0.025)
+    assert hits / 300 == pytest.approx(0.95, abs=0.025)

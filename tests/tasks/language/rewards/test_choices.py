@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.rewards.choices import choice, gold_letter
@@ -103,6 +103,7 @@ def test_the_verifier_judges_letters():
 
 
 @given(st.text(st.sampled_from("AB C.:)(*\n#answeriboxd\\{}")))
+@settings(max_examples=25)
 def test_any_text_has_one_letter_or_none(text):
     assert choice(text) in (None, *"ABCDEFGHIJ")
 
@@ -116,7 +117,7 @@ def test_a_hostile_response_takes_linear_time(text):
     choice("\\boxed{" + (text * (2**18 // len(text))) + "}")
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="../shared/data is not there")
+@pytest.mark.skipif(not DATA.exists(), reason="needs the data sets in ../shared/data")
 def test_arcs_own_keys():
     """Each question's key is right, in the forms that models answer in, and no other letter is."""
     rows = [json.loads(line) for line in (DATA / "arc" / "challenge_dev.jsonl").read_text().splitlines()]

@@ -6,7 +6,7 @@ import socket
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.rewards.code_calls import Channel, Closed, Program, Remote, pack, serve, unpack
@@ -33,6 +33,7 @@ def same(one, other):
 
 
 @given(plain)
+@settings(max_examples=25)
 def test_plain_data_comes_back_as_it_was(value):
     assert same(unpack(json.loads(json.dumps(pack(value, None))), None), value)
 

@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
@@ -120,7 +121,7 @@ def test_equal_jobs_are_run_once_and_processes_end_with_the_block(tmp_path):
         assert len(started) == 2  # an examiner and its runner
         assert judge([job("", MBPP, ADD)] * 3) == [1, 1, 1]
         assert set(psutil.Process().children(recursive=True)) - before == started
-    _, left = psutil.wait_procs(started, timeout=20)
+    _, left = psutil.wait_procs(started, timeout=60)
     assert not left
 
 
@@ -133,9 +134,9 @@ def test_a_busy_program_does_not_outlive_a_killed_parent(tests):
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         examiner = psutil.Process(int(parent.stdout.readline()))
         while len(started := examiner.children(recursive=True)) < 2:
-            pass
+            time.sleep(0.02)
         os.kill(parent.pid, signal.SIGKILL)
-    _, left = psutil.wait_procs([examiner, *started], timeout=30)
+    _, left = psutil.wait_procs([examiner, *started], timeout=60)
     assert not left
 
 

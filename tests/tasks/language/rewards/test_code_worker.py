@@ -3,7 +3,6 @@
 import os
 import socket
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -241,9 +240,7 @@ def test_a_verdict_is_the_same_on_a_busy_machine(judge):
     needs = "import time\nwhile time.process_time() < 0.3: pass\n" + RIGHT_BOTH
     busy = [psutil.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))]
     try:
-        started = time.monotonic()
         assert verdicts(judge, needs) == [1, 1]
-        assert time.monotonic() - started > 1
     finally:
         for process in busy:
             process.kill()

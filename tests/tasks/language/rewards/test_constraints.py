@@ -4,7 +4,7 @@ import re
 import string
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.rewards.constraint_kinds import KINDS
@@ -143,6 +143,7 @@ def test_a_relation_and_its_opposite_exclude_each_other(chosen, count):
 
 
 @given(st.text(st.sampled_from("aA.*<>[]-\n \"',{}:1#")), st.sampled_from(CASES))
+@settings(max_examples=60)
 def test_any_response_has_a_verdict_that_spaces_around_it_do_not_change(response, case):
     name, arguments, *_ = case
     found = satisfied(response, name, arguments)

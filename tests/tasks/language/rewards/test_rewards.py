@@ -9,6 +9,7 @@ from tasks.language.rewards import rubric
 from tasks.language.rewards.python_functions import Judged
 from tasks.language.rewards.rewards import REWARDS, Answered, rewards
 from tasks.language.rewards.verifier import Verifier
+from tests.tasks.language import math_workers
 
 TRAIN = Answered(
     question="If a train travels 120 km in 2 hours, what is its average speed?",
@@ -33,8 +34,8 @@ FOUR = [
 
 
 @pytest.fixture
-def verifier():
-    with Verifier(workers=1) as judge:
+def verifier(idle_math_workers):
+    with math_workers.kept(idle_math_workers), Verifier(workers=1) as judge:
         yield judge
 
 

@@ -113,7 +113,7 @@ def test_a_reference_without_steps_holds_nothing_against_a_right_answer():
 GSM8K = Path(__file__).parents[5] / "shared" / "data" / "gsm8k" / "test.jsonl"
 
 
-@pytest.mark.skipif(not GSM8K.exists(), reason="GSM8K is not there")
+@pytest.mark.skipif(not GSM8K.exists(), reason="needs GSM8K in ../shared/data")
 def test_gsm8ks_own_solutions_earn_full_points():
     """GSM8K's solutions are written by people in many forms: all are correct, and 19 of 20 earn all ten points."""
     rows = [json.loads(line) for line in GSM8K.read_text().splitlines()]

@@ -1,7 +1,7 @@
 """Where the steps of a response end in its tokens."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.common import models
@@ -36,6 +36,7 @@ LINES = st.lists(st.sampled_from(["", " ", "3 + 4 = 7", "So:", "#### 12", "\u00e
 
 
 @given(LINES, st.booleans())
+@settings(max_examples=25)
 def test_the_tokens_have_the_steps_of_the_text(words, lines, ended):
     text = "\n".join(lines)
     if text.strip():

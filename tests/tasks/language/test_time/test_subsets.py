@@ -5,7 +5,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.common import estimates
@@ -39,6 +39,7 @@ def winner(votes, weights, places, first):
 
 
 @given(VOTES)
+@settings(max_examples=25)
 def test_a_majority_is_that_of_every_subset(votes):
     budgets = range(1, len(votes) + 1)
     expected = over_all(
@@ -51,6 +52,7 @@ def test_a_majority_is_that_of_every_subset(votes):
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=2, max_size=8), st.booleans())
+@settings(max_examples=25)
 def test_the_best_of_n_is_that_of_every_subset(samples, first):
     scores, right = np.array([float(score) for score, _ in samples]), np.array([correct for _, correct in samples])
     budgets = range(1, len(samples) + 1)
@@ -67,6 +69,7 @@ def test_the_best_of_n_is_that_of_every_subset(samples, first):
 @given(
     st.lists(st.tuples(st.integers(-1, 2), st.sampled_from([0.25, 0.5, 1.0])), min_size=2, max_size=7), st.booleans()
 )
+@settings(max_examples=25)
 def test_a_weighted_vote_is_that_of_every_subset(samples, first):
     votes, weights = (np.array(part) for part in zip(*samples, strict=True))
     budgets = range(1, len(samples) + 1)

@@ -1,5 +1,11 @@
 """LoRA in every stage that can have it: what is trained, kept, shared and written."""
 
+import copy
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
 import pandas as pd
 import pytest
 import torch
@@ -10,35 +16,100 @@ from transformers import AutoModelForCausalLM
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import dpo, grpo, ppo
 from tasks.common import checkpoints, models
+from tasks.language.training.trained_model import TrainedModel
 from tests.tasks.language.trainings import FULL, TRAININGS
 from tests.tasks.policies import marked
 
 STAGES = [stage for stage in TRAININGS if stage != "pretrained"]
+ALGORITHMS = {"dpo": dpo, "grpo": grpo, "ppo": ppo}
 DROPPING = ("sft", "reward_model", "rejection_sft")
+SHORT = {"dpo": {"epochs": 1}, **{stage: {"steps": 2} for stage in ("reinforce", "ppo", "grpo")}}
 LIKELY = {"reward_model": {"kind": "log_probability", "likelihood": 1.0}}
 
 
-def train(stage, home, out, training=None, **changes):
-    """Run the stage with an adapter, with `changes` to it."""
+def train(stage, home, out, training=None, short=True, **changes):
+    """Run the stage with an adapter, with `changes` to it; for a step or a few where it is to be `short`."""
     adapter = {"rank": 2, "alpha": 8.0, "targets": "all-linear", "merge": True}
     adapter |= {"dropout": 0.0} if stage in DROPPING else {}
-    options = {**FULL.get(stage, {}), **LIKELY.get(stage, {}), "learning_rate": 0.01}
+    options = {
+        **FULL.get(stage, {}),
+        **LIKELY.get(stage, {}),
+        **(SHORT.get(stage, {}) if short else {}),
+        "learning_rate": 0.01,
+    }
     return TRAININGS[stage](home, out, **options, training=training or {}, lora={**adapter, **changes})
+
+
+@dataclass
+class Adapted:
+    """A training with an adapter: its folder, the models that its algorithm was given, their weights, and how often a model was read."""
+
+    out: Path
+    models: list[Any] = field(default_factory=list)
+    sizes: dict[int, int] = field(default_factory=dict)  # of each weight in memory, by where it lies
+    loads: int = 0
+
+
+@pytest.fixture(scope="module")
+def adapted(ready, preferences, tmp_path_factory):
+    """`adapted(stage)`: a training with the adapter as it is above, done once."""
+
+    @cache
+    def once(stage):
+        seen = Adapted(tmp_path_factory.mktemp(stage))
+        load = models.load_model
+
+        def loaded(*arguments):
+            seen.loads += 1
+            return load(*arguments)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(models, "load_model", loaded)
+            save_both_ways(patch, seen.out / "other")
+            if stage in ALGORITHMS:
+                patch.setattr(ALGORITHMS[stage], "fit", noting(ALGORITHMS[stage].fit, seen))
+            train(stage, ready, seen.out)
+        return seen
+
+    return once
+
+
+def save_both_ways(patch, other):
+    """A model whose adapter is merged is written to `other` with its adapter beside it, and the other way round."""
+    save = TrainedModel.save
+
+    def both(self, tokenizer, out):
+        another = copy.deepcopy(self)
+        another.adapter = self.adapter.model_copy(update={"merge": not self.adapter.merge})
+        save(self, tokenizer, out)
+        save(another, tokenizer, other)
+
+    patch.setattr(TrainedModel, "save", both)
+
+
+def noting(fit, seen):
+    def noted(*given, **named):
+        for one in (*given, *named.values()):
+            if hasattr(one, "parameters") and callable(getattr(one, "parameters", None)):
+                seen.models.append(one)
+                seen.sizes.update({p.data_ptr(): p.numel() for p in one.parameters()})
+        return fit(*given, **named)
+
+    return noted
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft asks for it
 @pytest.mark.parametrize("stage", marked(STAGES, ["dpo", "ppo"]))
-def test_the_out_is_the_model_with_its_adapter_added_in(ready, preferences, tmp_path, stage):
+def test_the_out_is_the_model_with_its_adapter_added_in(ready, adapted, stage):
     """It differs from the model before by matrices of the adapter's rank, and by those of its file; nothing else has moved."""
-    train(stage, ready, tmp_path)
-    out, before = tmp_path / "model", AutoModelForCausalLM.from_pretrained(ready / "pretrained")
+    out, before = adapted(stage).out / "model", AutoModelForCausalLM.from_pretrained(ready / "pretrained")
     merged = AutoModelForCausalLM.from_pretrained(out)
     assert not [name for name in load_file(out / "model.safetensors") if "lora" in name]
     for name, weight in before.state_dict().items():
         change = merged.state_dict()[name] - weight
-        adapted = "_proj." in name
-        assert (change.abs().max() > 1e-4) == adapted, name
-        if adapted:
+        has_adapter = "_proj." in name
+        assert (change.abs().max() > 1e-4) == has_adapter, name
+        if has_adapter:
             assert torch.linalg.matrix_rank(change, rtol=1e-3) <= 2, name
     unmerged = PeftModel.from_pretrained(before, out / "adapter")
     tokens = torch.arange(12).view(2, 6)
@@ -49,16 +120,15 @@ def test_the_out_is_the_model_with_its_adapter_added_in(ready, preferences, tmp_
 
 
 @pytest.mark.parametrize("stage", marked(STAGES, ["sft"]))
-def test_side_by_side_they_are_the_merged_model(ready, preferences, tmp_path, stage):
+def test_side_by_side_they_are_the_merged_model(ready, adapted, stage):
     """models.load_model, by which later stages load it, adds the adapter in."""
-    for name, merged in (("one", True), ("two", False)):
-        train(stage, ready, tmp_path / name, merge=merged)
-    one, two = (models.load_model(tmp_path / name / "model") for name in ("one", "two"))
+    out = adapted(stage).out
+    one, two = (models.load_model(path) for path in (out / "model", out / "other"))
     for name, weight in one.state_dict().items():
         torch.testing.assert_close(two.state_dict()[name], weight, rtol=1e-5, atol=1e-6)
-    files = {file.name for file in (tmp_path / "two/model").iterdir()}
+    files = {file.name for file in (out / "other").iterdir()}
     assert {"adapter_config.json", "adapter_model.safetensors", "model.safetensors", "config.json"} <= files
-    weights, before = (load_file(path / "model.safetensors") for path in (tmp_path / "two/model", ready / "pretrained"))
+    weights, before = (load_file(path / "model.safetensors") for path in (out / "other", ready / "pretrained"))
     assert weights.keys() == before.keys()
     assert all(torch.equal(weights[name], before[name]) for name in before)
 
@@ -101,38 +171,26 @@ def test_a_killed_training_goes_on_to_the_same_bytes(ready, preferences, tmp_pat
             with monkeypatch.context() as patch:
                 patch.setattr(Optimizer, "step", dying)
                 with pytest.raises(Killed):
-                    train(stage, ready, folder, **options)
+                    train(stage, ready, folder, short=False, **options)
             [file] = (folder / "mlruns/checkpoints").iterdir()
             kept = [key for key in load_file(file) if key.startswith(("model/", "policy/", "critic/"))]
             assert kept
             assert all(".lora_" in key or "/head." in key for key in kept)
-        train(stage, ready, folder, **options)
+        train(stage, ready, folder, short=False, **options)
         contents.append({path.relative_to(folder): path.read_bytes() for path in folder.rglob("*.*") if path.is_file()})
     assert contents[0] == contents[1]
 
 
-@pytest.mark.parametrize(("stage", "algorithm"), [("dpo", dpo), ("grpo", grpo), ("ppo", ppo)])
-def test_one_model_is_in_memory(ready, preferences, tmp_path, monkeypatch, stage, algorithm):
+@pytest.mark.parametrize(("stage", "count"), [("dpo", 1), ("grpo", 2), ("ppo", 3)])
+def test_one_model_is_in_memory(ready, adapted, stage, count):
     """Policy, reference and critic together have the policy's weights once, an adapter each for policy and critic, and a head."""
-    seen, held, fit = [], {}, algorithm.fit
-
-    def noted(*given, **named):
-        for one in (*given, *named.values()):
-            if hasattr(one, "parameters") and callable(getattr(one, "parameters", None)):
-                seen.append(one)
-                held.update({p.data_ptr(): p.numel() for p in one.parameters()})
-        return fit(*given, **named)
-
-    monkeypatch.setattr(algorithm, "fit", noted)
-    loaded, load = [], models.load_model
-    monkeypatch.setattr(models, "load_model", lambda *given: loaded.append(1) or load(*given))
-    train(stage, ready, tmp_path)
-    assert len(loaded) == 1
-    assert len(seen) == {"dpo": 1, "grpo": 2, "ppo": 3}[stage]
-    names = load_file(tmp_path / "model/adapter/adapter_model.safetensors")
-    adapter, base = sum(map(torch.numel, names.values())), load(ready / "pretrained").num_parameters()
+    seen = adapted(stage)
+    assert seen.loads == 2, "one to train, one to be saved without its adapter"
+    assert len(seen.models) == count
+    names = load_file(seen.out / "model/adapter/adapter_model.safetensors")
+    adapter, base = sum(map(torch.numel, names.values())), models.load_model(ready / "pretrained").num_parameters()
     head = 32 + 1 if stage == "ppo" else 0
-    assert sum(held.values()) == base + (2 if stage == "ppo" else 1) * adapter + head
+    assert sum(seen.sizes.values()) == base + (2 if stage == "ppo" else 1) * adapter + head
 
 
 def test_the_reference_is_the_policy_without_its_adapter(ready, tmp_path):
@@ -142,6 +200,7 @@ def test_the_reference_is_the_policy_without_its_adapter(ready, tmp_path):
         tmp_path,
         **{"beta": 0.1, "updates": 1, "learning_rate": 0.01},
         lora={"rank": 2, "alpha": 8.0, "targets": "all-linear", "merge": True},
+        steps=2,
     )
     distance = pd.read_csv(tmp_path / "curve.csv")["kl"]
     assert distance.iloc[0] == pytest.approx(0, abs=1e-6)
@@ -162,13 +221,13 @@ def test_each_key_of_an_adapter_acts(ready, preferences, tmp_path, stage):
             assert (tmp_path / key / "model/model.safetensors").read_bytes() != before, key
 
 
-def test_a_reward_model_with_a_head_trains_the_head_too(ready, preferences, tmp_path):
+def test_a_reward_model_with_a_head_trains_the_head_too(ready, preferences, tmp_path, monkeypatch):
     from tasks.language.rewards import reward_model_files
 
-    for merged in (True, False):
-        adapter = {"rank": 2, "alpha": 8.0, "targets": "all-linear", "merge": merged, "dropout": 0.0}
-        metrics = TRAININGS["reward_model"](ready, tmp_path / str(merged), kind="head", likelihood=0.0, lora=adapter)
-        assert metrics["accuracy"] > 0.8
-    one, two = (reward_model_files.load(tmp_path / name / "model").state_dict() for name in ("True", "False"))
+    save_both_ways(monkeypatch, tmp_path / "other")
+    adapter = {"rank": 2, "alpha": 8.0, "targets": "all-linear", "merge": True, "dropout": 0.0}
+    metrics = TRAININGS["reward_model"](ready, tmp_path, kind="head", likelihood=0.0, lora=adapter)
+    assert metrics["accuracy"] > 0.8
+    one, two = (reward_model_files.load(tmp_path / name).state_dict() for name in ("model", "other"))
     for name, weight in one.items():
         torch.testing.assert_close(two[name], weight, rtol=1e-5, atol=1e-6)

@@ -150,7 +150,7 @@ def test_ranks_have_the_rewards_of_steps_of_one_process(scorers, ready, words, r
     ],
 )
 def test_every_policy_can_be_paid_by_it(scorers, tmp_path, stage, objective):
-    changes = {"minimum_reward": 0.0} if stage == "rejection_sft" else {}
+    changes = {"minimum_reward": 0.0} if stage == "rejection_sft" else {"steps": 2}
     metrics = train(stage, scorers / objective, tmp_path, reward=objective, **changes)
     assert all(math.isfinite(value) for value in metrics.values())
     assert 0 < metrics["reward"] < 1
@@ -158,7 +158,7 @@ def test_every_policy_can_be_paid_by_it(scorers, tmp_path, stage, objective):
 
 
 def test_supervision_decides_what_grpo_learns(scorers, ready, tmp_path):
-    long = {"max_new_tokens": 64, "steps": 1, "evaluate_every": 1}
+    long = {"max_new_tokens": 64, "steps": 1, "evaluate_every": 1, "evaluate_prompts": 1}
     for supervision in ("process", "outcome"):
         train("grpo", scorers / "process", tmp_path / supervision, reward="process", supervision=supervision, **long)
     weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("process", "outcome")]

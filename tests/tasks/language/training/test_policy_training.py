@@ -2,12 +2,12 @@
 
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 import pytest
 import torch
-from mlflow import MlflowClient
 from pydantic import ValidationError
 from transformers import AutoModelForCausalLM
 
@@ -31,6 +31,7 @@ from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, mark
 POLICIES = ("reinforce", "ppo", "grpo")
 SAMPLES = {"reward", "reward_std", "completions/mean_length", "completions/clipped_ratio"}
 FROM_HERE = {"minimum_reward": -99.0}
+ONE_STEP = {"steps": 1, "evaluate_every": 1}
 ENTROPY = {"ppo": "policy/entropy"}  # as TRL's users know it; elsewhere "entropy"
 
 
@@ -55,17 +56,39 @@ def test_lengths_of_right_and_of_wrong_answers():
     assert told([float("nan"), 0.0, 1.0]) == [3.0, 3.0]  # what cannot be judged is not right
 
 
+@dataclass
+class Trained:
+    """One training, with what it drew by which seeds, and what it showed people of its samples."""
+
+    metrics: dict[str, float]
+    out: Path
+    seeds: dict[str, list[tuple[int, int]]]
+    shown: dict[str, pd.DataFrame]
+
+
 @pytest.fixture(scope="module")
 def trained(ready, tmp_path_factory):
-    """Every policy, trained once: (metrics, folder) by stage."""
-    outs = {stage: tmp_path_factory.mktemp(stage) for stage in POLICIES}
-    return {stage: (train(stage, ready, out), out) for stage, out in outs.items()}
+    """Every policy, trained once, by stage."""
+    return {stage: watched(stage, ready, tmp_path_factory.mktemp(stage)) for stage in POLICIES}
+
+
+def watched(stage, home, out):
+    seeds, shown, sample = {"step": [], "validation": []}, {}, Environment.sample
+
+    def noted(self, places, samples, draw, *more):
+        seeds["step" if self.rows[0]["dataset"] else "validation"].append((self.config.seed, draw))
+        return sample(self, places, samples, draw, *more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Environment, "sample", noted)
+        patch.setattr(tracking, "log_table", lambda frame, name: shown.update({name: frame}))
+        return Trained(train(stage, home, out), out, seeds, shown)
 
 
 @pytest.mark.parametrize("stage", POLICIES)
 def test_some_samples_are_kept_beside_the_policy(trained, stage):
     """Every step is kept where there are few; of one reward that counts an answer earns just that part."""
-    out = trained[stage][1]
+    out = trained[stage].out
     found = tables.read(Rollouts, out / "model/rollouts.parquet")
     config, curve = configured(stage), pd.read_csv(out / "curve.csv").set_index("step")
     assert found["step"].unique().tolist() == [*curve.index] == [*range(1, config.steps + 1)]
@@ -82,7 +105,7 @@ def test_some_samples_are_kept_beside_the_policy(trained, stage):
 
 @pytest.mark.parametrize("stage", POLICIES)
 def test_the_out_is_a_model_that_moved(ready, trained, stage):
-    out = trained[stage][1] / "model"
+    out = trained[stage].out / "model"
     model, words = AutoModelForCausalLM.from_pretrained(out), models.load_tokenizer(out)
     assert words.get_vocab() == models.load_tokenizer(ready / "pretrained").get_vocab()
     before = AutoModelForCausalLM.from_pretrained(ready / "pretrained").state_dict()
@@ -94,7 +117,7 @@ def test_the_out_is_a_model_that_moved(ready, trained, stage):
 
 @pytest.mark.parametrize("stage", POLICIES)
 def test_the_curve_has_a_finite_row_a_step(trained, stage):
-    metrics, out = trained[stage]
+    metrics, out = trained[stage].metrics, trained[stage].out
     curve = pd.read_csv(out / "curve.csv")
     assert curve["step"].tolist() == [1, 2, 3, 4]
     assert torch.tensor(curve.to_numpy()).isfinite().all()
@@ -109,16 +132,18 @@ def test_the_curve_has_a_finite_row_a_step(trained, stage):
 
 @pytest.mark.parametrize("stage", marked(POLICIES, ["grpo"]))
 def test_the_seed_decides(ready, trained, tmp_path, stage):
-    for name, seed in (("same", 0), ("other", 1)):
-        train(stage, ready, tmp_path / name, seed=seed)
+    train(stage, ready, tmp_path / "same")
     for file in ("model/model.safetensors", "curve.csv"):
-        found = [(path / file).read_bytes() for path in (trained[stage][1], tmp_path / "same", tmp_path / "other")]
-        assert found[0] == found[1] != found[2]
+        assert (tmp_path / "same" / file).read_bytes() == (trained[stage].out / file).read_bytes()
+    train(stage, ready, tmp_path / "other", seed=1, steps=1, evaluate_every=1)
+    first, other = (pd.read_csv(out / "curve.csv").iloc[0] for out in (trained[stage].out, tmp_path / "other"))
+    assert first["reward"] != other["reward"]
+    assert first["grad_norm"] != other["grad_norm"]
 
 
-@pytest.mark.parametrize("stage", POLICIES)
 @pytest.mark.parametrize(
-    ("keep", "scores", "kept"), [("best", (1, 3, 2), 1), ("best", (3, 1, 2), 0), ("last", (3, 2, 1), 2)]
+    ("stage", "keep", "scores", "kept"),
+    [("ppo", "best", (1, 3, 2), 1), ("grpo", "best", (3, 1, 2), 0), ("reinforce", "last", (3, 2, 1), 2)],
 )
 def test_what_is_kept(ready, tmp_path, monkeypatch, stage, keep, scores, kept):
     """The policy is evaluated before step 1 and after steps 2 and 4, with prescribed results."""
@@ -129,7 +154,8 @@ def test_what_is_kept(ready, tmp_path, monkeypatch, stage, keep, scores, kept):
         return {"eval_reward": float(scores[len(seen) - 1])}
 
     monkeypatch.setattr(Trainee, "evaluate", evaluate)
-    train(stage, ready, tmp_path, keep=keep)
+    few = {"ppo": {"epochs": 1, "minibatches": 1}, "reinforce": {"variance_every": 0}}.get(stage, {})
+    train(stage, ready, tmp_path, keep=keep, **few)
     assert [same(weights(tmp_path), there) for there in seen] == [place == kept for place in range(3)]
     expected = [scores[0], scores[1], scores[1], scores[2]]
     assert pd.read_csv(tmp_path / "curve.csv")["eval_reward"].tolist() == expected
@@ -151,17 +177,10 @@ def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
     assert curve["eval_reward"].nunique() == 4
 
 
-def test_validation_draws_by_a_seed_that_no_step_has(ready, tmp_path, monkeypatch):
+@pytest.mark.parametrize("stage", POLICIES)
+def test_validation_draws_by_a_seed_that_no_step_has(trained, stage):
     """Otherwise the samples of a step would also measure it."""
-    seeds, sample = {"step": [], "validation": []}, Environment.sample
-
-    def noted(self, places, samples, draw, *more):
-        rollouts_seed = (self.config.seed, draw)
-        seeds["step" if self.rows[0]["dataset"] else "validation"].append(rollouts_seed)
-        return sample(self, places, samples, draw, *more)
-
-    monkeypatch.setattr(Environment, "sample", noted)
-    train("grpo", ready, tmp_path)
+    seeds = trained[stage].seeds
     assert len(set(seeds["step"])) == 4
     assert len(set(seeds["validation"])) == 1
     assert not {*seeds["step"]} & {*seeds["validation"]}
@@ -238,7 +257,7 @@ def without_answers(ready, tmp_path):
 @pytest.mark.parametrize("stage", marked([*POLICIES, "rejection_sft"], ["grpo"]))
 def test_prompts_without_answers_are_learned_from_by_the_reward_model_alone(without_answers, tmp_path, stage):
     """All that is logged is a number; a reward that needs an answer is refused before anything is sampled."""
-    metrics = train(stage, without_answers, tmp_path / "out", **FROM_HERE if stage == "rejection_sft" else {})
+    metrics = train(stage, without_answers, tmp_path / "out", **FROM_HERE if stage == "rejection_sft" else ONE_STEP)
     assert list(problems(tmp_path / "out")) == []
     if stage != "rejection_sft":
         assert metrics["rewards/verifiable"] == 0
@@ -256,37 +275,29 @@ def test_no_held_out_prompts_are_refused_where_they_are_asked_for(without_answer
     tables.write(Prompts, table.head(0), without_answers / "mixture/validation.parquet")
     with pytest.raises(StageError, match=r"^params\.yaml: ppo\.evaluate_every: there are no held-out prompts"):
         train("ppo", without_answers, tmp_path / "out")
-    train("ppo", without_answers, tmp_path / "out", evaluate_every=0, keep="last")
+    train("ppo", without_answers, tmp_path / "out", evaluate_every=0, keep="last", steps=1)
     assert list(problems(tmp_path / "out")) == []
 
 
 @pytest.mark.parametrize("stage", POLICIES)
 def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch, stage):
-    monkeypatch.setattr(Judge, "__call__", judge_that_fails_at(3))
+    monkeypatch.setattr(Judge, "__call__", judge_that_fails_at(2))
     with pytest.raises(TrainingError) as stopped:
         train(stage, ready, tmp_path, evaluate_every=0)
-    line = f"{stage}: step 3: the reward of response 1 is nan (1 of 9 are no finite numbers)"
+    line = f"{stage}: step 2: the reward of response 1 is nan (1 of 9 are no finite numbers)"
     assert str(stopped.value) == line
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.filterwarnings("ignore:For backward compatibility, 'str' dtypes")  # MLflow's use of pandas
-def test_samples_are_kept_with_the_run_for_people_to_read(ready, empty_mlflow, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(empty_mlflow, tmp_path / "mlflow.db")
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    monkeypatch.delenv("MLFLOW_RUN_ID", raising=False)
-    with tracking.run("language", "grpo", {}, tmp_path / "grpo.json"):
-        train("grpo", ready, tmp_path / "out", show_every=3)
-        (tmp_path / "grpo.json").write_text("{}")
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    [run] = client.search_runs([client.get_experiment_by_name("language").experiment_id])
-    files = [file.path for file in client.list_artifacts(run.info.run_id, "samples")]
-    assert files == ["samples/step-00001.json", "samples/step-00003.json"]
-    shown = json.loads(Path(client.download_artifacts(run.info.run_id, files[0])).read_text())
-    assert shown["columns"] == ["prompt", "response", "reward", "ended"]
-    assert len(shown["data"]) == 9
-    asked = tables.read(Prompts, ready / "mixture/prompts.parquet")["question"]
-    assert {row[0] for row in shown["data"]} <= set(asked)
-    curve = pd.read_csv(tmp_path / "out/curve.csv")
-    assert sum(row[2] for row in shown["data"]) / 9 == pytest.approx(curve["reward"].iloc[0], rel=1e-5)
+@pytest.mark.parametrize("stage", POLICIES)
+def test_samples_are_kept_with_the_run_for_people_to_read(ready, trained, stage):
+    """Of the first step, and of every second one."""
+    shown = trained[stage].shown
+    assert [*shown] == ["samples/step-00001.json", "samples/step-00002.json", "samples/step-00004.json"]
+    rewards = pd.read_csv(trained[stage].out / "curve.csv").set_index("step")["reward"]
+    questions = {*tables.read(Prompts, ready / "mixture/prompts.parquet")["question"]}
+    for step, frame in zip((1, 2, 4), shown.values(), strict=True):
+        assert [*frame] == ["prompt", "response", "reward", "ended"]
+        assert len(frame) == 9
+        assert {*frame["prompt"]} <= questions
+        assert frame["reward"].mean() == pytest.approx(rewards[step], rel=1e-5)

@@ -180,7 +180,7 @@ def test_every_policy_can_be_trained_by_one(ready, tmp_path, stage):
     changes = {
         "reward": LENGTH,
         "reward_files": "rewards/mine.py",
-        **({"minimum_reward": 0.0} if stage == "rejection_sft" else {}),
+        **({"minimum_reward": 0.0} if stage == "rejection_sft" else {"steps": 2}),
     }
     metrics = train(stage, ready, tmp_path / "one", **changes)
     assert train(stage, ready, tmp_path / "two", **changes) == metrics

@@ -20,6 +20,7 @@ from tests.tasks.policies import NO_FILES, configured, marked, train
 POLICIES = ("reinforce", "ppo", "grpo")
 SAMPLER, WEIGHT = "sampling/logp_difference", "sampling/importance_sampling_ratio/mean"
 ADAPTER = {"rank": 2, "alpha": 8.0, "targets": "all-linear", "merge": True}
+FEW = {"ppo": {"epochs": 1, "minibatches": 2}, "reinforce": {"variance_every": 0}}  # passes over a batch
 PLACES, SAMPLES = [4, 1, 6], 5
 
 
@@ -101,9 +102,9 @@ def test_log_probabilities_differ_by_roundings_exactly_where_the_sampler_is_roun
 
 @pytest.mark.parametrize("stage", POLICIES)
 def test_importance_weights_are_not_one_exactly_where_the_sampler_is_rounded(ready, tmp_path, stage):
-    found = {}
+    found, changes = {}, {"importance_cap": 5.0, "steps": 2, **FEW.get(stage, {})}
     for sampler in ("trainer", "bf16"):
-        train(stage, ready, tmp_path / sampler, sampler_precision=sampler, importance_cap=5.0)
+        train(stage, ready, tmp_path / sampler, sampler_precision=sampler, **changes)
         found[sampler] = pd.read_csv(tmp_path / sampler / "curve.csv")
     assert (found["trainer"][SAMPLER] < 1e-5).all()
     assert ((found["trainer"][WEIGHT] - 1).abs() < 1e-5).all()
@@ -120,7 +121,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("stage", marked(POLICIES, ["grpo"]))
 def test_a_killed_training_goes_on_to_the_same_bytes(ready, tmp_path, monkeypatch, stage):
     """The checkpoint has no rounded weights: they are made anew of the policy's, and of its adapter's where it has one."""
-    options = {"sampler_precision": "bf16", "lora": ADAPTER if stage == "grpo" else None}
+    options = {"sampler_precision": "bf16", "lora": ADAPTER if stage == "grpo" else None, "steps": 2}
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
     contents = []
@@ -129,7 +130,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes(ready, tmp_path, monkeypatc
         folder.mkdir()
         monkeypatch.chdir(folder)
         if name == "killed":
-            sample, left = Environment.sample, iter(range(4))
+            sample, left = Environment.sample, iter(range(2))  # an evaluation and a step
 
             def dying(self, *given, sample=sample, left=left):
                 if next(left, None) is None:

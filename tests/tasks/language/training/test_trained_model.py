@@ -13,6 +13,8 @@ from tasks.language.training import trained_model
 from tests.tasks.language.trainings import FULL, TRAININGS
 from tests.tasks.policies import configured, marked
 
+QUICK = {stage: {**FULL.get(stage, {}), "steps": 1, "evaluate_every": 1} for stage in ("reinforce", "ppo", "grpo")}
+
 
 def types(path):
     with safe_open(path / "model.safetensors", "pt") as file:
@@ -38,7 +40,7 @@ def computed(monkeypatch):
 )
 def test_every_stage_trains_in_bfloat16(ready, preferences, tmp_path, computed, stage, precision, saved):
     """The reference, the critic and the reward model too; a model with masters is saved in fp32."""
-    TRAININGS[stage](ready, tmp_path, **FULL.get(stage, {}), training={"precision": precision})
+    TRAININGS[stage](ready, tmp_path, **QUICK.get(stage, {}), training={"precision": precision})
     assert types(tmp_path / "model") == {saved}
     if stage == "reward_model":
         assert computed == {torch.bfloat16, saved}, "the model that is saved is the one that is measured"
@@ -75,7 +77,7 @@ def test_every_stage_can_recompute_its_layers(ready, preferences, tmp_path, monk
         return forward(self, states)
 
     monkeypatch.setattr(LlamaMLP, "forward", counted)
-    options = {**FULL.get(stage, {}), **({"variance_every": 0} if stage == "reinforce" else {})}
+    options = {**QUICK.get(stage, {}), **({"variance_every": 0} if stage == "reinforce" else {})}
     name, first = "loss/policy" if stage == "ppo" else "loss", []
     for on in (False, True):
         calls.update({True: 0, False: 0})

@@ -1,3 +1,4 @@
+import contextlib
 import hashlib
 from itertools import islice
 
@@ -87,6 +88,14 @@ def test_a_seed_learns_the_same_whichever_others_are_asked_for(data, tmp_path):
     assert alone["30%BC/seed-7/model.safetensors"] == both["30%BC/seed-7/model.safetensors"]
 
 
+@pytest.fixture(scope="module")
+def whole(data, tmp_path_factory):
+    """The bytes of a training that nothing has stopped."""
+    home = tmp_path_factory.mktemp("whole")
+    with contextlib.chdir(home):
+        return hashes(made(data, home / "out")[0])
+
+
 class Killed(Exception):
     pass
 
@@ -106,8 +115,7 @@ def until_killed(step, taken):
 
 
 @pytest.mark.parametrize("step", [11, 24, 60, 99])
-def test_killed_at_any_step_it_ends_with_the_same_bytes(data, tmp_path, monkeypatch, step):
-    whole = hashes(made(data, tmp_path / "whole")[0])
+def test_killed_at_any_step_it_ends_with_the_same_bytes(data, whole, tmp_path, monkeypatch, step):
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
     with monkeypatch.context() as patched:
@@ -136,9 +144,9 @@ def test_a_resumed_training_does_not_start_again(data, tmp_path, monkeypatch, ca
     assert "resumed after step 2" in capsys.readouterr().err
 
 
-def test_what_was_trained_before_the_kill_is_not_trained_again(data, tmp_path, monkeypatch):
+def test_what_was_trained_before_the_kill_is_not_trained_again(data, whole, tmp_path, monkeypatch):
     """Checkpoints within a training are too rare here: only finished trainings have one."""
-    whole, taken = hashes(made(data, tmp_path / "whole")[0]), []
+    taken = []
     with monkeypatch.context() as patched:
         patched.setattr(algorithm, "fit", until_killed(60, taken))  # of 25 for each of two seeds and two shares
         with pytest.raises(Killed):

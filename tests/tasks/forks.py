@@ -1,0 +1,72 @@
+"""Children of the tests' own process: they have already imported what they need, which takes a fresh one seconds."""
+
+import os
+import runpy
+import subprocess
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from tempfile import TemporaryFile
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tasks.common import model_files
+
+
+def start(function: Callable[[], object]) -> int:
+    """Call the function in a child; the child's id. It ends with status 0, or 1 where the function raises."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of threads; none of theirs goes on in the child
+        child = os.fork()
+    if child:
+        return child
+    try:
+        function()
+        os._exit(0)
+    except BaseException:
+        os.write(2, traceback.format_exc().encode())
+    finally:
+        os._exit(1)
+
+
+def ended(child: int) -> int:
+    """Wait for its end; the exit status, negative where a signal ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def render_templates(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chat templates are rendered in a fork, with the limits of `python -m tasks.common.model_files`, and not in a fresh process."""
+    instead = SimpleNamespace(run=_run, TimeoutExpired=subprocess.TimeoutExpired)
+    monkeypatch.setattr(model_files, "subprocess", instead)
+
+
+def _run(command: Sequence[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:
+    """As subprocess.run does with `python -m` and a module."""
+    module = command[2]
+    with TemporaryFile("w+") as stdin, TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
+        stdin.write(input)
+        stdin.seek(0)
+
+        def child() -> None:
+            sys.stdin, sys.stdout, sys.stderr = stdin, stdout, stderr
+            sys.modules.pop(module, None)
+            status = 0
+            try:
+                runpy.run_module(module, run_name="__main__", alter_sys=True)
+            except SystemExit as exiting:
+                status = 1 if exiting.code else 0
+                if status:
+                    print(exiting.code, file=stderr)
+            stdout.flush()
+            stderr.flush()
+            os._exit(status)
+
+        status = ended(start(child))
+        stdout.seek(0)
+        stderr.seek(0)
+        return subprocess.CompletedProcess(command, status, stdout.read(), stderr.read())
