@@ -1,6 +1,5 @@
 """A run's own server: if it is ended, the run and the history go on."""
 
-import shutil
 import signal
 import sqlite3
 from collections.abc import Callable
@@ -116,14 +115,10 @@ def test_a_configured_server_that_refuses_is_one_line(
 
 @pytest.mark.parametrize("in_prefect", [True, False])
 def test_an_interrupt_that_is_dropped_below_still_ends_the_run_as_stopped(
-    toy: Toy, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch, in_prefect: bool
+    toy: Toy, monkeypatch: pytest.MonkeyPatch, in_prefect: bool
 ) -> None:
     """Python drops a KeyboardInterrupt that is raised in a finalizer; the children have been stopped all the same."""
-    toy.stage("a")
-    if in_prefect:
-        (toy.root / "mlruns").mkdir()
-        shutil.copy(empty_mlflow, toy.root / "mlruns")
-    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)  # MLflow sets it for its process
+    toy.diamond()
     monkeypatch.setattr(prefect_flow, "may_be_configured", lambda root: in_prefect)
     monkeypatch.setattr(Execution, "join", lambda self: self.coordinator.stop())
 
