@@ -331,8 +331,8 @@ def render(result: dict[str, Any]) -> str:
         f"mutmut made {len(mutants)} faults, the same number in each folder of flows and tasks (seed {result['seed']}). Each was tried on the fast tests of the",
         f"{FILES} test files nearest to its module. Faults that change nothing a caller could see count as survived; they are not sorted out.",
         "",
-        "| tests of | killed | survived | gone | other | share killed (Wilson's 95 % interval) | seconds, summed over faults |",
-        "|---|---|---|---|---|---|---|",
+        "| tests of | tried | killed | survived | gone | other | share killed (Wilson's 95 % interval) | seconds, summed over faults |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for column in result["columns"]:
         outcomes = [mutant.outcomes[column] for mutant in mutants if column in mutant.outcomes]
@@ -343,6 +343,7 @@ def render(result: dict[str, Any]) -> str:
         interval = f"{100 * score.mean:.1f} % ({100 * score.low:.1f} to {100 * score.high:.1f})" if score else ""
         cells = [
             column,
+            len(words),
             killed,
             survived,
             gone,

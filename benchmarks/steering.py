@@ -9,7 +9,6 @@ import argparse
 import fcntl
 import json
 import os
-import statistics
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -194,11 +193,7 @@ def keep(name: str, seed: int, found: dict[str, Any]) -> None:
 
 def over_seeds(values: list[float]) -> Estimate:
     """The mean over seeds with Student's 95 % interval; a single seed has none."""
-    mean = statistics.mean(values)
-    if len(values) < 2:
-        return Estimate(mean, mean, mean)
-    half = estimates.student_quantile(len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
-    return Estimate(mean, mean - half, mean + half)
+    return estimates.over_seeds(values) if len(values) > 1 else Estimate(values[0], values[0], values[0])
 
 
 def render(results: Mapping[str, Mapping[str, Any]]) -> str:

@@ -233,8 +233,8 @@ def test_the_page_has_each_column_s_share_and_what_only_the_earlier_tests_notice
     page = render({"machine": "a machine", "seed": 3, "columns": ["old", "new"], "mutants": [*map(asdict, mutants)]})
     assert "mutmut made 4 faults" in page
     assert "seed 3" in page
-    assert "| old | 2 | 1 | 0 | 1 | 66.7 % (20.8 to 93.9) | 8 |" in page, "Wilson's interval of 2 in 3"
-    assert "| new | 2 | 1 | 1 | 0 | 66.7 % (20.8 to 93.9) | 8 |" in page
+    assert "| old | 4 | 2 | 1 | 0 | 1 | 66.7 % (20.8 to 93.9) | 8 |" in page, "Wilson's interval of 2 in 3"
+    assert "| new | 4 | 2 | 1 | 1 | 0 | 66.7 % (20.8 to 93.9) | 8 |" in page
     lost = page.partition("not by those of new\n\n")[2]
     assert lost == "- tasks/x.py, f0: `a` -> `b`; survived; before by tests/test_x.py::test_it\n"
 

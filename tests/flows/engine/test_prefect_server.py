@@ -113,7 +113,8 @@ def test_a_configured_server_that_refuses_is_one_line(
     assert list(tmp_path.iterdir()) == [], "no server of our own was started"
 
 
-@pytest.mark.parametrize("in_prefect", [True, False])
+# Without Prefect a process that records makes its database, which takes half a minute.
+@pytest.mark.parametrize("in_prefect", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_interrupt_that_is_dropped_below_still_ends_the_run_as_stopped(
     toy: Toy, monkeypatch: pytest.MonkeyPatch, in_prefect: bool
 ) -> None:
