@@ -2,10 +2,11 @@
 
 With `--passed FILE`, tests whose names stand in FILE are not run again, and each that passes is added to it at once, so that a run
 that was stopped goes on from there. With `--seconds FILE`, the seconds of each test function (summed over its parameters, with what it
-set up) are laid over those in FILE, a JSON object.
+set up) are laid over those in FILE, a JSON object. With `--no-later SECONDS`, tests that would begin later than that are skipped.
 """
 
 import json
+import time
 from collections import defaultdict
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--passed", type=Path, help="file of tests that need not run again")
     parser.addoption("--seconds", type=Path, help="JSON file of each test function's seconds")
+    parser.addoption("--no-later", type=float, metavar="SECONDS", help="skip tests that would begin later than this")
 
 
 def function(nodeid: str) -> str:
@@ -30,6 +32,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if again:
         config.hook.pytest_deselected(items=again)
         items[:] = [item for item in items if item.nodeid not in passed]
+
+
+BEGAN = pytest.StashKey[float]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    session.config.stash[BEGAN] = time.monotonic()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    limit = item.config.getoption("--no-later")
+    if limit is not None and time.monotonic() - item.config.stash[BEGAN] > limit:
+        pytest.skip("left out: the time for further slow tests is over")
 
 
 @pytest.hookimpl(trylast=True)

@@ -42,7 +42,10 @@ def run(selection: Sequence[str], *options: str) -> int:
         "loadfile",
     ]
     done = subprocess.run(
-        [*command, *options, *selection], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""}, check=False
+        [*command, *options, *selection],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": ""},
+        check=False,
     )
     return 0 if done.returncode == 5 else done.returncode
 
@@ -111,7 +114,8 @@ def changed(base: str, minutes: float) -> int:
     )
     for name in left_out:
         print(f"  left out: {name} ({known.get(name, UNKNOWN):.0f} s)", flush=True)
-    return run(chosen, "-m", f"{SLOW} and not core") if chosen else 0
+    later = ["--no-later", str(60 * minutes), "-rs"]
+    return run(chosen, "-m", f"{SLOW} and not core", *later) if chosen else 0
 
 
 def cheapest(functions: Sequence[str], known: Mapping[str, float], budget: float) -> tuple[list[str], list[str]]:

@@ -74,6 +74,9 @@ def test_a_stopped_run_goes_on_behind_what_has_passed(tmp_path: Path) -> None:
     (tmp_path / "test_toy.py").write_text(text.format(True))
     second = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert "1 passed, 2 deselected" in second.stdout
+    late = [*command, "--passed", "none.txt", "--no-later", "0"]
+    third = subprocess.run(late, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert "3 skipped" in third.stdout
     assert suite.seconds(tmp_path / "seconds.json").keys() == {"test_toy.py::test_one", "test_toy.py::test_other"}
 
 
