@@ -29,7 +29,7 @@ def binary(name: str) -> Path:
     places = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     found = str(places[-1]) if places else shutil.which(name)
     if found is None:
-        pytest.skip(f"PostgreSQL's {name} is not installed")
+        pytest.skip(f"needs PostgreSQL's {name}: apt install postgresql")
     return Path(found)
 
 

@@ -16,6 +16,13 @@ from flows.params import checking
 from tests.reach import files_of
 
 ROOT = Path(__file__).parent.parent
+REAL_FILES = {  # that some tests read where they are, by folder: real data and a small real model
+    "data": "GSM8K, ARC, UltraFeedback and other public data sets, as their publishers name the files",
+    "data/gsm8k": "GSM8K's train.jsonl and test.jsonl",
+    "data/ultrafeedback": "UltraFeedback, binarized, as parquet",
+    "data/wikitext2": "WikiText-2",
+    "models/stories260K": "the model stories260K in Hugging Face layout",
+}
 
 
 @functools.cache
@@ -105,3 +112,8 @@ def write_params(folder: Path) -> Path:
     file = folder / "params.yaml"
     file.write_text(params_text())
     return file
+
+
+def needs(folder: str) -> str:
+    """Why a test of real files is skipped: which files would run it, and where they would be."""
+    return f"needs {REAL_FILES[folder]}, in ../shared/{folder} beside the clone"

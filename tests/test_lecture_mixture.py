@@ -91,7 +91,7 @@ def test_each_reward_reads_the_columns_of_its_prompts(generated, tmp_path):
             assert found == (1.0 if told in good.values() else 0.0), name
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data")
+@pytest.mark.skipif(not SHARED.is_dir(), reason=repository.needs("data"))
 def test_real_mathematics_and_chat_are_drawn(generated, tmp_path):
     """MATH-500's problems with their LaTeX answers, and UltraFeedback's prompts."""
     rows = by_hand()

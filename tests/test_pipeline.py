@@ -12,6 +12,7 @@ from ruamel.yaml import YAML
 
 from flows.lineage.auditing import audit
 from tasks import check
+from tests import repository
 from tests.clone import ROOT, Clone, states
 
 pytestmark = pytest.mark.slow
@@ -238,7 +239,7 @@ def test_real_problems_and_a_real_model(tmp_path: Path) -> None:
     """GSM8K's own files and a model of 260,000 weights with its own tokenizer, through the same stages."""
     data, model = SHARED / "data/gsm8k", SHARED / "models/stories260K"
     if not (data.is_dir() and model.is_dir()):
-        pytest.skip(f"{data} or {model} is not there")
+        pytest.skip(f"{repository.needs('data/gsm8k')}; {repository.needs('models/stories260K')}")
     short = tmp_path / "short"  # the model has 512 positions, and a character takes at most one
     short.mkdir()
     for name in ("train.jsonl", "test.jsonl"):

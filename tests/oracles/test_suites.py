@@ -10,6 +10,7 @@ from tasks.common import model_files, models
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.suites import likelihood, reading, scoring
 from tasks.language.suites.suite import Problem
+from tests import repository
 from tests.oracles import suite_rows
 from tests.oracles.suite_rows import ARC, ARC_EXAMPLES, GSM8K_ANSWERS, LETTERS, QWEN_ANSWERS
 
@@ -65,7 +66,7 @@ def test_choices_by_likelihood_are_those_of_lm_eval(qwen2, tmp_path, shots):
 def test_arc_is_that_of_lm_eval(qwen2, model, kind):
     """ARC's own first rows, by a real model and by one of random shape."""
     if not (SHARED / "data/arc").is_dir():
-        pytest.skip("needs ARC's files and a small real model in ../shared")
+        pytest.skip(f"{repository.needs('data')}; {repository.needs('models/stories260K')}")
     problems = reading.problems(f"arc_{kind}", SHARED / "data", None, 40)
     folder = qwen2 if model == "qwen2" else SHARED / "models/stories260K"
     assert_item_by_item(folder, f"arc_{kind}", problems, [], THEIRS[f"{model}/{kind}"])

@@ -14,6 +14,7 @@ from tasks.language.preferences import _of_scores, run
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
+from tests import repository
 from tests.conftest import PARAMS, changed
 from tests.tasks.language import test_dpo, test_reward_model
 
@@ -323,7 +324,7 @@ def test_a_history_is_in_the_tokens_of_the_prompt(made, learnable, tmp_path):
 ULTRAFEEDBACK = Path(__file__).parents[4] / "shared/data/ultrafeedback"
 
 
-@pytest.mark.skipif(not ULTRAFEEDBACK.is_dir(), reason=f"{ULTRAFEEDBACK} is not there")
+@pytest.mark.skipif(not ULTRAFEEDBACK.is_dir(), reason=repository.needs("data/ultrafeedback"))
 def test_real_pairs(tmp_path):
     """Its own test file is held out; most chosen answers have the higher scores."""
     config = CONFIG.model_copy(update={"source": "files", "path": "x"})

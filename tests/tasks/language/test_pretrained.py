@@ -13,6 +13,7 @@ from tasks.common.errors import StageError
 from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.data import chat
 from tasks.language.pretrained import packed, run
+from tests import repository
 from tests.conftest import changed, tiny
 from tests.tasks.tiny import llama
 
@@ -126,7 +127,7 @@ def test_a_directory_without_a_model_is_named(made, tmp_path):
         pretrain(made, tmp_path / "out", init="directory", raw=tmp_path)
 
 
-@pytest.mark.skipif(not STORIES.is_dir(), reason=f"{STORIES} is not there")
+@pytest.mark.skipif(not STORIES.is_dir(), reason=repository.needs("models/stories260K"))
 def test_a_real_model(made, tmp_path):
     pretrain(made, tmp_path, init="directory", raw=STORIES)
     model, words = models.load_model(tmp_path / "model"), models.load_tokenizer(tmp_path / "model")

@@ -15,11 +15,12 @@ from tasks.language.configs.problems import ProblemsConfig
 from tasks.language.data import forms, word_problems
 from tasks.language.problems import SPLITS, generated, run
 from tasks.language.tables.problems import Demonstrations, Problems
+from tests import repository
 from tests.conftest import tiny
 
 CONFIG = tiny(ProblemsConfig, "problems")
 GSM8K = Path(__file__).parents[4] / "shared/data/gsm8k"
-needs_gsm8k = pytest.mark.skipif(not GSM8K.is_dir(), reason=f"{GSM8K} is not there")
+needs_gsm8k = pytest.mark.skipif(not GSM8K.is_dir(), reason=repository.needs("data/gsm8k"))
 ROWS = [{"question": f"How many are {n} and 1?", "answer": f"{n} + 1 = {n + 1}\n#### {n + 1}"} for n in range(40)]
 
 

@@ -16,6 +16,7 @@ from tasks.offline.datasets import stored
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.policies import kinds
 from tasks.offline.training import learners
+from tests import repository
 from tests.tasks import tiny
 from tests.tasks.offline.worlds import record
 
@@ -221,7 +222,7 @@ def test_text_from_the_language_flows_corpus(data, tmp_path):
     assert vocabulary == len(SIGNS)
 
 
-@pytest.mark.skipif(not (SHARED / "data/wikitext2").is_dir(), reason="needs the shared data and models")
+@pytest.mark.skipif(not (SHARED / "data/wikitext2").is_dir(), reason=repository.needs("data/wikitext2"))
 def test_a_real_language_model_learns_real_text_beside_actions(data, tmp_path):
     (tmp_path / "text").mkdir()
     words = (SHARED / "data/wikitext2/valid.txt").read_text()[:40_000]

@@ -18,6 +18,7 @@ from tasks.algorithms.language import rollouts, shared_prompts
 from tasks.algorithms.language.cache import RoomyLayer, make_room
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.algorithms.language.shared_prompts import SharedLayer
+from tests import repository
 from tests.tasks.algorithms.language.test_rollouts import ENDS, PROMPTS, draw, generated
 from tests.tasks.tiny import ARCHITECTURES, SIZES, llama
 
@@ -92,7 +93,7 @@ def test_prompts_stand_once_in_memory():
 def test_greedy_tokens_are_those_of_generate(architecture, seed):
     """The tokens are the same as with one sample for each prompt, where nothing is shared."""
     if architecture == "stories260K" and not STORIES.exists():
-        pytest.skip("no stories260K here")
+        pytest.skip(repository.needs("models/stories260K"))
     if architecture == "stories260K":
         model = AutoModelForCausalLM.from_pretrained(STORIES).eval()
         prompts, ends = [[1, 403, 407 + seed], [1, 261, 300, 268, 310], [1]], [13, 431]

@@ -9,6 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from tasks.common import models
 from tasks.language.data import chat
+from tests import repository
 from tests.tasks.chats import CHATS, chat_tokenizer
 
 STORIES = Path(__file__).parents[5] / "shared/models/stories260K"
@@ -21,7 +22,7 @@ def tokenizer(request, words):
     if request.param == "ours":
         return words
     if not STORIES.is_dir():
-        pytest.skip("no stories260K here")
+        pytest.skip(repository.needs("models/stories260K"))
     stories = models.load_tokenizer(STORIES)
     stories.chat_template = stories.chat_template or chat.PLAIN_TEMPLATE
     return stories

@@ -12,6 +12,7 @@ from tasks.common.errors import StageError
 from tasks.language.data import forms
 from tasks.language.data.problem_forms import LETTERS, from_gsm8k, problem, read, without_empty
 from tasks.language.data.rows import Row, read_files
+from tests import repository
 
 ROW = {"question": "How many are 2 and 1?", "answer": "2 + 1 = 3\n#### 3"}
 NONE = {"history": "", "columns": ""}
@@ -288,7 +289,7 @@ REAL = {  # by file: rows, first answer, how many have an answer and a solution
 }
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED} is not there")
+@pytest.mark.skipif(not SHARED.is_dir(), reason=repository.needs("data"))
 @pytest.mark.parametrize("file", REAL)
 def test_real_sets(file):
     found = read(read_files(SHARED / file))

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tasks.language.rewards.choices import choice, gold_letter
 from tasks.language.rewards.verifier import Verifier
+from tests import repository
 
 DATA = Path(__file__).parents[5] / "shared" / "data"
 FORMS = [
@@ -117,7 +118,7 @@ def test_a_hostile_response_takes_linear_time(text):
     choice("\\boxed{" + (text * (2**18 // len(text))) + "}")
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="needs the data sets in ../shared/data")
+@pytest.mark.skipif(not DATA.exists(), reason=repository.needs("data"))
 def test_arcs_own_keys():
     """Each question's key is right, in the forms that models answer in, and no other letter is."""
     rows = [json.loads(line) for line in (DATA / "arc" / "challenge_dev.jsonl").read_text().splitlines()]

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from tasks.language.rewards.rubric import score
+from tests import repository
 
 QUESTION = "Yara has 14 marbles. Yara finds another 7. Then the number grows to 2 times as many. How many are there?"
 SOLUTION = "That makes 14 + 7 = 21 marbles.\nTogether these are 21 * 2 = 42 marbles.\n#### 42"
@@ -113,7 +114,7 @@ def test_a_reference_without_steps_holds_nothing_against_a_right_answer():
 GSM8K = Path(__file__).parents[5] / "shared" / "data" / "gsm8k" / "test.jsonl"
 
 
-@pytest.mark.skipif(not GSM8K.exists(), reason="needs GSM8K in ../shared/data")
+@pytest.mark.skipif(not GSM8K.exists(), reason=repository.needs("data/gsm8k"))
 def test_gsm8ks_own_solutions_earn_full_points():
     """GSM8K's solutions are written by people in many forms: all are correct, and 19 of 20 earn all ten points."""
     rows = [json.loads(line) for line in GSM8K.read_text().splitlines()]

@@ -16,6 +16,7 @@ from tasks.language.rewards import math_worker
 from tasks.language.rewards.answers import final_answer, same_number, unwrapped
 from tasks.language.rewards.math_worker import is_right
 from tasks.language.rewards.verifier import Verifier, Worker, in_box, verify_number
+from tests import repository
 
 DATA = Path(__file__).parents[5] / "shared" / "data"
 HALF = ("\\frac{1}{2}", "so \\boxed{0.5}")
@@ -237,7 +238,7 @@ def test_a_worker_that_does_not_start_is_an_error_and_judges_nothing(monkeypatch
         judge(*zip(HALF, strict=True))
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="needs the data sets in ../shared/data")
+@pytest.mark.skipif(not DATA.exists(), reason=repository.needs("data"))
 def test_gsm8ks_own_answers():
     """All 1,319 answers, by fractions alone: each is right for its own problem, and for the next problem only if the answers are equal."""
     answers = [json.loads(line)["answer"] for line in (DATA / "gsm8k" / "test.jsonl").read_text().splitlines()]
@@ -250,7 +251,7 @@ def test_gsm8ks_own_answers():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not DATA.exists(), reason="needs the data sets in ../shared/data")
+@pytest.mark.skipif(not DATA.exists(), reason=repository.needs("data"))
 def test_math500s_own_solutions():
     rows = [json.loads(line) for line in (DATA / "math500" / "test.jsonl").read_text().splitlines()]
     golds, solutions = [row["answer"] for row in rows], [row["solution"] for row in rows]

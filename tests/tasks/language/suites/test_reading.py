@@ -10,6 +10,7 @@ from tasks.common.errors import ConfigError, StageError
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.suites import reading, scoring
 from tasks.language.suites.registry import SUITES
+from tests import repository
 
 SHARED = Path(__file__).parents[5] / "shared/data"
 STEM = {"stem": "Where?", "choices": [{"label": "1", "text": "here"}, {"label": "2", "text": "there"}]}
@@ -68,7 +69,7 @@ def test_every_suite_is_there_by_its_form():
 @pytest.mark.parametrize("name", SIZES)
 def test_the_real_files_are_read_whole(name):
     if not SHARED.is_dir():
-        pytest.skip("needs the suites' files in ../shared/data")
+        pytest.skip(repository.needs("data"))
     assert len(reading.problems(name, SHARED, None)) == SIZES[name]
 
 
@@ -76,7 +77,7 @@ def test_the_real_files_are_read_whole(name):
 def test_references_hold_themselves_to_be_right():
     """But for 5 of Minerva Math's 272: of answers that are several equations or words, math-verify reads only a part."""
     if not SHARED.is_dir():
-        pytest.skip("needs the suites' files in ../shared/data")
+        pytest.skip(repository.needs("data"))
     with Verifier() as verifier:
         readable = scoring.readable(SUITES["minerva_math"], reading.problems("minerva_math", SHARED, None), verifier)
     assert (len(readable), readable.count(False)) == (272, 5)

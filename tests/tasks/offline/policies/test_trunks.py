@@ -7,6 +7,7 @@ from transformers import OPTConfig, OPTForCausalLM
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.common.errors import StageError
 from tasks.offline.policies import files, kinds, trunks
+from tests import repository
 from tests.tasks import tiny
 
 STORIES = Path(__file__).parents[5] / "shared/models/stories260K"
@@ -111,7 +112,7 @@ def test_an_untied_head_stays_apart(tmp_path):
     assert trunks.language_model(stored("gpt2", tmp_path / "gpt2"), None).head is None
 
 
-@pytest.mark.skipif(not STORIES.exists(), reason="the model is not here")
+@pytest.mark.skipif(not STORIES.exists(), reason=repository.needs("models/stories260K"))
 def test_a_real_small_llama_fits():
     model = trunks.language_model(STORIES, None)
     hidden = states(model.trunk, torch.randn(2, 60, model.trunk.width), torch.arange(1, 60, 3))
