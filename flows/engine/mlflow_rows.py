@@ -169,11 +169,6 @@ class Rows:
             self._bad, self._judged = self._bad + 1, number
 
 
-def write_file(client: MlflowClient, run_id: str, file: Path) -> None:
-    """Write a whole records file, as one from another machine; PlanError of one line if something is missing in MLflow then."""
-    Rows(client, run_id, file, Lock()).finish()
-
-
 def _parse(line: bytes) -> Row | Params | Table:
     """What a line says; ValueError, OverflowError, RecursionError or MlflowException if it says nothing that MLflow takes."""
     match json.loads(line):

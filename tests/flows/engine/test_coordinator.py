@@ -220,7 +220,7 @@ def test_a_check_at_work_is_stopped_with_the_run(checked: Toy) -> None:
         future = pool.submit(coordinator.execute, "a", checked.events.append)
         wait_for((checked.root / "busy").exists, 20)
         coordinator.stop()
-        result = future.result(timeout=5)
+        result = future.result(timeout=60)
     assert (result.state, result.reason) == ("failed", "stopped")
     assert checked.read("data/a") == "a 1\n"
 

@@ -18,7 +18,7 @@ from flows.engine import mlflow_rows
 from flows.engine.dvc_repository import PlanError
 from flows.engine.dvc_stage import StageRecords
 from flows.engine.mlflow_recording import FlowRun
-from flows.engine.mlflow_rows import Rows, write_file
+from flows.engine.mlflow_rows import Rows
 from tasks.common import tracking
 from tests.flows.engine.toy import Toy
 
@@ -91,7 +91,7 @@ def test_a_file_makes_the_run_that_the_stage_itself_would_have_made(
     monkeypatch.setenv("POSTTRAIN_RECORDS", str(tmp_path / "stage.records"))
     stage(tmp_path / "metrics.json")
     assert store.get_run(run_id).data.metrics == {}
-    write_file(store, run_id, tmp_path / "stage.records")
+    rows(store, tmp_path / "stage.records", run_id).finish()
 
     def facts(run: str) -> object:
         data = store.get_run(run).data
@@ -231,7 +231,7 @@ def test_each_of_them_is_told_of(store: MlflowClient, run_id: str, tmp_path: Pat
     for bad, what in BAD.items():
         file.write_text(f"{KNOWN}{bad}\n")
         with pytest.raises(PlanError, match=r"^a\.records: passed over line 3: .{10,}"):
-            write_file(store, run_id, file)
+            rows(store, file, run_id).finish()
         told.add(what)
     assert told == set(BAD.values())
 

@@ -1,7 +1,6 @@
 """HDF5 files from strangers: links out of the file are refused, and a small file cannot become a large array."""
 
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,12 +117,10 @@ def test_parts_of_an_observation_elsewhere(tmp_path: Path) -> None:
 
 def test_a_file_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "it.hdf5")
-    began = time.monotonic()
     with pytest.raises(StageError, match=r"no D4RL file: not a file$"):
         imported.d4rl(tmp_path / "it.hdf5", "Hopper-v5")
     with pytest.raises(OSError, match="is not a file"):
         list(episodes.read(tmp_path / "it.hdf5"))
-    assert time.monotonic() - began < 5
 
 
 def test_what_is_packed_well_is_read(tmp_path: Path) -> None:
