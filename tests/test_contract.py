@@ -25,7 +25,6 @@ from ruamel.yaml import YAML
 from flows import agents, language_model, offline_rl
 from flows.engine.dvc_closure import StageGraph
 from flows.params import editing
-from flows.params.files import params, read_text
 from tasks import contract
 from tasks.common.config_faults import explain
 from tasks.common.errors import ConfigError
@@ -198,6 +197,7 @@ def test_plots_are_outs(stages):
 
 
 def test_params_are_the_configs(tmp_path):
+    assert contract.config_types(PIPELINE) == SECTIONS, "a stage reads what the command line checks"
     for name, config in contract.config_types(PIPELINE).items():
         assert PARAMS[name].keys() == config.model_fields.keys(), name
         assert all(field.is_required() for field in config.model_fields.values()), f"{name}: no defaults in code"
@@ -216,26 +216,6 @@ def test_params_are_the_configs(tmp_path):
 def without(name, key):
     """A section of params.yaml that lacks a key."""
     return {other: value for other, value in PARAMS[name].items() if other != key}
-
-
-@pytest.fixture(scope="module")
-def presets(tmp_path_factory):
-    """A folder with the presets and no params.yaml yet."""
-    root = tmp_path_factory.mktemp("presets")
-    shutil.copytree(ROOT / "presets", root / "presets")
-    shutil.copy(ROOT / "params.schema.json", root)
-    return root
-
-
-@pytest.mark.parametrize("name", repository.presets())
-def test_a_preset_is_valid(presets, name):
-    """Laid over params.yaml it is valid for the command line and for the stages themselves."""
-    repository.write_params(presets)
-    assert editing.edit(presets, SECTIONS, editing.preset(presets, SECTIONS, name))
-    types = contract.config_types(PIPELINE)
-    after = params(read_text(presets / "params.yaml"))
-    for stage in YAML(typ="safe").load(ROOT / f"presets/{name}.yaml"):
-        types[stage].from_yaml(after[stage])
 
 
 def test_a_wrong_preset_would_be_noticed(tmp_path):
