@@ -175,7 +175,7 @@ def test_it_is_learnt_which_steps_are_bad(kind):
         reward_model.initialise_head(model, torch.Generator().manual_seed(0))
     else:
         model = by_log_probabilities(initializer_range=0.1)
-    rows = list(labelled.fit(model, [train] * 40, make_optimizer(model, 0.02, 40, clip=1.0)))
+    rows = list(labelled.fit(model, [train] * 80, make_optimizer(model, 0.01, 80, clip=1.0)))
     found = labelled.predicted(model, [held_out])
     accuracy = labelled.right(found, held_out.target[held_out.at]).float().mean()
     first = labelled.right(found[::2], held_out.target[held_out.at][::2])

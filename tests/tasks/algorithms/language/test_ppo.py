@@ -115,7 +115,9 @@ def test_dropout_is_off():
     assert rows[0]["val/ratio"] == pytest.approx(1, abs=1e-5)
     assert rows[0]["policy/approxkl"] == pytest.approx(0, abs=1e-9)
     assert rows[0]["objective/kl"] == pytest.approx(0, abs=1e-5)
-    assert rows[0]["loss/value"] == rows[1]["loss/value"]
+    assert rows[0]["loss/value"] == pytest.approx(rows[1]["loss/value"], rel=1e-5), (
+        "half of the weights dropped changes far more"
+    )
 
 
 def test_the_temperature_is_that_of_the_sampling():
