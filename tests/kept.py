@@ -61,11 +61,14 @@ class Recorder:
         self.passed, self.seconds = passed, seconds
         self.taken: dict[str, float] = defaultdict(float)
         self.failed: set[str] = set()
+        self.skipped: set[str] = set()  # functions of which a test was skipped, so that its seconds say little
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.taken[function(report.nodeid)] += report.duration
         if report.failed:
             self.failed.add(report.nodeid)
+        if report.skipped:
+            self.skipped.add(function(report.nodeid))
         if report.when == "teardown" and self.passed and report.nodeid not in self.failed:
             self.passed.parent.mkdir(parents=True, exist_ok=True)
             with self.passed.open("a") as file:
@@ -74,6 +77,7 @@ class Recorder:
     def pytest_sessionfinish(self) -> None:
         if self.seconds and self.taken:
             before = json.loads(self.seconds.read_text()) if self.seconds.exists() else {}
-            rounded = {name: round(seconds, 1) for name, seconds in self.taken.items()}
+            timed = self.taken.keys() - self.skipped
+            rounded = {name: round(seconds, 1) for name, seconds in self.taken.items() if name in timed}
             self.seconds.parent.mkdir(parents=True, exist_ok=True)
             self.seconds.write_text(json.dumps({**before, **rounded}, indent=0, sort_keys=True) + "\n")
