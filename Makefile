@@ -1,6 +1,6 @@
 # `make run` and `make test` set up everything they need; nothing is done twice.
 BIN := .venv/bin
-PYTHON ?= $(shell for p in python3.11 python3; do $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do $$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done)
 
 # Two processes with one thread each; the tests of a file share what they set up.
 # Bytecode is written whatever the environment says: the tests start hundreds of processes.
