@@ -25,7 +25,7 @@ def over_seeds(seeds: Sequence[Results]) -> Results:
     first = seeds[0]
     judged = {
         policy: {
-            metric: estimates.over_seeds([one.judged[policy][metric].mean for one in seeds])
+            metric: estimates.over_seeds([result.judged[policy][metric].mean for result in seeds])
             for metric in first.judged[policy]
             if all(metric in one.judged[policy] for one in seeds)
         }
@@ -65,7 +65,7 @@ def over_problems(seeds: Sequence[Results], measured: Sequence[Measured], seed: 
     }
     judged = {
         policy: {
-            metric: _mean([one.judged[policy][metric] for one in seeds])
+            metric: _mean([result.judged[policy][metric] for result in seeds])
             for metric in first.judged[policy]
             if all(metric in one.judged[policy] for one in seeds)
         }
@@ -107,7 +107,7 @@ def _cell(seeds: Cell, problems: Cell) -> Cell:
 
 
 def _difference(seeds: Sequence[Difference]) -> Difference:
-    return Difference(estimates.over_seeds([one.estimate.mean for one in seeds]), None)
+    return Difference(estimates.over_seeds([difference.estimate.mean for difference in seeds]), None)
 
 
 def _mean(seeds: Sequence[Estimate]) -> Estimate:
@@ -115,7 +115,7 @@ def _mean(seeds: Sequence[Estimate]) -> Estimate:
 
 
 def _over_seeds(seeds: Sequence[Estimate]) -> Estimate:
-    return estimates.over_seeds([one.mean for one in seeds])
+    return estimates.over_seeds([estimate.mean for estimate in seeds])
 
 
 def _best(seeds: Sequence[Results]) -> dict[str, float]:

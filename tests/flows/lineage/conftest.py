@@ -36,17 +36,18 @@ def audited_once(template: Path, tmp_path_factory: pytest.TempPathFactory, empty
 @pytest.fixture(scope="package")
 def audited_again(audited_once: Audited, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     """A third pipeline run, with b.beta 0.3; the second one's results are in no commit."""
-    toy = audited_once.at(tmp_path_factory.mktemp("audited") / "repository")
-    toy.change("b", beta=0.3)
-    toy.pipeline()
-    return toy
+    return _another_run(audited_once, tmp_path_factory, beta=0.3)
 
 
 @pytest.fixture(scope="package")
 def audited_oft(audited_again: Audited, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     """A fourth one, with b.beta 0.4."""
-    toy = audited_again.at(tmp_path_factory.mktemp("audited") / "repository")
-    toy.change("b", beta=0.4)
+    return _another_run(audited_again, tmp_path_factory, beta=0.4)
+
+
+def _another_run(before: Audited, folders: pytest.TempPathFactory, beta: float) -> Audited:
+    toy = before.at(folders.mktemp("audited") / "repository")
+    toy.change("b", beta=beta)
     toy.pipeline()
     return toy
 
