@@ -34,7 +34,7 @@ def statements(file: Path) -> list[ast.stmt]:
 def _below(node: ast.AST) -> Iterator[ast.stmt]:
     if isinstance(node, ast.stmt):
         yield node
-    for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    for_types = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     for part in ("orelse",) if for_types else ("body", "orelse", "finalbody", "handlers", "cases"):
         for child in getattr(node, part, ()):
             yield from _below(child)
