@@ -6,6 +6,7 @@ import importlib
 import inspect
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -54,10 +55,10 @@ def stages(tmp_path_factory):
 
 
 def copied(root):
-    """A folder with this pipeline and its parameters."""
+    """A folder with this pipeline and its parameters, without the deps on code, of which DVC makes 18,000 objects."""
     repository.write_params(root)
-    for file in ("params.schema.json", "dvc.yaml"):
-        shutil.copy(ROOT / file, root)
+    shutil.copy(ROOT / "params.schema.json", root)
+    (root / "dvc.yaml").write_text(re.sub(r"^ +- tasks/\S+\.py\n", "", (ROOT / "dvc.yaml").read_text(), flags=re.M))
     return root
 
 
@@ -293,7 +294,7 @@ def test_a_new_import_is_noticed(tmp_path):
 
 
 def test_every_parameter_is_described():
-    made = contract.schema(PIPELINE)
+    made = json.loads((ROOT / "params.schema.json").read_text())
     for part in (*made["properties"].values(), *made["$defs"].values()):
         assert all(len(key.get("description", "")) > 3 for key in part.get("properties", {"seed": part}).values())
 

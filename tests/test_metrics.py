@@ -12,6 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tasks import contract, metrics
+from tasks.common import pages, plots, tables
 from tasks.language import solutions
 from tasks.language.configs.parts.python_rewards import RewardName
 from tasks.language.rewards import ranking_accuracy, rubric, verifier
@@ -35,21 +36,34 @@ REWARD = {
     "reward_files": "rewards/mine.py",
 }
 EVALUATED = ("sft", "dpo")  # of the policies of dvc.yaml
-SMALL = ("dqn", "cql", "awr", "iql", "bear", "td3_bc", "td3", "rebrac", "decision_transformer")
+SMALL = ("dqn", "cql", "awr", "iql", "bear", "brac", "td3_bc", "td3", "rebrac", "decision_transformer")
+SHORT = 4  # tokens of an answer or of an action
+FEW = {"steps": 2, "evaluate_prompts": 2, "max_new_tokens": SHORT}
 # With these values each metric appears, and no stage runs longer than for that.
 PARAMS = laid_over(
     TINY,
     {
-        "rejection_sft": {"minimum_reward": -999.0},
-        "reinforce": {**REWARD, "importance_cap": 2.0, "kl_coefficient": 0.1},
-        "ppo": {**REWARD, "importance_cap": 2.0},
-        "grpo": {**REWARD, "importance_cap": 2.0, "beta": 0.1},
-        "evaluate": {"problems": 4, "temperatures": [0.5], "candidates": [0.5], "bootstrap": 5},
-        "report": {"policies": ["sft", "dpo"], "bootstrap": 5},
-        "behaviour": {
-            "environments": {**TINY["behaviour"]["environments"], "CartPole-v1": {"steps": 1024, **TRAINING}}
+        "pretrained": {"steps": 2},
+        "responses": {"max_new_tokens": SHORT},
+        "solutions": {"prompts": 2, "max_new_tokens": SHORT},
+        "rejection_sft": {"minimum_reward": -999.0, "prompts": 4, "max_new_tokens": SHORT},
+        "reinforce": {**FEW, **REWARD, "importance_cap": 2.0, "kl_coefficient": 0.1, "variance_parts": 2},
+        "ppo": {**FEW, **REWARD, "importance_cap": 2.0},
+        "grpo": {**FEW, **REWARD, "importance_cap": 2.0, "beta": 0.1},
+        "evaluate": {
+            **{"problems": 4, "temperatures": [0.5], "candidates": [0.5], "bootstrap": 5},
+            "max_new_tokens": SHORT,
         },
+        "search": {"problems": 3, "max_new_tokens": SHORT, "subsets": 2},
+        "steering": {
+            **{"pages": {"reviews": {"policies": ["reinforce"]}}, "openings": 2},
+            "max_new_tokens": SHORT,
+        },
+        "benchmarks": {"problems": 3, "max_new_tokens": SHORT},
+        "report": {"policies": ["sft", "dpo"], "bootstrap": 5},
+        "behaviour": {"environments": {**TINY["behaviour"]["environments"], "CartPole-v1": {"steps": 512, **TRAINING}}},
         **{name: {"seeds": [0], "steps": 20} for name in SMALL},
+        "returns": {"episodes": 2},
         "decision_transformer": {"seeds": [0], "steps": 20, "variants": {"DT": {"init": "random", "text": 0.5}}},
         "offline_report": {
             "policies": {
@@ -59,11 +73,21 @@ PARAMS = laid_over(
             "expectations": [],
         },
         "behaviour_cloning": {"epochs": 2},
-        "budgets": {"epochs": 1, "games": 2},
+        "budgets": {
+            **{"epochs": 1, "games": 2},
+            "policies": {
+                name: {**entry, "dollars": 120.0 if name == "comparisons" else 60.0}  # so that not all of them are ties
+                for name, entry in TINY["budgets"]["policies"].items()
+                if name != "one"
+            },
+        },
         "agents": {
-            "steps": 1,
+            **{"steps": 1, "games": 2, "max_action_tokens": SHORT, "iterations": 1},
             "policies": {**TINY["agents"]["policies"], "trpo": {**small.ENTRY, "update": "trust_region"}},
         },
+        "agent_episodes": {"sets": {"mixed": {**small.MIXED, "episodes": 4, "expert": 4}}},
+        "agent_returns": {"games": 2, "max_action_tokens": SHORT},
+        "agents_report": {"policies": {name: small.MEASURED[name] for name in ("clone", "reinforce")}},
     },
 )
 WHOSE = {"step", "variant", "seed"}  # columns that identify a row
@@ -96,8 +120,13 @@ class Wrong:
         pass
 
 
-def draw_nothing(figure: Figure, file, **_) -> None:
-    file.write("<svg></svg>")
+def without_pages(patch: pytest.MonkeyPatch) -> None:
+    """No metric is in a page or a picture, and none depends on the checks of a table's columns."""
+    for name in ("curves", "panel", "scatter", "levels", "calibration", "categories", "multiples"):
+        patch.setattr(plots, name, lambda *_, **__: "<svg></svg>")
+    patch.setattr(Figure, "savefig", lambda _, file, **__: file.write("<svg></svg>"))
+    patch.setattr(pages, "write", lambda *given: given[-1].mkdir(parents=True, exist_ok=True))
+    patch.setattr(tables, "_validate", lambda _schema, frame, _path: frame)
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +150,7 @@ def home(one_thread, tmp_path_factory):
         patch.setattr(
             behaviour, "reference_of", lambda *_: Reference(0.0, 1.0)
         )  # so short a training may make it worse
-        patch.setattr(Figure, "savefig", draw_nothing)
+        without_pages(patch)
         patch.setattr(solutions, "step_labels", lambda *given: [1 - 2 * (len(one) % 2) for one in steps_of(given[-1])])
         Path("rewards").mkdir()
         Path("rewards/mine.py").write_text("def length(responses, **columns): return [len(one) for one in responses]")

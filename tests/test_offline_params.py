@@ -10,6 +10,7 @@ from flows.params import editing
 from flows.params.files import ParameterError
 from tests import repository
 from tests.conftest import SECTIONS
+from tests.flows.params.conftest import parsed_once  # noqa: F401  # a fixture
 
 pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent

@@ -12,6 +12,7 @@ from flows.params.files import ParameterError
 from tasks.language.configs.parts.python_rewards import OWN, SUCH_AS
 from tests import repository
 from tests.conftest import SECTIONS
+from tests.flows.params.conftest import parsed_once  # noqa: F401  # a fixture
 
 pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from benchmarks.training_faults import pictures, workspace
 from benchmarks.training_faults.__main__ import FAULTS
 from flows.params import editing
 from tests import repository
 from tests.conftest import SECTIONS
+from tests.flows.params.conftest import parsed_once  # noqa: F401  # a fixture
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,12 +49,22 @@ def test_what_an_arm_sets_is_accepted(presets, name, arm):
 
 
 @pytest.mark.parametrize("name", MEASURED)
-def test_a_picture_shows_the_arms_that_were_kept(tmp_path, name):
+def test_a_picture_shows_the_arms_that_were_kept(tmp_path, monkeypatch, name):
     """All that was kept is of arms that there are, and the picture is as wide as a page wants it."""
-    path = workspace.RESULTS / f"{name}.json"
-    results = json.loads(path.read_text())
+    results, written = kept(name), []
     assert {*results} <= {*FAULTS[name].arms}
-    pictures.write(FAULTS[name], results, tmp_path / "faults/picture.png")
+    monkeypatch.setattr(Figure, "savefig", lambda figure, file, **_: written.append((file, figure.bbox.width)))
+    pictures.write(FAULTS[name], results, tmp_path / "picture.png")
+    assert written == [(tmp_path / "picture.png", 800)]
+
+
+def kept(name):
+    """The results in the repository."""
+    return json.loads((workspace.RESULTS / f"{name}.json").read_text())
+
+
+def test_a_picture_is_a_file_as_wide_as_a_page_wants_it(tmp_path):
+    pictures.write(FAULTS[MEASURED[0]], kept(MEASURED[0]), tmp_path / "faults/picture.png")
     width, _ = struct.unpack(">II", (tmp_path / "faults/picture.png").read_bytes()[16:24])
     assert width == 800
 

@@ -7,6 +7,7 @@ from benchmarks import variants
 from flows.params import editing
 from tests import repository
 from tests.conftest import SECTIONS
+from tests.flows.params.conftest import parsed_once  # noqa: F401  # a fixture
 
 NAMES = [variants.GREEDY, *variants.SAMPLED, *variants.OTHERS]
 

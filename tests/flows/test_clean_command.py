@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from flows import clean_command
+from tests.flows.lineage import audited as audited_toy
 from tests.flows.lineage.audited import Audited
 from tests.flows.lineage.quick import quick
 from tests.flows.toy_pipeline import call
@@ -20,17 +21,12 @@ from tests.flows.toy_pipeline import call
 @pytest.fixture(scope="module")
 def thrice(template: Path, tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Audited:
     """Three pipeline runs of which only the first one's results are in a commit."""
-    root = tmp_path_factory.mktemp("thrice") / "repository"
-    shutil.copytree(template, root)
     with quick():
-        toy = Audited.build(root, empty_mlflow)
-        toy.pipeline()
-        toy.commit()
-        for beta in (0.2, 0.3):
-            toy.change("b", beta=beta)
-            toy.pipeline()
-    (root / "mlruns/checkpoints").mkdir()
-    (root / "mlruns/checkpoints/b.safetensors").write_bytes(b"x" * 1000)
+        once = audited_toy.once(tmp_path_factory, template, empty_mlflow)
+        thrice = audited_toy.again(tmp_path_factory, once, "audited_again", beta=0.3)
+    toy = thrice.at(tmp_path_factory.mktemp("thrice") / "repository")
+    (toy.root / "mlruns/checkpoints").mkdir()
+    (toy.root / "mlruns/checkpoints/b.safetensors").write_bytes(b"x" * 1000)
     return toy
 
 
@@ -102,7 +98,7 @@ def test_runs_say_of_each_run_whether_it_is_kept(toy: Audited) -> None:
     toy.change("b", beta=0.2)
     assert toy.pipeline()["b"].state == "ran", "the run cache still names it, and the bytes are gone"
     assert [run["outs"]["state"] for run in json.loads(call(toy.root, "runs", "--json")[1])] == ["kept"] * 4
-    assert toy.faults() == toy.faults(everything=True) == []
+    assert toy.faults(everything=True) == []
 
 
 def test_other_losses_are_not_put_down_to_clean(toy: Audited) -> None:
@@ -118,7 +114,7 @@ def test_files_of_runs_and_checkpoints_go_where_asked_and_proofs_stay(toy: Audit
     left = files(toy.root)
     assert records <= left.keys()
     assert "mlruns/checkpoints/b.safetensors" not in left
-    assert toy.faults() == toy.faults(everything=True) == []
+    assert toy.faults(everything=True) == []
     logs = {name.split("/")[2] for name in left if name.startswith("mlruns/artifacts") and name.endswith(".log")}
     assert toy.run_of("b") in logs
     assert toy.run_of("a") in logs, "the last run used what it made"
@@ -197,8 +193,8 @@ def test_beside_a_run_or_a_command_of_dvc_nothing_goes(toy: Audited) -> None:
         ),
     ],
 )
-def test_wrong_use_is_one_line(toy: Audited, arguments: list[str], said: str) -> None:
-    assert call(toy.root, "clean", *arguments) == (2, "", f"posttrain: {said}\n")
+def test_wrong_use_is_one_line(thrice: Audited, arguments: list[str], said: str) -> None:
+    assert call(thrice.root, "clean", *arguments) == (2, "", f"posttrain: {said}\n")
 
 
 def test_by_age_and_stage(toy: Audited) -> None:

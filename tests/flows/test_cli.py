@@ -239,10 +239,10 @@ def test_a_file_that_a_parameter_names_is_missed_before_anything_runs(
     assert call(fresh, "run", "report") == (2, "", told)
     assert call(fresh, "status") == (2, "", told)
     assert not (fresh / "data").exists()
-    assert call(fresh, "run", "dpo")[0] == 0
+    assert call(fresh, "run", "problems")[0] == 0
     (fresh / "raw").mkdir()
     (fresh / "raw/it.hdf5").touch()
-    assert call(fresh, "run", "report")[0] == 0
+    assert call(fresh, "run", "ppo")[0] == 0
 
 
 @pytest.mark.parametrize(

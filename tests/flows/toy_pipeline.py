@@ -15,6 +15,7 @@ from flows.engine.execute import Execution
 from flows.engine.recording import settling
 from flows.engine.state import PlannedStage, StageResult, Watcher
 from tasks.common.config import Config
+from tests.flows.quick_dvc import quick_dvc
 from tests.flows.unsupervised import without_supervisors
 
 REPOSITORY = Path(__file__).parents[2]
@@ -132,5 +133,6 @@ def call(root: Path, *arguments: str) -> tuple[int, str, str]:
         for flow in ("language_model", "offline_rl"):
             patch.setattr(f"flows.{flow}.run", run_quietly)
         without_supervisors(patch)
+        quick_dvc(patch)
         patch.chdir(root)
         return cli.command(arguments), out.getvalue(), error.getvalue()

@@ -1,7 +1,6 @@
 import json
 import os
 import runpy
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ from tasks.common.tables import Table
 from tasks.language.tables.judgements import Judgements
 from tests.tasks import forks
 
-ROOT = Path(__file__).parents[2]
 PROBLEM = {"problem_id": "a", "question": "3 + 4?", "solution": "3 + 4 = 7\n#### 7", "answer": "7", "steps": 1}
 
 
@@ -104,13 +102,22 @@ def test_one_process_answers_for_many_outs(tmp_path):
     good, bad = table(tmp_path / "problems" / "test.parquet"), tmp_path / "m.json"
     bad.write_text("[Infinity]")
     questions = "".join(json.dumps([str(path) for path in paths]) + "\n" for paths in ([good], [good, bad], [good]))
-    command = [sys.executable, "-m", "tasks.check", "-"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        process.stdin.write(questions)
-        process.stdin.flush()
-        answers = [json.loads(process.stdout.readline()) for _ in range(3)]
-        process.stdin.close()
-        assert process.wait(timeout=60) == 0
+    (asked, asking), (answered, answering) = os.pipe(), os.pipe()
+
+    def serve():
+        os.close(asking)
+        sys.argv, sys.stdin, sys.stdout = ["check", "-"], os.fdopen(asked), os.fdopen(answering, "w")
+        del sys.modules["tasks.check"]
+        runpy.run_module("tasks.check", run_name="__main__", alter_sys=True)
+
+    child = forks.start(serve)
+    os.close(asked)
+    os.close(answering)
+    os.write(asking, questions.encode())
+    with os.fdopen(answered) as lines:
+        answers = [json.loads(lines.readline()) for _ in range(3)]
+    os.close(asking)
+    assert forks.ended(child) == 0
     assert answers == [[], [f"{bad}: [0]: expected a finite number, got inf"], []]
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from ruamel.yaml import YAML
 
 from tasks import evaluation
 from tasks.common import mlflow_database, tables
@@ -30,7 +29,8 @@ def templates_in_a_fork(monkeypatch):
 def place(made, tmp_path, monkeypatch):
     """A folder with params.yaml, and a test set of two problems; the model is that of the tests."""
     small = {"samples": 2, "temperatures": [1.0], "pass_at": [1], "max_new_tokens": 4, "bootstrap": 20}
-    YAML().dump({**PARAMS, "evaluate": {**PARAMS["evaluate"], **small}}, tmp_path / "params.yaml")
+    sections = {"evaluate": {**PARAMS["evaluate"], **small}, "benchmarks": PARAMS["benchmarks"]}
+    (tmp_path / "params.yaml").write_text(json.dumps(sections))
     rows = [{"question": f"Ada has {n} pens. How many?", "answer": f"#### {n}"} for n in range(2)]
     (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
     monkeypatch.chdir(tmp_path)

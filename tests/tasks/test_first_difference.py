@@ -35,7 +35,7 @@ def test_the_first_tensor_in_the_order_of_the_file_and_how_far_it_is_off(tmp_pat
     assert (found["values"], found["of"], found["largest"], found["tensors"]) == (2, 4, 0.5, 2)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=40),
     st.lists(st.floats(-1e6, 1e6, width=32), min_size=40, max_size=40),

@@ -4,6 +4,7 @@ A stage is run in this process as `python -m` runs it. Only what several process
 """
 
 import gc
+import inspect
 import json
 import os
 import platform
@@ -12,6 +13,7 @@ import runpy
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
@@ -24,26 +26,27 @@ from tasks import stage
 from tasks.common import processes
 from tasks.common.errors import WAITING, ConfigError, WaitingError
 from tasks.stage import Names, alone, path
+from tests.tasks import forks
 
-ROOT = Path(__file__).parents[2]
 # Page faults of filling and freeing arrays twenty times, with a glibc that keeps no freed memory by default, then as a stage sets it.
-FAULTS = """import resource, numpy
-from tasks import stage
+FAULTS = f"""import ctypes, resource
+from contextlib import suppress
+{inspect.getsource(stage.keep_freed_memory)}
 def fill():
-    kept = [numpy.ones(2**20) for _ in range(6)]
+    kept = [b"x" * 2**20 for _ in range(6)]
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 def new_pages():
     first = [fill() for _ in range(3)][-1]
     return [fill() for _ in range(20)][-1] - first
 by_default = new_pages()
-stage.keep_freed_memory()
+keep_freed_memory()
 print(by_default, new_pages())"""
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc: the setting is that library's own")
 def test_freed_memory_is_kept():
     environ = os.environ | {"MALLOC_MMAP_THRESHOLD_": "100000"}
-    done = subprocess.run([sys.executable, "-c", FAULTS], cwd=ROOT, env=environ, capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-S", "-c", FAULTS], env=environ, capture_output=True, check=True)
     by_default, kept = map(int, done.stdout.split())
     assert by_default > 10 * kept
 
@@ -344,15 +347,25 @@ if __name__ == "__main__":
 """
 
 
+def rank(house, number):
+    """In a child of this process: the stage as one of its two processes, which tasks.common.processes starts."""
+    ranks = {"RANK": number, "LOCAL_RANK": number, "WORLD_SIZE": 2, processes.FOLDER: house / "meeting"}
+    records = {"POSTTRAIN_RECORDS": "records.jsonl"}
+    os.chdir(house)
+    sys.path.insert(0, str(house))
+    sys.argv = ["toy", "--threads", "1", *ARGUMENTS]
+    environ = variables(house, more={**records, **{name: str(value) for name, value in ranks.items()}})
+    with mock.patch.dict(os.environ, environ, clear=True):
+        assert exit_status() == 0
+
+
 def test_a_process_leaves_only_when_all_are_done(house):
     """One that had ended while another still connected to it was lost to that one, and the stage failed: 10 times of 300."""
     (house / "stages/toys/toy.py").write_text(SEVERAL)
     (house / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {gpu: 0, processes: 2, shard: optimizer}}}}\n")
-    command = [sys.executable, "-m", "stages.toys.toy", "--threads", "1", *ARGUMENTS]
-    records = {"POSTTRAIN_RECORDS": "records.jsonl", "PYTHONPATH": f"{house}:{ROOT}"}
-    environ = variables(house, more=records)
-    done = subprocess.run(command, cwd=house, env=environ, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    (house / "meeting").mkdir()
+    children = [forks.start(partial(rank, house, number)) for number in (0, 1)]
+    assert [forks.ended(child) for child in children] == [0, 0]
     assert [(house / f"{rank}.txt").read_text() for rank in (0, 1)] == ["optimizer"] * 2
     assert (house / "first-has-left").read_text() == "False"
     assert (house / "left-0").exists()

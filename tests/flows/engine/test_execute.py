@@ -8,6 +8,14 @@ from flows.engine.execute import Execution, ranks
 from flows.engine.state import Event
 from flows.machine import resources
 from tests.flows.engine.toy import Toy
+from tests.flows.unsupervised import without_supervisors
+
+
+@pytest.fixture
+def plain_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages have no supervisors."""
+    without_supervisors(monkeypatch)
+
 
 MEET = "mkdir -p data; touch {me}.here; for i in $(seq 600); do test -e {other}.here && break; sleep 0.05; done; "
 
@@ -21,6 +29,7 @@ def test_independent_stages_overlap(toy: Toy, monkeypatch: pytest.MonkeyPatch) -
     assert toy.dvc("status").strip() == "Data and pipelines are up to date."
 
 
+@pytest.mark.usefixtures("plain_commands")
 def test_a_stage_starts_when_the_last_that_it_needs_has_succeeded(toy: Toy) -> None:
     """And not before; it waits for none that it does not need."""
     toy.stage("quick", cmd="mkdir -p data; echo > data/quick")
@@ -36,6 +45,7 @@ def test_a_stage_starts_when_the_last_that_it_needs_has_succeeded(toy: Toy) -> N
     assert ended == ["quick", "after_quick", "slow", "both"]
 
 
+@pytest.mark.usefixtures("plain_commands")
 def test_jobs_limits_the_cores(toy: Toy) -> None:
     count = "mkdir -p data running; touch running/{me}; sleep 0.3; ls running | wc -l > data/{me}; rm running/{me}"
     for me in ("a", "b", "c"):
@@ -44,6 +54,7 @@ def test_jobs_limits_the_cores(toy: Toy) -> None:
     assert [toy.read(f"data/{me}").strip() for me in ("a", "b", "c")] == ["1", "1", "1"]
 
 
+@pytest.mark.usefixtures("plain_commands")
 def test_a_failure_costs_only_what_depends_on_it(toy: Toy) -> None:
     toy.diamond()
     toy.stage("e", "d")
@@ -67,7 +78,7 @@ ITEM, JUDGEMENT = "item\n", "judgement\n"
 
 
 @pytest.fixture
-def judged(toy: Toy) -> Toy:
+def judged(toy: Toy, plain_commands: None) -> Toy:
     """A diamond with a tail, in which b needs three lines from people, who have written one."""
     toy.write("data/raw/people.jsonl", JUDGEMENT)
     toy.diamond()

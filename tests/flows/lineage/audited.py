@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Collection
 from pathlib import Path
 
+import pytest
+
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_lock import Entry
 from flows.engine.mlflow_recording import FlowRun
@@ -16,7 +18,7 @@ from flows.lineage.auditing import Audit, audit
 from flows.lineage.checks.database import numbers
 from flows.web import run_page
 from tests.flows.engine.toy import Toy
-from tests.flows.lineage.quick import dvc
+from tests.flows.lineage.quick import built_once, copy_folder, dvc
 
 WORK = """
 import json, pathlib, sys
@@ -119,7 +121,7 @@ class Audited(Toy):
 
     def at(self, root: Path) -> "Audited":
         """A copy of it elsewhere."""
-        shutil.copytree(self.root, root, symlinks=True)
+        copy_folder(self.root, root)
         return Audited.opened(root)
 
     def trains(self, name: str, *ins: str) -> None:
@@ -199,6 +201,34 @@ class Audited(Toy):
 
     def faults(self, of: str | None = None, **options: bool) -> list[str]:
         return [finding.line for finding in self.audit(of, **options).faults]
+
+
+def once(folders: pytest.TempPathFactory, template: Path, empty_mlflow: Path) -> Audited:
+    """Two pipeline runs: all stages, and then those that another beta of b concerns."""
+
+    def build(folder: Path) -> Audited:
+        copy_folder(template, folder / "repository")
+        toy = Audited.build(folder / "repository", empty_mlflow)
+        assert {result.state for result in toy.pipeline().values()} == {"ran"}
+        toy.change("b", beta=0.2)
+        toy.commit()
+        states = {name: result.state for name, result in toy.pipeline().items()}
+        assert (states["b"], states["c"], states["evaluate@b"]) == ("ran", "up-to-date", "ran")
+        return toy
+
+    return built_once(folders, "audited_once", build)
+
+
+def again(folders: pytest.TempPathFactory, before: Audited, name: str, beta: float) -> Audited:
+    """One more pipeline run, with another beta of b."""
+
+    def build(folder: Path) -> Audited:
+        toy = before.at(folder / "repository")
+        toy.change("b", beta=beta)
+        toy.pipeline()
+        return toy
+
+    return built_once(folders, name, build)
 
 
 def flip(file: Path) -> None:

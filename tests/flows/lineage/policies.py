@@ -13,6 +13,7 @@ from flows.engine.mlflow_recording import FlowRun
 from flows.engine.state import StageResult
 from flows.lineage import history, pipeline_record
 from tests.flows.engine.toy import Toy
+from tests.flows.lineage.quick import copy_folder
 
 WORK = """
 import json, pathlib, sys
@@ -97,7 +98,7 @@ class Ran:
 
     def at(self, root: Path) -> "Ran":
         """A copy elsewhere."""
-        shutil.copytree(self.toy.root, root, symlinks=True)
+        copy_folder(self.toy.root, root)
         toy = copy.deepcopy(self.toy)
         toy.root = root
         return Ran(toy, self.first, self.results)

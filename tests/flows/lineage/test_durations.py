@@ -9,7 +9,14 @@ from mlflow import MlflowClient
 from flows.engine import mlflow_store
 from flows.engine.mlflow_runs import PREFIX
 from flows.lineage import durations
+from flows.machine.supervisor import Command
 from tests.flows.lineage.audited import Audited
+
+
+@pytest.fixture(autouse=True)
+def supervised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages have supervisors, which measure their memory."""
+    monkeypatch.setattr("flows.engine.dvc_command.Command", Command)
 
 
 @pytest.fixture
@@ -46,6 +53,8 @@ def test_without_records_nothing_is_known(tmp_path: Path) -> None:
 
 
 def test_the_memory_that_a_stage_took_is_in_its_run_under_its_seal_and_on_the_page(audited: Audited) -> None:
+    audited.change("a", rows=4)
+    audited.pipeline()
     made = [audited.run_of(stage) for stage in ("a", "b", "evaluate@b")]
     found = durations.memory_of_runs(audited.root, [*made, "f" * 32])
     assert found.keys() == set(made)

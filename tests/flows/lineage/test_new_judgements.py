@@ -13,7 +13,7 @@ from flows.lineage.comparison import measured
 from flows.lineage.new_judgements import Changed
 from tasks.comparison import __main__ as child
 from tests.flows.engine.toy import Toy
-from tests.flows.lineage.evaluated import evaluated
+from tests.flows.lineage.evaluated import EVALUATE, evaluated
 from tests.flows.lineage.quick import copied
 
 RECORD = "data/raw/judgements.jsonl"
@@ -32,7 +32,11 @@ pathlib.Path("data/metrics/reward_model.json").write_text(json.dumps({"accuracy"
 """
 DPO = "python -c \"import pathlib; n = len(pathlib.Path('data/preferences').read_text().split()); "
 DPO += "pathlib.Path('data/dpo').write_text(f'dpo {0.4 + n / 50}')\""
-
+COPIED = """
+import json, pathlib, shutil, sys
+skill = pathlib.Path(f"data/{sys.argv[1]}").read_text().splitlines()[-1].partition(" ")[2]
+shutil.copytree(f"evaluated/{sys.argv[1]}/{float(skill)}", f"data/evaluate/{sys.argv[1]}")
+"""
 
 Ran = tuple[Toy, Changed | None, dict[str, StageResult]]
 
@@ -43,6 +47,10 @@ def once(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFa
     root = tmp_path_factory.mktemp("judged") / "toy"
     shutil.copytree(template, root)
     toy = evaluated(Toy(root), empty_mlflow)
+    for policy, skills in (("sft", (0.4, 0.5)), ("dpo", (0.44, 0.46, 0.64))):
+        for skill in skills:
+            evaluate(toy, policy, skill)
+    toy.write("evaluate.py", COPIED)
     toy.write(RECORD, "anna\nben\n")
     toy.write("preferences.py", PREFERENCES)
     toy.stages["preferences"] = {
@@ -61,6 +69,19 @@ def once(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFa
     toy.params["preferences"] = {"judgements": RECORD}
     toy.save()
     return toy, *run(toy)
+
+
+def evaluate(toy: Toy, policy: str, skill: float) -> None:
+    """Make the tables of a policy's evaluation in this process, in a folder from which its stage copies them."""
+    folder = toy.root / "evaluated" / policy
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(toy.write(f"making/data/{policy}", f"{policy} {skill}\n").parents[1])
+        patch.setattr("sys.argv", ["evaluate.py", policy])
+        toy.write("making/params.yaml", toy.read("params.yaml"))
+        exec(compile(EVALUATE, "evaluate.py", "exec"), {})
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.move(toy.root / "making/data/evaluate" / policy, folder / str(skill))
+    shutil.rmtree(toy.root / "making")
 
 
 @pytest.fixture
@@ -124,8 +145,10 @@ def test_other_changes_of_the_run_are_named(judged: Toy, monkeypatch: pytest.Mon
 
 
 def test_nothing_is_said_where_the_judgements_are_those_of_before(judged: Toy) -> None:
-    judged.set(dpo=2)
-    assert run(judged)[0] is None, "preferences was up to date"
+    judged.write("reward_model.py", REWARD_MODEL + "# other code\n")
+    changed, results = run(judged)
+    assert (results["preferences"].state, results["reward_model"].state) == ("up-to-date", "ran")
+    assert changed is None
     judged.write("preferences.py", PREFERENCES + "# other code\n")
     changed, results = run(judged)
     assert results["preferences"].state == "ran"

@@ -45,14 +45,10 @@ def test_a_run_says_what_changed_and_what_it_did(policies_once: Ran, rerun: Ran)
     assert shown.data.params["report.policies"] == '["sft", "dpo"]'
 
 
-def test_a_change_of_code_is_named_by_its_file(ran: Ran) -> None:
-    toy = ran.toy
-    toy.write("work.py", policies.WORK + "# more\n")
-    assert policies.run(toy)[0].name == "work.py changed: 5 ran"
-
-
-def test_the_headline_has_the_ends_of_the_intervals(ran: Ran) -> None:
-    run, _ = policies.run(ran.toy, dpo={"value": 0.75})
+def test_a_change_of_code_is_named_by_its_file_and_the_headline_has_the_ends_of_the_intervals(ran: Ran) -> None:
+    ran.toy.write("work.py", policies.WORK.replace('params[policy]["value"]', 'params[policy]["value"] + 0.15'))
+    run, _ = policies.run(ran.toy)
+    assert run.name == "work.py changed: 5 ran"
     of_dpo = {key: value for key, value in run.metrics.items() if key.startswith("dpo/")}
     assert of_dpo == pytest.approx(
         {"dpo/strict_greedy": 0.75, "dpo/strict_greedy/low": 0.65, "dpo/strict_greedy/high": 0.85}

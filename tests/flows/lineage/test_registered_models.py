@@ -61,17 +61,12 @@ def test_best_is_the_highest_by_the_metric_that_params_name(toy: Toy, client: Ml
     assert best(client, "language.dpo") == "2", "a metric that nobody has moves nothing"
 
 
-def test_a_model_is_not_measured_by_an_evaluation_of_another(ran: Ran) -> None:
+def test_a_model_is_measured_by_its_own_numbers_alone(ran: Ran) -> None:
+    """Not by an evaluation of another model; and a number that MLflow does not take by its name is renamed."""
     toy, client = ran.toy, client_of(ran.toy.root)
+    toy.write("work.py", policies.WORK.replace('{"loss": 1.0}', '{"loss": 1.0, "10%BC": {"score": 7.5}}'))
     toy.stages["evaluate"]["do"]["cmd"] = "exit 1"
     policies.run(toy, dpo={"beta": 0.3})
     told = versions(client, "language.dpo")["2"]
-    assert told["loss"] == "1"
+    assert (told["loss"], told["10_BC/score"]) == ("1", "7.5")
     assert "strict_greedy" not in told
-
-
-def test_a_measure_that_mlflow_does_not_take_by_its_name_is_renamed(toy: Toy, client: MlflowClient) -> None:
-    toy.write("work.py", policies.WORK.replace('{"loss": 1.0}', '{"10%BC": {"score": 7.5}}'))
-    toy.stages["evaluate"]["do"]["cmd"] = "exit 1"
-    policies.run(toy)
-    assert versions(client, "language.dpo")["1"]["10_BC/score"] == "7.5"

@@ -26,15 +26,18 @@ OTHER_FORMS = [
 
 
 def test_a_record_of_another_form(audited: Audited) -> None:
-    record = kept(audited, audited.run_of("b"), "record.json")
-    faults = set()
-    for content in OTHER_FORMS:
-        record.write_text(content)
-        [fault] = audited.faults(everything=True)
-        faults.add(fault)
-    [fault] = faults
-    assert "MLflow's run of b: record.json is missing from its files, or is torn; its seal covers it (b, run " in fault
-    assert audited.faults() == [fault]
+    """One form in the record of each stage's run, and then the last form in b's."""
+    *forms, last = OTHER_FORMS
+    runs = {stage: audited.run_of(stage) for stage in ("a", "b", "c", "evaluate@b", "evaluate@c", "report")}
+    torn = "record.json is missing from its files, or is torn; its seal covers it"
+    for run_id, content in zip(runs.values(), forms, strict=True):
+        kept(audited, run_id, "record.json").write_text(content)
+    faults = audited.faults(everything=True)
+    assert len(faults) == len(runs), faults
+    for stage, run_id in runs.items():
+        assert sum(f"MLflow's run of {stage}: {torn} ({stage}, run {run_id[:8]}" in line for line in faults) == 1
+    kept(audited, runs["b"], "record.json").write_text(last)
+    assert sorted(audited.faults()) == sorted(faults)
 
 
 def test_a_metric_that_only_mlflow_s_pages_have(audited: Audited) -> None:

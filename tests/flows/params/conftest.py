@@ -1,16 +1,13 @@
 """What the tests of params.yaml share."""
 
-from functools import lru_cache
-
 import pytest
 
-from flows.params import files
-
-kept = lru_cache(maxsize=64)(files.params.__wrapped__)
+from tests.flows.params import by_section
 
 
 @pytest.fixture(autouse=True)
 def parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A text that several tests begin with is parsed once; a run keeps only the last two."""
-    monkeypatch.setattr("flows.params.editing.params", kept)
-    monkeypatch.setattr("flows.params.data_files.params", kept)
+    """A section that several tests begin with is parsed once; a run keeps only the last two files."""
+    monkeypatch.setattr("flows.params.editing.params", by_section.params)
+    monkeypatch.setattr("flows.params.editing.parse", by_section.parse)
+    monkeypatch.setattr("flows.params.data_files.params", by_section.params)

@@ -11,7 +11,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.sweeps.halving import Group, Reached, Rung, file, from_curve, read
 from flows.sweeps.measure import Measure
 from tests.flows.engine.toy import Toy
-from tests.flows.sweeps.swept import Swept, swept
+from tests.flows.sweeps.swept import Swept, in_shell, swept
 
 QUARTER, HALF = Fraction(1, 4), Fraction(1, 2)
 
@@ -138,7 +138,7 @@ def training(toy: Toy) -> Toy:
     toy.stage("fit", "a", cmd="python fit.py", deps=["fit.py", "data/a"], outs=outs)
     toy.stage("score", "fit")
     toy.set(fit={"rate": 1, "seed": 0}, score={"x": 1})
-    return toy
+    return in_shell(toy)
 
 
 def steps(toy: Toy) -> list[str]:

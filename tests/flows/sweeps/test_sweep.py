@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from flows.engine.dvc_repository import PlanError
 from flows.params.files import ParameterError
@@ -13,7 +14,7 @@ from flows.sweeps import axes
 from flows.sweeps import sweep as sweeping
 from flows.sweeps.nodes import file_name
 from tests.flows.engine.toy import Toy
-from tests.flows.sweeps.swept import swept
+from tests.flows.sweeps.swept import in_shell, swept
 
 OWN = (".git", ".dvc", "mlruns")  # what is no part of the workspace
 
@@ -31,7 +32,7 @@ def tree(root: Path) -> Mapping[str, str]:
 def diamond(toy: Toy) -> Toy:
     toy.diamond()
     toy.set(a={"x": 1}, b={"x": 1}, c={"x": 1}, d={"x": 1})
-    return toy
+    return in_shell(toy)
 
 
 def test_what_points_share_runs_once(diamond: Toy) -> None:
@@ -39,7 +40,8 @@ def test_what_points_share_runs_once(diamond: Toy) -> None:
     assert found.states == dict.fromkeys(["a", "b@x=1", "c", "d@x=1", "b@x=2", "d@x=2", "b@x=3", "d@x=3"], "ran")
     for number in (1, 2, 3):
         made = found.content(diamond, number, "data/d")
-        assert made == f"a {{'x': 1}}\nb {{'x': {number}}}\na {{'x': 1}}\nc {{'x': 1}}\nd {{'x': 1}}\n"
+        lines = [f'"{name}": {{"x": {value}}}\n' for name, value in zip("abacd", (1, number, 1, 1, 1), strict=True)]
+        assert made == "".join(lines)
 
 
 def test_the_workspace_stays_as_it_is(diamond: Toy) -> None:
@@ -77,9 +79,8 @@ def test_a_second_sweep_runs_only_what_is_new(diamond: Toy) -> None:
 
 
 def test_a_point_that_fails_holds_up_no_other_and_the_rest_is_kept(diamond: Toy) -> None:
-    work = diamond.read("work.py")
-    fails = 'if "3" in str(params) and section == "b":\n    raise SystemExit("three is too many")\n'
-    diamond.write("work.py", work.replace('text = ""', f'{fails}text = ""'))
+    fails = """if [ $name = b ] && grep -q '"b": {"x": 3}' params.yaml; then echo three is too many; exit 1; fi\n"""
+    diamond.write("work.sh", diamond.read("work.sh").replace("mkdir", f"{fails}mkdir", 1))
     found = swept(diamond, "b.x=1,3")
     assert {name: state for name, state in found.states.items() if state != "ran"} == {
         "b@x=3": "failed",
@@ -94,7 +95,7 @@ def test_a_point_that_fails_holds_up_no_other_and_the_rest_is_kept(diamond: Toy)
 def test_an_edit_during_a_sweep_does_not_reach_it(diamond: Toy) -> None:
     points = axes.points([axes.axis("b.x=1,2")], None)
     with sweeping.prepared(diamond.root, points, ["b"]) as sweep, sweep.owner as owner:
-        diamond.write("work.py", "raise SystemExit('edited')\n")
+        diamond.write("work.sh", "echo edited; exit 1\n")
         states = [owner.execute(stage.name, lambda event: None).state for stage in sweep.planned]
     assert states == ["ran"] * 3
 
@@ -160,19 +161,16 @@ def test_checkpoints_of_points_are_apart_and_outlive_a_failure(diamond: Toy) -> 
 
 
 def test_seeds_move_the_sections_that_follow_and_no_other(toy: Toy) -> None:
-    toy.stage("a")
-    toy.stage("b", "a")
-    toy.stage("c", "b")
-    toy.write("work.py", toy.read("work.py").replace('json.loads(pathlib.Path("params.yaml").read_text())', "load()"))
-    load = "from ruamel.yaml import YAML\ndef load():\n    return YAML(typ='safe').load(pathlib.Path('params.yaml'))\n"
-    toy.write("work.py", toy.read("work.py").replace("out, *ins", f"{load}out, *ins"))
+    for name, upstream in (("a", ""), ("b", "a"), ("c", "b")):
+        toy.stage(name, *upstream, cmd=f"mkdir -p data; cp params.yaml data/{name}")
     toy.write("params.yaml", "seed: &seed 0  # of all\na: {seed: 0}\nb:\n  seed: *seed\n  x: 1\nc: {seed: *seed}\n")
     found = swept(toy, "b.x=1,2", seeds="0,7")
     assert list(found.states) == [
         *("a", "b@x=1,seed=0", "c@x=1,seed=0", "b@x=1,seed=7", "c@x=1,seed=7"),
         *("b@x=2,seed=0", "c@x=2,seed=0", "b@x=2,seed=7", "c@x=2,seed=7"),
     ]
-    assert found.content(toy, 4, "data/c") == "a {'seed': 0}\nb {'seed': 7, 'x': 2}\nc {'seed': 7}\n"
+    read_by = {name: YAML(typ="safe").load(found.content(toy, 4, f"data/{name}"))[name] for name in "abc"}
+    assert read_by == {"a": {"seed": 0}, "b": {"seed": 7, "x": 2}, "c": {"seed": 7}}
 
 
 @pytest.mark.parametrize(
@@ -206,7 +204,7 @@ def test_the_cache_that_lacks_a_file_is_not_taken_for_whole(diamond: Toy) -> Non
     run = json.loads(json.dumps(diamond.params))
     assert run["b"] == {"x": 1}
     for file in (diamond.root / ".dvc/cache/files").rglob("*"):
-        if file.is_file() and "b {'x': 2}" in file.read_text() and "\nd " not in file.read_text():
+        if file.is_file() and '"b": {"x": 2}' in file.read_text() and '"d": ' not in file.read_text():
             file.chmod(0o644)
             file.unlink()
     found = swept(diamond, "b.x=1,2")

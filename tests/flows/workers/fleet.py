@@ -51,9 +51,9 @@ class Fleet:
                 self.attempts.append(attempt)
                 attempt.perform()
 
-    def run(self, toy: Toy, *, with_patch: bool = False) -> dict[str, StageResult]:
-        """Bring all stages up to date; those with a GPU run on workers."""
-        planned = plan(toy.root, tuple(toy.stages), (), True, "gpu")
+    def run(self, toy: Toy, *targets: str, with_patch: bool = False) -> dict[str, StageResult]:
+        """Bring all stages, or these and what they need, up to date; those with a GPU run on workers."""
+        planned = plan(toy.root, targets or tuple(toy.stages), (), True, "gpu")
         workers = dispatch.prepare(toy.root, planned, with_patch)
         results = {}
         with Coordinator(toy.root, workers=workers) as coordinator:

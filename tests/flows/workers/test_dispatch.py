@@ -87,31 +87,34 @@ def test_workers_in_the_checkout(pipeline: Toy, fleet: Fleet, tmp_path: Path) ->
 
 
 def test_workers_with_a_clone(pipeline: Toy, twin: Path, fleet: Fleet, tmp_path: Path) -> None:
+    """The params travel with the job, and the remote has what a push would have brought."""
+    pipeline.set(b="uncommitted")
     with fleet.worker(twin):
         assert states(fleet.run(pipeline)) == {"a": "ran", "b": "ran", "c": "ran"}
+    assert "b uncommitted" in pipeline.read("data/b")
     assert pipeline.lock == undisturbed(pipeline, tmp_path / "other").lock
     assert pipeline.dvc("status").strip() == "Data and pipelines are up to date."
     assert not (twin / "data").exists(), "the clone's own files are as they were"
     assert not (twin / "dvc.lock").exists()
     assert list((twin / ".dvc/tmp/posttrain/copies").iterdir()) == []
     assert (pipeline.root / "mlruns/logs/b.log").read_text() == "made data/b\n"
+    _has_all_of_it(pipeline)
 
     pipeline.set(a=2)
-    pipeline.run()
+    pipeline.run("b")
     pipeline.set(a=1)
-    assert states(pipeline.run()) == {"a": "restored", "b": "restored", "c": "restored"}, "from the run cache"
+    assert states(pipeline.run("b")) == {"a": "restored", "b": "restored"}, "from the run cache"
 
 
-def test_the_remote_has_what_a_push_would_have_brought(pipeline: Toy, twin: Path, fleet: Fleet) -> None:
-    with fleet.worker(twin):
-        fleet.run(pipeline)
+def _has_all_of_it(pipeline: Toy) -> None:
+    """The remote has the runs of the workers' stages, and another clone pulls all outs from it."""
     runs, remote = pipeline.root / ".dvc/cache/runs", pipeline.root.parent / "remote"
     keys = {entry["cmd"]: key for key in runs.glob("*/*") for entry in cached_entries(pipeline.root, key.name)}
     for name in "bc":
         [here] = keys[pipeline.stages[name]["cmd"]].iterdir()
         there = remote / "runs" / here.relative_to(runs)
         assert there.read_text() == here.read_text()
-    git(pipeline.root, "add", "dvc.lock")
+    git(pipeline.root, "add", "dvc.lock", "params.yaml")
     git(pipeline.root, "commit", "--message", "results")
     git(pipeline.root.parent, "clone", str(pipeline.root), "third")
     third = Toy(pipeline.root.parent / "third")
@@ -124,16 +127,9 @@ def test_an_edit_is_refused_or_goes_along_as_a_patch(pipeline: Toy, twin: Path, 
     (pipeline.root / "work.py").write_text((pipeline.root / "work.py").read_text() + "print('edited')\n")
     with fleet.worker(twin):
         with pytest.raises(PlanError, match=r"^work.py: not committed, and workers check out the commit; commit first"):
-            fleet.run(pipeline)
-        assert states(fleet.run(pipeline, with_patch=True)) == {"a": "ran", "b": "ran", "c": "ran"}
-    assert (pipeline.root / "mlruns/logs/c.log").read_text() == "made data/c\nedited\n"
-
-
-def test_params_travel_with_the_job(pipeline: Toy, twin: Path, fleet: Fleet) -> None:
-    pipeline.set(b="uncommitted")
-    with fleet.worker(twin):
-        assert states(fleet.run(pipeline)) == {"a": "ran", "b": "ran", "c": "ran"}
-    assert "b uncommitted" in pipeline.read("data/b")
+            fleet.run(pipeline, "b")
+        assert states(fleet.run(pipeline, "b", with_patch=True)) == {"a": "ran", "b": "ran"}
+    assert (pipeline.root / "mlruns/logs/b.log").read_text() == "made data/b\nedited\n"
 
 
 def test_a_commit_that_the_worker_cannot_get_fails_the_stage(pipeline: Toy, twin: Path, fleet: Fleet) -> None:
@@ -142,7 +138,7 @@ def test_a_commit_that_the_worker_cannot_get_fails_the_stage(pipeline: Toy, twin
     git(pipeline.root, "add", ".")
     git(pipeline.root, "commit", "--message", "later")
     with fleet.worker(twin):
-        results = fleet.run(pipeline)
+        results = fleet.run(pipeline, "b")
     assert results["b"].state == "failed"
     assert "push it first" in results["b"].reason
 
@@ -150,12 +146,12 @@ def test_a_commit_that_the_worker_cannot_get_fails_the_stage(pipeline: Toy, twin
 def test_a_stage_that_fails_on_a_worker_says_its_own_line_and_keeps_what_was_there(
     pipeline: Toy, twin: Path, fleet: Fleet
 ) -> None:
+    pipeline.run("b")
+    before = pipeline.read("data/b")
+    pipeline.write("work.py", "raise SystemExit('no luck')")
+    git(pipeline.root, "commit", "--all", "--message", "broken")
     with fleet.worker(twin):
-        fleet.run(pipeline)
-        before = pipeline.read("data/b")
-        pipeline.write("work.py", "raise SystemExit('no luck')")
-        git(pipeline.root, "commit", "--all", "--message", "broken")
-        results = fleet.run(pipeline)
+        results = fleet.run(pipeline, "b")
     assert (results["b"].state, results["b"].reason) == ("failed", "no luck (exit status 1)")
     assert pipeline.read("data/b") == before
 
@@ -168,7 +164,7 @@ def test_a_stage_on_a_worker_waits_for_people_as_one_here(pipeline: Toy, twin: P
     pipeline.stage("a", cmd="mkdir -p data; echo a > data/a")
     git(pipeline.root, "commit", "--all", "--message", "a does not")
     with fleet.worker(twin if clone else pipeline.root):
-        results = fleet.run(pipeline)
+        results = fleet.run(pipeline, "b")
     assert (results["b"].state, results["b"].reason) == ("paused", "waiting for 3 more: posttrain label")
     assert fleet.server.runs[next(iter(fleet.server.runs))].state == "CANCELLED"
     assert not (pipeline.root / "data/b").exists()
@@ -180,7 +176,7 @@ def test_an_out_that_is_missing_is_found(pipeline: Toy, twin: Path, fleet: Fleet
     pipeline.save()
     git(pipeline.root, "commit", "--all", "--message", "makes nothing")
     with fleet.worker(twin if clone else pipeline.root):
-        results = fleet.run(pipeline)
+        results = fleet.run(pipeline, "b")
     assert results["b"].reason == "data/b: the command ended without writing it"
 
 
@@ -209,7 +205,7 @@ def test_a_stage_whose_workers_are_always_lost_fails(
 
     monkeypatch.setattr(in_checkout.InCheckout, "perform", lost)
     with fleet.worker(pipeline.root):
-        results = fleet.run(pipeline)
+        results = fleet.run(pipeline, "b")
     assert results["b"].reason == "worker w1: its worker was stopped; it was tried 3 times"
 
 

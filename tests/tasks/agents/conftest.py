@@ -1,5 +1,7 @@
 """What the tests of the agents flow's stages share."""
 
+from functools import cache
+
 import pytest
 
 from tests.tasks.agents import small
@@ -18,3 +20,17 @@ def cloned(recorded, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         return small.clone(root, recorded)
+
+
+@pytest.fixture(scope="session")
+def trained_kind(cloned, recorded, tmp_path_factory):
+    """`trained_kind(kind)`: an agent of each kind that is asked for, trained once: (folder, metrics)."""
+
+    @cache
+    def once(kind):
+        root = tmp_path_factory.mktemp("agent")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(root)
+            return small.train_kind(root, cloned, recorded, kind)
+
+    return once

@@ -36,6 +36,16 @@ ENTRY = {
     "update": "plain",
     "learning_rate": 0.001,
 }
+KINDS = {
+    "reinforce": {},
+    "total": {"credit": "total", "baseline": "none", "standardized": False},
+    "grpo": {"credit": "to_go", "baseline": "group", "update": "clip"},
+    "one-step actor-critic": {"credit": "advantage", "baseline": "none", "lam": 0.0},
+    "q actor-critic": {"credit": "q", "baseline": "mean"},
+    "ppo": {"credit": "advantage", "over": "tokens", "baseline": "none", "update": "clip"},
+    "trpo": {"credit": "advantage", "baseline": "none", "update": "trust_region"},
+}
+KILLED = ["ppo", "trpo"]  # kinds of which two seeds are trained, and a training of which is killed
 PPO = {**ENTRY, "credit": "advantage", "baseline": "none", "update": "clip"}
 BOUGHT = {"environment": "rooms", "clone": "rooms", "source": "successes", "dollars": 120.0, "learning_rate": 0.001}
 BUDGETS = {
@@ -83,6 +93,12 @@ def train(root, policy, recorded, entry=(), **changes):
     section = {**PARAMS["agents"], **SHORT, **changes, "policies": {"one": {**ENTRY, **dict(entry)}}}
     out = root / "agents/one"
     return out, agents.run(agents.AgentsConfig.model_validate(section), policy, recorded, NONE, out)
+
+
+def train_kind(root, policy, recorded, kind):
+    """Train an agent of this kind in fewer games; its folder and the stage's metrics."""
+    seeds = [0, 1] if kind in KILLED else [0]
+    return train(root, policy, recorded, KINDS[kind], seeds=seeds, games=2, iterations=2)
 
 
 def measure(policies, recorded, out, **changes):

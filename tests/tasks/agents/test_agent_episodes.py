@@ -24,16 +24,24 @@ from tests.conftest import PARAMS
 from tests.tasks.agents import small
 
 MODULE = "tasks.agents.environments.as_gymnasium"
-SHORT = {"seeds": [0], "steps": 30, "batch_size": 32, "log_every": 10, "evaluate_episodes": 4, "hidden": [16]}
+SHORT = {"seeds": [0], "steps": 10, "batch_size": 32, "log_every": 10, "evaluate_episodes": 2, "hidden": [16]}
+FEW = {"episodes": 6}
 NO_TRAINING = {"steps": 0, "medium": 0.5, "evaluate_every": 1, "learning_rate": 0.001, "gamma": 0.99, "entropy": 0.0}
 
 
 @pytest.fixture(scope="module")
 def home(cloned, recorded, tmp_path_factory):
-    """A folder with the data set `mixed`: 8 of the expert's episodes, then 12 of the clone's."""
+    """A folder with the data set `mixed`: 8 of the expert's episodes, then 6 of the clone's."""
     root = tmp_path_factory.mktemp("home")
-    small.as_data(cloned, recorded, root / "agent_episodes/mixed")
+    small.as_data(cloned, recorded, root / "agent_episodes/mixed", FEW)
     return root
+
+
+@pytest.fixture(scope="module")
+def by_the_expert(cloned, recorded, tmp_path_factory):
+    """A data set of the expert's 8 episodes alone, and the stage's metrics."""
+    out = tmp_path_factory.mktemp("expert") / "mixed"
+    return out, small.as_data(cloned, recorded, out, {"episodes": 0})
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +81,7 @@ def episodes(folder):
 def test_played_again_by_numbers_a_game_gives_what_was_recorded(mixed):
     env = as_gymnasium.make(mixed)
     rows = [*episodes(mixed)]
-    assert len(rows) == 20
+    assert len(rows) == 14
     for row in rows:
         seen, info = env.reset(options={"game": row["game"]})
         assert (seen.tolist(), info) == (row["observations"][0].tolist(), {"text": row["text"][0], "said": ""})
@@ -109,16 +117,16 @@ def test_no_opening_is_both_recorded_and_measured(mixed):
 
 def test_minari_itself_opens_it_with_its_texts(mixed):
     found = minari.MinariDataset(mixed / "data")
-    assert (found.total_episodes, found.total_steps) == (20, sum(len(row["actions"]) for row in episodes(mixed)))
+    assert (found.total_episodes, found.total_steps) == (14, sum(len(row["actions"]) for row in episodes(mixed)))
     first = next(found.iterate_episodes())
     assert first.infos["text"][0].decode().startswith("Find the lamp")
     assert first.infos["said"][-1].decode() == "take lamp"
     assert first.observations.shape == (len(first.actions) + 1, 3 * 16 + 1)
 
 
-def test_its_numbers_are_those_of_its_episodes(cloned, recorded, tmp_path):
-    metrics = small.as_data(cloned, recorded, tmp_path / "mixed", {"episodes": 0})
-    rows = [*episodes(tmp_path / "mixed")]
+def test_its_numbers_are_those_of_its_episodes(by_the_expert):
+    out, metrics = by_the_expert
+    rows = [*episodes(out)]
     assert len(rows) == metrics["episodes"] == 8
     assert metrics["return"] == pytest.approx(np.mean([row["rewards"].sum() for row in rows]), abs=1e-6)
     assert metrics["return"] == pytest.approx(metrics["optimum"]), "the expert plays as well as can be"
@@ -128,8 +136,8 @@ def test_its_numbers_are_those_of_its_episodes(cloned, recorded, tmp_path):
 
 
 def test_the_same_again_is_the_same_bytes_and_another_seed_is_not(mixed, cloned, recorded, tmp_path):
-    small.as_data(cloned, recorded, tmp_path / "mixed")
-    small.as_data(cloned, recorded, tmp_path / "other/mixed", seed=1)
+    small.as_data(cloned, recorded, tmp_path / "mixed", FEW)
+    small.as_data(cloned, recorded, tmp_path / "other/mixed", FEW, seed=1)
     for file in (stored.DATA, stored.METADATA, Path("environment.json")):
         assert (tmp_path / "mixed" / file).read_bytes() == (mixed / file).read_bytes()
     assert (tmp_path / "other/mixed" / stored.DATA).read_bytes() != (mixed / stored.DATA).read_bytes()
@@ -181,11 +189,11 @@ def test_what_learns_from_it_plays_the_game(learned, method, tmp_path):
         assert found["return"] >= -0.02 * 6 - 0.3 * 10
 
 
-def test_a_data_set_of_another_game_is_refused(learned, mixed, cloned, recorded, tmp_path):
-    small.as_data(cloned, recorded, tmp_path / "mixed", {"episodes": 0})
+def test_a_data_set_of_another_game_is_refused(mixed, by_the_expert):
+    other, _ = by_the_expert
     environment = f"{MODULE}:{mixed}"
-    with pytest.raises(DataError, match=re.escape(f"{tmp_path}/mixed: recorded in another environment than {MODULE}")):
-        imported.minari(tmp_path / "mixed", environment)
+    with pytest.raises(DataError, match=re.escape(f"{other}: recorded in another environment than {MODULE}")):
+        imported.minari(other, environment)
 
 
 @pytest.mark.parametrize("broken", ["{", "{}"])
@@ -203,7 +211,7 @@ def test_more_of_the_expert_than_there_is_is_one_line(cloned, recorded, tmp_path
 
 def test_actions_that_are_all_rare_are_one_line(cloned, recorded, tmp_path):
     with pytest.raises(DataError, match=r"^agent_episodes\.sets\.few: no episode is left; expected a smaller "):
-        small.as_data(cloned, recorded, tmp_path / "few", least=10**6)
+        small.as_data(cloned, recorded, tmp_path / "few", {"episodes": 1}, least=10**6)
 
 
 def test_an_empty_set_is_told_before_anything_runs():

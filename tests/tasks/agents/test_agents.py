@@ -8,49 +8,35 @@ from pydantic import ValidationError
 from tasks.agents import agents
 from tasks.algorithms.agents import actor_critic
 from tasks.common import checkpoints, models
+from tests.conftest import PARAMS
 from tests.tasks.agents import small
-
-KINDS = {
-    "reinforce": {},
-    "total": {"credit": "total", "baseline": "none", "standardized": False},
-    "grpo by episode": {"credit": "total", "baseline": "group", "update": "clip"},
-    "grpo by turn": {"credit": "to_go", "baseline": "group", "update": "clip"},
-    "one-step actor-critic": {"credit": "advantage", "baseline": "none", "lam": 0.0},
-    "q actor-critic": {"credit": "q", "baseline": "mean"},
-    "ppo over turns": {"credit": "advantage", "baseline": "none", "update": "clip"},
-    "ppo over tokens": {"credit": "advantage", "over": "tokens", "baseline": "none", "update": "clip"},
-    "trpo": {"credit": "advantage", "baseline": "none", "update": "trust_region"},
-}
 
 
 def weights(folder):
     return torch.cat([part.flatten() for part in models.load_model(folder).parameters()])
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_kind_trains_and_says_how(kind, cloned, recorded, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    out, metrics = small.train(tmp_path, cloned, recorded, KINDS[kind])
+@pytest.mark.parametrize("kind", small.KINDS)
+def test_a_kind_trains_and_says_how(kind, cloned, trained_kind):
+    out, metrics = trained_kind(kind)
     curve = pd.read_csv(out / "curves.csv")
-    assert curve["step"].tolist() == [1, 2]
+    assert curve["step"].tolist() == [1, 2] * (2 if kind in small.KILLED else 1)
     assert not curve.isna().any().any()
     known = {*actor_critic.METRICS, "learning_rate"}
     assert {name for name in metrics if not name.startswith("counted/")} <= known
-    entry = {**small.ENTRY, **KINDS[kind]}
+    entry = {**small.ENTRY, **small.KINDS[kind]}
     assert ("loss/value" in metrics) == (entry["credit"] in ("q", "advantage"))
     assert ("clip_ratio" in metrics) == (entry["update"] == "clip")
     assert ("step_share" in metrics) == (entry["update"] == "trust_region")
+    assert kind != "trpo" or 0 < metrics["kl"] <= PARAMS["agents"]["radius"]
     assert (weights(out / "seed-0") != weights(cloned)).any()
 
 
-@pytest.mark.parametrize("kind", ["reinforce", "ppo over tokens", "trpo"])
-def test_a_killed_training_goes_on_with_the_same_bits(kind, cloned, recorded, tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", small.KILLED)
+def test_a_killed_training_goes_on_with_the_same_bits(kind, cloned, recorded, trained_kind, tmp_path, monkeypatch):
     """The second seed is cut after its first step; the first is not trained again."""
-    (tmp_path / "whole").mkdir()
-    monkeypatch.chdir(tmp_path / "whole")
-    whole, _ = small.train(tmp_path / "whole", cloned, recorded, KINDS[kind], seeds=[0, 1], iterations=2)
-    (tmp_path / "cut").mkdir()
-    monkeypatch.chdir(tmp_path / "cut")
+    whole, _ = trained_kind(kind)
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
     played, collected = actor_critic._check, list[int]()
@@ -63,11 +49,11 @@ def test_a_killed_training_goes_on_with_the_same_bits(kind, cloned, recorded, tm
 
     monkeypatch.setattr(actor_critic, "_check", cut)
     with pytest.raises(KeyboardInterrupt):
-        small.train(tmp_path / "cut", cloned, recorded, KINDS[kind], seeds=[0, 1], iterations=2)
-    small.train(tmp_path / "cut", cloned, recorded, KINDS[kind], seeds=[0, 1], iterations=2)
+        small.train_kind(tmp_path, cloned, recorded, kind)
+    small.train_kind(tmp_path, cloned, recorded, kind)
     assert len(collected) == 5, "four steps in all, of which one was played twice"
     for file in ("curves.csv", "seed-0/model.safetensors", "seed-1/model.safetensors"):
-        assert (tmp_path / "cut/agents/one" / file).read_bytes() == (whole / file).read_bytes()
+        assert (tmp_path / "agents/one" / file).read_bytes() == (whole / file).read_bytes()
 
 
 def test_an_event_that_is_seldom_counted_is_0_where_it_is_not(cloned, recorded, tmp_path, monkeypatch):
@@ -80,16 +66,16 @@ def test_an_event_that_is_seldom_counted_is_0_where_it_is_not(cloned, recorded, 
         return {**said(episodes), **({"counted/faults": 0.5} if len(steps) == 2 * small.SHORT["steps"] else {})}
 
     monkeypatch.setattr(agents.playing, "logged", logged)
-    out, metrics = small.train(tmp_path, cloned, recorded, seeds=[0, 1])
+    out, metrics = small.train(tmp_path, cloned, recorded, seeds=[0, 1], games=1, max_action_tokens=2)
     assert pd.read_csv(out / "curves.csv")["counted/faults"].tolist() == [0.0, 0.0, 0.0, 0.5]
     assert metrics["counted/faults"] == 0.25
 
 
 def test_a_kl_bound_is_kept(cloned, recorded, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for radius in (0.02, 0.0005):
-        _, metrics = small.train(tmp_path / f"{radius}", cloned, recorded, KINDS["trpo"], radius=radius, steps=1)
-        assert 0 < metrics["kl"] <= radius
+    narrow = {"radius": 0.0005, "steps": 1, "games": 2}
+    _, metrics = small.train(tmp_path, cloned, recorded, small.KINDS["trpo"], **narrow)
+    assert 0 < metrics["kl"] <= narrow["radius"]
 
 
 @pytest.mark.parametrize(

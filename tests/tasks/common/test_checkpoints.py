@@ -1,4 +1,5 @@
 import contextlib
+import functools
 import json
 import random
 import resource
@@ -146,11 +147,20 @@ def test_killed_when_the_last_step_was_done(whole):
     assert not FILE.exists()
 
 
-def half_way():
-    """A checkpoint of a training that was killed after four steps."""
+@functools.cache
+def four_steps():
+    """The checkpoint of a training that was killed after four steps."""
     with pytest.raises(Killed):
         Toy().train(killed_after=4)
     return FILE.read_bytes()
+
+
+def half_way():
+    """Leave that checkpoint here."""
+    content = four_steps()
+    FILE.parent.mkdir(parents=True, exist_ok=True)
+    FILE.write_bytes(content)
+    return content
 
 
 def test_another_training_starts_afresh_and_spares_the_checkpoint(monkeypatch, capsys, whole):

@@ -78,7 +78,7 @@ def test_share_is_ordered_and_within_bounds(values):
     assert 0 <= found.low <= found.mean <= found.high <= 1 + 1e-12
 
 
-@pytest.mark.parametrize("interval", [share, lambda values: bootstrap(values, 0, 500)])
+@pytest.mark.parametrize("interval", [share, lambda values: bootstrap(values, 0, 200)])
 def test_intervals_cover(interval):
     rng = np.random.default_rng(5)
     hits = 0

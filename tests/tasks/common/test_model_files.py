@@ -3,9 +3,11 @@
 import json
 import re
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -218,12 +220,21 @@ def test_nobody_is_asked_whether_remote_code_may_run(
     assert not (tmp_path / "ran").exists()
 
 
-@pytest.mark.usefixtures("templates_in_a_process")
-def test_a_template_is_rendered_in_a_process_of_its_own(model: Path) -> None:
-    tokenizer = model_files.load_tokenizer(model)
+def test_a_template_is_rendered_in_a_process_of_its_own(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here in a fork that ends as the process of this command would; the slow test above starts it."""
+    tokenizer, started = model_files.load_tokenizer(model), []
     tokenizer.chat_template = "{{ raise_exception('no') }}" + WHOLE
+    run = model_files.subprocess.run
+
+    def noted(command: list[str], **options: Any) -> Any:
+        started.append((command, options["timeout"], options["capture_output"], options["text"], options["check"]))
+        return run(command, **options)
+
+    monkeypatch.setattr(model_files.subprocess, "run", noted)
     with pytest.raises(DataError, match=r"its chat template cannot be rendered \(TemplateError: no\)$"):
         model_files.check_tokenizer(model, tokenizer, len(tokenizer))
+    command = [sys.executable, "-m", "tasks.common.model_files"]
+    assert started == [(command, 3 * model_files.SECONDS, True, True, False)]
 
 
 def test_of_several_templates_the_default_is_taken(model: Path) -> None:

@@ -52,6 +52,15 @@ def test_all_run_and_only_the_first_is_heard(start):
     assert (process.returncode, out, err) == (0, "rank 0 of 3 ['--out', 'a b']\n", "")
 
 
+def test_a_stage_becomes_what_runs_its_command_several_times(monkeypatch):
+    replaced = []
+    monkeypatch.setattr(os, "execv", lambda *given: replaced.append(given))
+    monkeypatch.setattr(sys, "argv", ["toy.py", "--out", "a b"])
+    processes.become_several(3, "stages.toy")
+    command = [sys.executable, "-m", "tasks.common.processes", "3", "stages.toy", "--out", "a b"]
+    assert replaced == [(sys.executable, command)]
+
+
 SLEEP = "time.sleep(600)"
 LINES = "Path(os.environ[processes.FOLDER]).glob('line-*')"
 WAITS = f"[*iter(lambda: any(file.read_text() for file in {LINES}), True)]"  # until another has written its line

@@ -247,7 +247,7 @@ def test_skip_and_flag_are_lines(tmp_path):
 
 
 def test_two_people_at_once_share_items_and_lose_nothing(tmp_path):
-    items = some("pairwise", 20)
+    items = some("pairwise", 8)
     with serving(tmp_path, items) as client:
 
         def work(person):

@@ -33,6 +33,34 @@ def fitted(made, preferences, tmp_path_factory):
     return fit(made, preferences, out), out
 
 
+@pytest.fixture(scope="module")
+def few(preferences, tmp_path_factory):
+    """The pairs of six prompts, for trainings of three steps an epoch whose results need not be good."""
+    folder = tmp_path_factory.mktemp("few")
+    table = pd.read_parquet(preferences / "train.parquet")
+    tables.write(Comparisons, table.head(12), folder / "train.parquet")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def brief(made, few, tmp_path_factory):
+    """A training on the few pairs."""
+    out = tmp_path_factory.mktemp("brief")
+    fit_few(made, few, out)
+    return out
+
+
+def fit_few(made, few, out, **changes):
+    return fit(made, few, out, **{"epochs": 1, "prompts_per_batch": 2, **changes})
+
+
+@pytest.fixture(scope="module")
+def held_out(made, preferences):
+    """The pairs that are not trained on, and by the name of its column the log-probability of each answer before."""
+    table = tables.read(Comparisons, preferences / "test.parquet")
+    return table, {side: logps(made / "pretrained", table, side) for side in ("chosen", "rejected")}
+
+
 def logps(path, table, side):
     model, words = AutoModelForCausalLM.from_pretrained(path).eval(), models.load_tokenizer(path)
     asked = [chat.encode_prompt(words, text) for text in table["prompt"]]
@@ -41,11 +69,10 @@ def logps(path, table, side):
         return response_logps(model, make_completions(asked, range(len(asked)), answers, words.pad_token_id))
 
 
-def test_held_out_pairs_move_the_right_way(made, preferences, fitted):
+def test_held_out_pairs_move_the_right_way(held_out, fitted):
     """Measured outside the stage, from the two saved models: margins grow on pairs that were not trained on."""
-    table = tables.read(Comparisons, preferences / "test.parquet")
-    after, before = fitted[1] / "model", made / "pretrained"
-    change = {side: logps(after, table, side) - logps(before, table, side) for side in ("chosen", "rejected")}
+    table, before = held_out
+    change = {side: logps(fitted[1] / "model", table, side) - logps_before for side, logps_before in before.items()}
     margin = 0.1 * (change["chosen"] - change["rejected"])
     assert (margin > 0).float().mean() > 0.8, "without training no margin differs from zero"
     assert margin.mean() > 0.1
@@ -68,23 +95,21 @@ def test_the_curve_begins_at_log_two_and_tells_all(fitted):
 @pytest.mark.parametrize(
     "changes",
     [
-        {"label_smoothing": 0.1},
-        {"length_normalised": True, "beta": 1.0},
+        {"label_smoothing": 0.1, "length_normalised": True, "beta": 1.0},
         {"loss": "ipo", "length_normalised": True, "beta": 1.0},
         {"loss": "simpo", "length_normalised": True, "beta": 2.0, "gamma": 1.0},
     ],
     ids=str,
 )
-def test_every_loss_prefers_what_people_prefer_on_held_out_pairs(made, preferences, tmp_path, monkeypatch, changes):
+def test_every_loss_prefers_what_people_prefer_on_held_out_pairs(
+    made, preferences, held_out, tmp_path, monkeypatch, changes
+):
     if changes.get("loss") == "simpo":
         monkeypatch.setattr(dpo, "reference_logps", None)  # a reference pass would fail
-    metrics = fit(made, preferences, tmp_path, **changes)
-    table = tables.read(Comparisons, preferences / "test.parquet")
-    gained = [
-        logps(tmp_path / "model", table, side) - logps(made / "pretrained", table, side)
-        for side in ("chosen", "rejected")
-    ]
-    assert (gained[0] > gained[1]).float().mean() > 0.8, "without training none differs from zero"
+    metrics = fit(made, preferences, tmp_path, epochs=2, **changes)
+    table, before = held_out
+    gained = {side: logps(tmp_path / "model", table, side) - logps_before for side, logps_before in before.items()}
+    assert (gained["chosen"] > gained["rejected"]).float().mean() > 0.8, "without training none differs from zero"
     curve = pd.read_csv(tmp_path / "curve.csv")
     assert curve["loss"].iloc[-1] < curve["loss"].iloc[0]
     assert ("logps/chosen_change" in metrics) == (changes.get("loss") != "simpo")
@@ -137,34 +162,37 @@ def test_a_parameter_that_the_loss_would_ignore_is_an_error(changes, key, expect
     validate({"dpo": CONFIG.model_dump()}, {"dpo": DpoConfig}, {})
 
 
-def test_a_strong_pull_holds_the_policy(made, preferences, fitted, tmp_path):
+def test_a_strong_pull_holds_the_policy(made, few, tmp_path):
     """Beta is the weight of the reference: with a large one the policy changes less on the same pairs."""
-    fit(made, preferences, tmp_path, beta=50.0)
-    table = tables.read(Comparisons, preferences / "train.parquet")
+    table, moved = pd.read_parquet(few / "train.parquet"), {}
     before = logps(made / "pretrained", table, "rejected")
-    moved = [(logps(path / "model", table, "rejected") - before).abs().mean() for path in (fitted[1], tmp_path)]
-    assert moved[1] < moved[0] / 2
+    for beta in (0.1, 50.0):
+        fit_few(made, few, tmp_path / str(beta), beta=beta, epochs=3)
+        moved[beta] = (logps(tmp_path / str(beta) / "model", table, "rejected") - before).abs().mean()
+    assert moved[50.0] < moved[0.1] / 2
 
 
-def test_the_same_seed_gives_the_same_bytes(made, preferences, tmp_path):
-    for name, seed in (("one", 0), ("same", 0), ("other", 1)):
-        fit(made, preferences, tmp_path / name, seed=seed, epochs=1)
-    weights = [tmp_path / name / "model/model.safetensors" for name in ("one", "same", "other")]
-    assert weights[0].read_bytes() == weights[1].read_bytes() != weights[2].read_bytes()
+def test_the_same_seed_gives_the_same_bytes(made, few, brief, tmp_path):
+    for name, seed in (("same", 0), ("other", 1)):
+        fit_few(made, few, tmp_path / name, seed=seed)
+    first, same, other = (
+        (out / "model/model.safetensors").read_bytes() for out in (brief, tmp_path / "same", tmp_path / "other")
+    )
+    assert first == same != other
 
 
-def first_row(made, preferences, out, **changes):
-    fit(made, preferences, out, epochs=1, **changes)
+def first_row(out):
     return pd.read_csv(out / "curve.csv").iloc[0]
 
 
-def test_label_smoothing_takes_back_its_share_twice(made, preferences, tmp_path):
+def test_label_smoothing_takes_back_its_share_twice(made, few, brief, tmp_path):
     """Where policy and reference are equal the gradient is (1 - 2e) times that without smoothing."""
-    plain, smooth = (first_row(made, preferences, tmp_path / str(e), label_smoothing=e) for e in (0.0, 0.25))
-    assert smooth["grad_norm"] == pytest.approx(plain["grad_norm"] / 2, rel=1e-3)
+    fit_few(made, few, tmp_path, label_smoothing=0.25)
+    assert first_row(tmp_path)["grad_norm"] == pytest.approx(first_row(brief)["grad_norm"] / 2, rel=1e-3)
 
 
-def test_gamma_is_the_margin_that_simpo_asks_for(made, preferences, tmp_path):
+def test_gamma_is_the_margin_that_simpo_asks_for(made, few, tmp_path):
     """For a large gamma log sigmoid(margin - gamma) is nearly margin - gamma itself."""
-    row = first_row(made, preferences, tmp_path, loss="simpo", length_normalised=True, beta=2.0, gamma=30.0)
+    fit_few(made, few, tmp_path, loss="simpo", length_normalised=True, beta=2.0, gamma=30.0)
+    row = first_row(tmp_path)
     assert row["loss"] == pytest.approx(30.0 - row["rewards/margins"], rel=1e-5)

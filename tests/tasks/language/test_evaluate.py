@@ -1,4 +1,6 @@
 import json
+from dataclasses import asdict
+from itertools import cycle
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,7 +10,7 @@ import torch
 from pydantic import ValidationError
 from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
-from tasks.common import models, tables
+from tasks.common import estimates, models, tables
 from tasks.common.documents import Documents
 from tasks.common.errors import StageError
 from tasks.common.estimates import Estimate
@@ -26,7 +28,7 @@ from tests.tasks.tiny import Bigrams
 CONFIG = EvaluateConfig(
     **{"seed": 1, "source": "problems", "path": "data/raw/test_problems", "hub_id": "some/problems"},
     **{"hub_config": None, "hub_revision": "main", "hub_split": "test"},
-    problems=5,
+    problems=3,
     samples=4,
     temperatures=[0.5, 1.0],
     candidates=[0.5, 2.0],
@@ -38,8 +40,10 @@ CONFIG = EvaluateConfig(
     reward_model_path="data/reward_model",
     pairs_path="data/raw/test_pairs",
     strip_thinking=False,
-    bootstrap=200,
+    bootstrap=100,
 )
+# For what is the same however many answers there are.
+FEW = {"temperatures": [1.0], "candidates": [1.0], "samples": 2, "validation_problems": 1, "validation_samples": 1}
 
 
 def save_tiny(kind, words, path, seed):
@@ -107,8 +111,8 @@ def table(home, metrics):
 def test_one_row_an_answer(table, metrics):
     """The samples of each temperature are drawn once, even if it is the best one."""
     temperatures = sorted({0.5, 1.0, metrics["best_temperature"]})
-    expected = [(f"test-{n}", 0.0, 0) for n in range(5)]
-    expected += [(f"test-{n}", t, k) for t in temperatures for n in range(5) for k in range(4)]
+    expected = [(f"test-{n}", 0.0, 0) for n in range(3)]
+    expected += [(f"test-{n}", t, k) for t in temperatures for n in range(3) for k in range(4)]
     assert list(zip(table["problem_id"], table["temperature"], table["sample"], strict=True)) == expected
     assert table["length"].max() <= 8
     assert (table["ended"] | (table["length"] == 8)).all()
@@ -119,7 +123,7 @@ def test_kl_and_reward_are_those_of_each_sequence_alone(home, table):
     words = models.load_tokenizer(home / "policy")
     policy, reference = (models.load_model(home / name) for name in ("policy", "reference"))
     scorer = reward_model_files.load(home / "reward_model")
-    for n, row in enumerate(table.head(5).to_dict("records")):
+    for n, row in enumerate(table.head(3).to_dict("records")):
         asked = chat.encode_prompt(words, f"Ada has {n} pens and buys 4. How many has she?")
         tokens = list(asked)
         with torch.no_grad():
@@ -134,21 +138,20 @@ def test_kl_and_reward_are_those_of_each_sequence_alone(home, table):
             assert row["response"] == chat.decode(words, tokens[len(asked) :])
 
 
-def test_kl_to_itself_is_zero_at_every_temperature_and_to_another_is_not(home):
-    itself = evaluate(home, "itself", reference="policy", temperatures=[0.3, 0.7, 1.5])
-    for how in ("t0.3", "t0.7", "t1.5", "tbest"):
+def test_kl_to_itself_is_zero_at_every_temperature_and_to_another_is_not(home, metrics):
+    itself = evaluate(home, "itself", reference="policy", **{**FEW, "temperatures": [0.3, 1.0, 1.5]})
+    for how in ("t0.3", "t1.0", "t1.5", "tbest"):
         assert max(map(abs, itself[f"kl_sampled_{how}"].values())) < 1e-3
-    other = evaluate(home, "other", samples=16)
-    assert all(other[f"kl_sampled_{how}"]["low"] > 0.1 for how in ("t0.5", "t1.0")), "above 0 under the policy"
+    assert all(metrics[f"kl_sampled_{how}"]["low"] > 0.1 for how in ("t0.5", "t1.0")), "above 0 under the policy"
 
 
 def test_each_temperature_acts(home):
     """The colder the samples, the more they are alike."""
-    metrics = evaluate(home, "colder", temperatures=[0.05, 3.0], samples=8)
+    metrics = evaluate(home, "colder", **{**FEW, "temperatures": [0.01, 3.0], "candidates": [0.01], "samples": 8})
     table = tables.read(Generations, home / "colder" / "generations.parquet")
     kinds = table.groupby(["temperature", "problem_id"])["response"].nunique().groupby("temperature").mean()
-    assert kinds[0.05] < 3 < 7 < kinds[3.0]
-    assert metrics["length_sampled_t0.05"] != metrics["length_sampled_t3.0"]
+    assert kinds[0.01] < 3 < 7 < kinds[3.0]
+    assert metrics["reward_sampled_t0.01"] != metrics["reward_sampled_t3.0"]
 
 
 def test_without_a_reward_model_there_are_no_rewards_and_all_else_is_the_same(home, metrics, table):
@@ -158,38 +161,43 @@ def test_without_a_reward_model_there_are_no_rewards_and_all_else_is_the_same(ho
     assert plain.equals(table.drop(columns="reward"))
     left_out = {name for name in metrics if name.startswith("reward_") or "_best_of_" in name}
     assert len(left_out) == 1 + 3 + 2 * 3
-    left_out |= {name for name in metrics if name.startswith("ranking_")}
-    assert "ranking_sampled_t1.0" in left_out
+    ranking = {name for name in metrics if name.startswith("ranking_")}
+    assert ranking
+    left_out |= ranking
     assert found == {name: value for name, value in metrics.items() if name not in left_out}
 
 
-@pytest.mark.parametrize("text", ["#### 6", r"\boxed{\frac{12}{2}}", "So it is 7.", r"#### 7\n\boxed{6}", "6", ""])
-def test_an_answer_is_right_where_the_reward_says_so(home, monkeypatch, text):
-    """Also for other forms than plain numbers: accuracy is the verifiable reward's own judgement."""
-    monkeypatch.setattr(chat, "decode", lambda *_: text)
-    evaluate(home, "said", problems=3, samples=2, validation_problems=1)
+def test_an_answer_is_right_where_the_reward_says_so(home, monkeypatch):
+    """Also for other forms than plain numbers: accuracy is the verifiable reward's own judgement of six answers a problem."""
+    texts = ["#### 6", r"\boxed{\frac{12}{2}}", "So it is 7.", r"#### 7\n\boxed{6}", "6", ""]
+    answers = cycle(texts)
+    monkeypatch.setattr(chat, "decode", lambda *_: next(answers))
+    evaluate(home, "said", **{**FEW, "samples": 6})
     table = tables.read(Generations, home / "said" / "generations.parquet")
     golds = tables.read(Problems, home / "problems/test.parquet").set_index("problem_id")["answer"]
     with Verifier() as verifier:
-        expected = [
-            verdict == 1.0 for verdict in verifier([golds[one] for one in table["problem_id"]], [text] * len(table))
-        ]
-    assert table["lenient"].tolist() == expected
-    assert any(expected) == (text not in ("So it is 7.", ""))
+        verdicts = verifier([golds[name] for name in table["problem_id"]], table["response"].tolist())
+    assert table["lenient"].tolist() == [verdict == 1.0 for verdict in verdicts]
+    of_six = table[(table["problem_id"] == "test-2") & (table["temperature"] == 1.0)]
+    assert sorted(of_six["response"]) == sorted(texts)
+    assert {*of_six["response"][~of_six["lenient"]]} == {"So it is 7.", ""}
 
 
 def test_thinking_is_stripped_before_an_answer_is_judged(home, monkeypatch):
-    """Of the first test problem the answer is 4; the thinking says 5."""
-    monkeypatch.setattr(chat, "decode", lambda *_: "<think>0 + 5 = 5</think>#### 4")
-    found, few = {}, {"problems": 2, "samples": 2, "validation_problems": 1}
+    """Of the first test problem the answer is 4; the thinking says 5, or does not end."""
+    whole, cut = "<think>0 + 5 = 5</think>#### 4", "<think>#### 4"
+    found = {}
     for strip in (True, False):
-        evaluate(home, "thought", strip_thinking=strip, **few)
-        found[strip] = tables.read(Generations, home / "thought" / "generations.parquet").iloc[0]
-    assert found[True][["response", "strict", "steps"]].tolist() == ["#### 4", True, False]
-    assert found[False][["response", "strict", "steps"]].tolist() == ["<think>0 + 5 = 5</think>#### 4", False, True]
-    monkeypatch.setattr(chat, "decode", lambda *_: "<think>#### 4")
-    evaluate(home, "thought", strip_thinking=True, **few)
-    assert not tables.read(Generations, home / "thought" / "generations.parquet")["lenient"].any()
+        answers = cycle([whole, cut])
+        monkeypatch.setattr(chat, "decode", lambda *_, answers=answers: next(answers))
+        evaluate(home, "thought", strip_thinking=strip, problems=1, **FEW)
+        table = tables.read(Generations, home / "thought" / "generations.parquet")
+        found[strip] = table[table["temperature"] == 1.0].sort_values("response", ascending=False)
+    stripped, kept = found[True], found[False]
+    assert stripped[["response", "strict", "steps"]].iloc[0].tolist() == ["#### 4", True, False]
+    assert not stripped["lenient"].iloc[1]
+    assert kept[["response", "strict", "steps"]].iloc[0].tolist() == [whole, False, True]
+    assert kept["response"].iloc[1] == cut
 
 
 def test_same_seed_same_bytes(home, table):
@@ -221,22 +229,25 @@ def test_wrong_use(home):
         EvaluateConfig.model_validate({**CONFIG.model_dump(), "candidates": [-0.1]})
 
 
-@pytest.mark.parametrize(
-    ("changes", "changed"),
-    [
-        ({"problems": 4}, "strict_greedy"),
-        ({"samples": 5}, "strict_mean_at_5_t1.0"),
-        ({"pass_at": [3]}, "strict_pass_at_3_t0.5"),
-        ({"candidates": [1.0]}, "best_temperature"),
-        ({"validation_problems": 1}, "strict_validation_t0.5"),
-        ({"max_new_tokens": 3}, "length_greedy"),
-        ({"bootstrap": 20}, "kl_sampled_t1.0"),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else value,
-)
-def test_each_key_acts(home, metrics, changes, changed):
+def test_each_key_acts(home, metrics):
     """`seed` and `temperatures` have tests of their own; `batch_size` may change nothing but speed and the draws."""
-    assert evaluate(home, "other_key", **changes).get(changed) != metrics.get(changed)
+    numbers = {"problems": 2, "validation_problems": 1, "samples": 5, "max_new_tokens": 3}
+    found = evaluate(home, "other_keys", **numbers, pass_at=[3], candidates=[1.0])
+    assert found["asked"] == 2
+    assert found["strict_greedy"] == asdict(estimates.share(np.zeros(2))), "this policy is never right"
+    assert found["strict_validation_t1.0"] == asdict(estimates.share(np.zeros(1)))
+    assert found["best_temperature"] == 1.0
+    for name in ("strict_mean_at_5_t1.0", "strict_pass_at_3_t0.5"):
+        assert name in found
+        assert name not in metrics
+    assert "strict_pass_at_2_t0.5" not in found
+    assert 0 < found["length_greedy"]["mean"] <= 3 < metrics["length_greedy"]["mean"]
+
+
+def test_resamples_change_intervals_alone(home, metrics):
+    kl, before = evaluate(home, "few_resamples", bootstrap=20)["kl_sampled_t1.0"], metrics["kl_sampled_t1.0"]
+    assert kl["mean"] == before["mean"]
+    assert (kl["low"], kl["high"]) != (before["low"], before["high"])
 
 
 def test_as_many_validation_samples_as_asked_and_none_of_the_test_problems(home, monkeypatch):
@@ -251,7 +262,7 @@ def test_as_many_validation_samples_as_asked_and_none_of_the_test_problems(home,
     best = evaluate(home, "spied", seed=7, validation_samples=3, batch_size=3)["best_temperature"]
     chosen, tested = asked[:2], asked[2:]
     assert chosen == [(3, 3, temperature, 7, 3) for temperature in (0.5, 2.0)]
-    assert tested == [(5, 1, 0.0, 7, 3)] + [(5, 4, temperature, 7, 3) for temperature in sorted({0.5, 1.0, best})]
+    assert tested == [(3, 1, 0.0, 7, 3)] + [(3, 4, temperature, 7, 3) for temperature in sorted({0.5, 1.0, best})]
 
 
 def test_greedy_answers_may_be_best_and_are_drawn_once(home, monkeypatch, table):
@@ -263,7 +274,7 @@ def test_greedy_answers_may_be_best_and_are_drawn_once(home, monkeypatch, table)
 
     monkeypatch.setattr(stage.rollouts, "sample", spy)
     found = evaluate(home, "greedy", candidates=[2.0, 0.0])
-    assert asked == [(3, 2, 2.0), (3, 1, 0.0), (5, 1, 0.0), (5, 4, 0.5), (5, 4, 1.0)]
+    assert asked == [(3, 2, 2.0), (3, 1, 0.0), (3, 1, 0.0), (3, 4, 0.5), (3, 4, 1.0)]
     assert found["best_temperature"] == 0.0, "of equals the lowest: this policy is never right"
     assert found["length_sampled_tbest"]["mean"] == found["length_greedy"]["mean"]
     assert found["strict_mean_at_4_tbest"] == found["strict_greedy"]
@@ -311,7 +322,7 @@ def test_test_problems_of_ones_own_need_no_stage_before(home, tmp_path):
     """Rows in MATH's form: a right answer is marked, and a file of one's own takes the place of the pipeline's problems."""
     rows = [{"problem": f"What is {n}?", "solution": f"It is $\\boxed{{\\frac{{{n}}}{{7}}}}$."} for n in range(3)]
     (home / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    metrics = evaluate(home, tmp_path, source="files", path="mine.jsonl", asked="mine.jsonl")
+    metrics = evaluate(home, tmp_path, source="files", path="mine.jsonl", asked="mine.jsonl", **FEW)
     table = tables.read(Problems, tmp_path / "asked.parquet")
     assert table["answer"].tolist() == [f"\\frac{{{n}}}{{7}}" for n in range(3)]
     assert metrics["asked"] == 3
@@ -326,7 +337,7 @@ def test_without_answers_likelihoods_and_pairs_are_measured(home, tmp_path):
     pairs = [{"prompt": "Which?", "chosen": f"Ada has {n} pens", "rejected": f"{n} 4 4"} for n in range(4)]
     for name, given in (("asked", rows), ("pairs", pairs)):
         (home / f"{name}.jsonl").write_text("\n".join(map(json.dumps, given)))
-    own = {"asked": "asked.jsonl", "pairs": "pairs.jsonl", "source": "files", "path": "asked.jsonl"}
+    own = {"asked": "asked.jsonl", "pairs": "pairs.jsonl", "source": "files", "path": "asked.jsonl", **FEW}
     metrics = evaluate(home, tmp_path / "out", **own)
     assert not any(name.startswith(("strict", "lenient", "rubric", "best")) for name in metrics)
     words = models.load_tokenizer(home / "policy")

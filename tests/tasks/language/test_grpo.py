@@ -1,27 +1,39 @@
-from typing import get_args
-
 import pandas as pd
 import pytest
 
-from tasks.language.configs.parts.python_rewards import RewardName
+from tasks.language.training.environment import Environment
 from tests.tasks.policies import train
 
 SHORT = {"steps": 2, "evaluate_every": 0}
 FIRST = {"steps": 1, "evaluate_every": 0}
 
 
-@pytest.mark.parametrize("reward", [name for name in get_args(RewardName) if name not in ("outcome", "process")])
-def test_any_reward_can_be_the_one_that_counts(ready, tmp_path, reward):
-    train("grpo", ready, tmp_path, reward=reward, **SHORT)
-    curve = pd.read_csv(tmp_path / "curve.csv")
+@pytest.fixture(scope="module")
+def brief(ready, tmp_path_factory):
+    """The metrics and the curve of a training of two steps with the default updates."""
+    out = tmp_path_factory.mktemp("brief")
+    return train("grpo", ready, out, **SHORT), pd.read_csv(out / "curve.csv")
+
+
+def check_reward(curve, reward):
     assert curve["reward"].tolist() == pytest.approx(curve[f"rewards/{reward}"].tolist())
     assert {"frac_reward_zero_std", "clip_ratio", "loss", "learning_rate"} <= set(curve.columns)
     assert ("rewards/reward_model" in curve) == (reward == "reward_model")
 
 
-def test_the_pull_to_the_sft_model_is_measured_where_it_has_a_weight(ready, tmp_path):
-    free, held = (train("grpo", ready, tmp_path / str(beta), beta=beta, **SHORT) for beta in (0.0, 0.5))
-    assert "kl" not in free
+@pytest.mark.parametrize("reward", ["rubric", "code"])
+def test_another_reward_can_be_the_one_that_counts(ready, tmp_path, reward):
+    """Each kind's values are checked in training/test_environment.py."""
+    check_reward(curve(ready, tmp_path, reward=reward, **FIRST), reward)
+
+
+def test_the_reward_model_can_be_the_one_that_counts(brief):
+    check_reward(brief[1], "reward_model")
+
+
+def test_the_pull_to_the_sft_model_is_measured_where_it_has_a_weight(ready, brief, tmp_path):
+    held = train("grpo", ready, tmp_path, beta=0.5, **SHORT)
+    assert "kl" not in brief[0]
     assert held["kl"] > 0
 
 
@@ -30,19 +42,32 @@ def curve(home, out, **changes):
     return pd.read_csv(out / "curve.csv")
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0])
-def test_the_loss_is_at_the_temperature_of_the_sampling(ready, tmp_path, temperature):
+def test_the_loss_is_at_the_temperature_of_the_sampling(ready, tmp_path):
     """Then the ratio in the first update is 1, which no clip changes, however narrow."""
-    found = curve(ready, tmp_path, temperature=temperature, updates=1, clip_low=1e-3, clip_high=1e-3, **SHORT)
-    assert (found["clip_ratio"] == 0).all()
+    row = curve(ready, tmp_path, temperature=0.5, updates=1, clip_low=1e-3, clip_high=1e-3, **FIRST)
+    assert (row["clip_ratio"] == 0).all()
 
 
-def test_each_aggregation_is_the_mean_it_says(ready, tmp_path):
+@pytest.fixture
+def sampled_once(monkeypatch):
+    """Trainings with the same seed sample the same answers, so those of the first are handed to all others."""
+    sample, kept = Environment.sample, {}
+
+    def sample_or_repeat(self, places, samples, draw, *more):
+        key = (tuple(places), samples, draw)
+        if key not in kept:
+            kept[key] = sample(self, places, samples, draw, *more)
+        return kept[key]
+
+    monkeypatch.setattr(Environment, "sample", sample_or_repeat)
+
+
+def test_each_aggregation_is_the_mean_it_says(ready, sampled_once, tmp_path):
     """At the ratio of 1 the loss of a token is -A, and A sums to 0 within a group: by hand from the curve's own columns.
 
     dapo divides the sum over tokens by their number, dr_grpo by responses times the longest; a mean of means is 0.
     """
-    many = {**FIRST, "updates": 1, "prompts_per_step": 6, "samples": 8, "max_new_tokens": 32}
+    many = {**FIRST, "updates": 1, "prompts_per_step": 4, "samples": 8, "max_new_tokens": 32}
     kinds = ("grpo", "bnpo", "dr_grpo", "dapo")
     row = {kind: curve(ready, tmp_path / kind, aggregation=kind, **many).iloc[0] for kind in kinds}
     loss = {kind: row[kind]["loss"] for kind in kinds}
@@ -65,8 +90,8 @@ def test_each_advantage_is_in_its_own_unit(ready, tmp_path):
 
 @pytest.mark.parametrize("mask_truncated", [True, False])
 def test_an_answer_that_was_cut_off_can_be_left_out(ready, tmp_path, mask_truncated):
-    found = curve(ready, tmp_path, mask_truncated=mask_truncated, max_new_tokens=2, evaluate_every=0)
-    all_cut = found[found["completions/clipped_ratio"] == 1]
+    rows = curve(ready, tmp_path, mask_truncated=mask_truncated, max_new_tokens=2, **SHORT)
+    all_cut = rows[rows["completions/clipped_ratio"] == 1]
     assert len(all_cut)
     assert ((all_cut["grad_norm"] == 0) == mask_truncated).all()
 
@@ -80,7 +105,7 @@ def clipped(ready, tmp_path_factory):
     )
     for name, narrow in clips.items():
         train(
-            "grpo", ready, out / name, **SHORT, **{"learning_rate": 0.01, "clip_low": 0.99, "clip_high": 50.0, **narrow}
+            "grpo", ready, out / name, **FIRST, **{"learning_rate": 0.01, "clip_low": 0.99, "clip_high": 50.0, **narrow}
         )
     return out
 
@@ -98,6 +123,7 @@ def test_with_the_default_updates_each_clip_acts_on_its_own(clipped, side):
 def test_with_one_update_no_clip_acts(ready, tmp_path):
     """Then the ratio is 1, as documented."""
     for name, clip in (("narrow", 0.0001), ("wide", 0.9)):
-        train("grpo", ready, tmp_path / name, updates=1, clip_low=clip, clip_high=clip, **SHORT)
+        train("grpo", ready, tmp_path / name, updates=1, clip_low=clip, clip_high=clip, **FIRST)
+        assert (pd.read_csv(tmp_path / name / "curve.csv")["clip_ratio"] == 0).all()
     narrow, wide = ((tmp_path / name / "model/model.safetensors").read_bytes() for name in ("narrow", "wide"))
     assert narrow == wide

@@ -1,6 +1,7 @@
 """The stage preferences on people's judgements and on mixtures: how many are waited for, the split, and what is trained on."""
 
 import json
+from functools import cache
 
 import pandas as pd
 import pytest
@@ -10,12 +11,13 @@ from tasks.common import models, tables
 from tasks.common.errors import DataError, WaitingError
 from tasks.language.configs.preferences import PreferencesConfig
 from tasks.language.data import chat
+from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.preferences import run
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
 from tests.conftest import PARAMS
-from tests.tasks.language import judged, test_dpo
+from tests.tasks.language import judged
 
 CHANGES = {"seed": 3, "temperature": 2.0, "tie_margin": 0.5, "test_share": 0.25, "minimum": 1}
 READ = [
@@ -63,13 +65,19 @@ def preferences(home, out, record=None, pairs="no pairs", path="responses", **ch
     return run(own, home / path, home / pairs, record or home / "nobody", home / "problems", out)
 
 
+@cache
+def responses_of(home):
+    """The answers to each prompt, in order of the prompts' ids."""
+    table = pd.read_parquet(home / "responses/responses.parquet")
+    return {prompt_id: tables.records(rows) for prompt_id, rows in table.groupby("prompt_id", sort=True)}
+
+
 def rows_of(home, prompt_id):
-    table = tables.read(Responses, home / "responses/responses.parquet")
-    return tables.records(table[table["prompt_id"] == prompt_id])
+    return responses_of(home)[prompt_id]
 
 
 def ids(home):
-    return sorted(tables.read(Problems, home / "problems/train.parquet")["problem_id"])
+    return [*responses_of(home)]
 
 
 @pytest.fixture(scope="module")
@@ -80,12 +88,9 @@ def record(home):
     return judged.write(home / "judgements/anna.jsonl", lines)
 
 
-def read(schema, *files):
-    return pd.concat([tables.read(schema, file) for file in files], ignore_index=True)
-
-
-def test_people_with_the_annotator_s_rankings_give_the_annotator_s_pairs(home, record, tmp_path):
-    metrics = preferences(home, tmp_path, record, source="people")
+def test_people_with_the_annotator_s_rankings_give_the_annotator_s_pairs(made, home, record, tmp_path):
+    """And the same batches of tokens to train on."""
+    metrics, words = preferences(home, tmp_path, record, source="people"), models.load_tokenizer(made / "pretrained")
     for name in ("train", "test"):
         ours, theirs = (tables.read(Comparisons, place / f"{name}.parquet") for place in (tmp_path, home / "annotator"))
         assert len(ours) > 10
@@ -93,21 +98,18 @@ def test_people_with_the_annotator_s_rankings_give_the_annotator_s_pairs(home, r
             assert ours[column].map(str).tolist() == theirs[column].map(str).tolist(), column
         assert ours["chosen_score"].tolist() == theirs["chosen_score"].tolist(), "rubric points stand beside"
         assert set(ours["person"]) == {"anna"}
+        mine, annotated = (ComparisonSet(table, words) for table in (ours, theirs))
+        for part in ("asked", "answers", "owner"):
+            assert getattr(mine, part) == getattr(annotated, part)
+        assert [[pair[:2] for pair in group] for group in mine.groups] == [
+            [pair[:2] for pair in group] for group in annotated.groups
+        ]
     assert metrics["judgements"] == {"pairwise": 0, "ranking": 30, "edit": 0}
     assert metrics["people"] == 1
     ours, theirs = (tables.read(Rankings, place / "rankings.parquet") for place in (tmp_path, home / "annotator"))
     same = ["prompt_id", "prompt", "held_out", "sample", "response", "ended", "rank", "score"]
     assert ours[same].equals(theirs[same])
     assert ours["tokens"].map(list).tolist() == theirs["tokens"].map(list).tolist()
-
-
-def test_dpo_on_people_s_pairs_is_dpo_on_the_annotator_s_to_the_bit(made, home, record, tmp_path):
-    preferences(home, tmp_path / "people", record, source="people")
-    for name, folder in (("people", tmp_path / "people"), ("annotator", home / "annotator")):
-        test_dpo.fit(made, folder, tmp_path / f"dpo-{name}", epochs=1)
-    models_of = [tmp_path / f"dpo-{name}/model/model.safetensors" for name in ("people", "annotator")]
-    ours, theirs, before = (file.read_bytes() for file in (*models_of, made / "pretrained/model.safetensors"))
-    assert ours == theirs != before
 
 
 def test_the_stage_waits_until_there_is_enough(home, record, tmp_path):
@@ -130,7 +132,7 @@ def test_a_prompt_keeps_its_side_when_more_are_judged(home, tmp_path):
             names = ids(home)[:count]
             judged.write(record, [line for one in names for line in judged.pair(rows_of(home, one)[:2], "a better")])
             preferences(home, tmp_path / f"{path}-{count}", record, path=path, source="people")
-            test = tables.read(Comparisons, tmp_path / f"{path}-{count}/test.parquet")
+            test = pd.read_parquet(tmp_path / f"{path}-{count}/test.parquet")
             sides[path, count] = [name in set(test["prompt_id"]) for name in ids(home)]
         assert sides[path, 12][:12] == sides[path, 30][:12]
         assert 3 <= sum(sides[path, 30]) <= 13
@@ -163,15 +165,13 @@ def test_a_mixture_takes_people_s_word_before_the_annotator_s(home, tmp_path):
     (home / "mine/test.jsonl").write_text(json.dumps({**given[3], "prompt": "What?"}) + "\n")
     shares = {"annotator": 1.0, "people": 1.0, "files": 1.0, "hub": 0.0}
     metrics = preferences(home, tmp_path / "out", record, pairs="mine", source="mixture", mixture=shares)
-    table = read(Comparisons, *(tmp_path / f"out/{name}.parquet" for name in ("train", "test")))
+    table = pd.concat([tables.read(Comparisons, tmp_path / f"out/{name}.parquet") for name in ("train", "test")])
     by_people = table[table["person"] == "anna"]
     assert set(by_people["prompt_id"]) == set(names)
     assert not set(names) & set(table[table["person"] == ""]["prompt_id"])
     assert metrics["sources"] == {"annotator": len(table) - 10 - 4, "people": 10, "files": 5}
     assert metrics["leaked"] == 1, "the prompt that the annotator holds out"
-    train, test = (
-        set(tables.read(Comparisons, tmp_path / f"out/{name}.parquet")["prompt"]) for name in ("train", "test")
-    )
+    train, test = (set(pd.read_parquet(tmp_path / f"out/{name}.parquet")["prompt"]) for name in ("train", "test"))
     assert not train & test
     assert table["chosen_tokens"].isna().sum() == 4, "of files"
     ranked = tables.read(Rankings, tmp_path / "out/rankings.parquet")
@@ -183,7 +183,7 @@ def test_a_mixture_takes_a_share_of_the_prompts(home, tmp_path):
     for out, seed in (("one", 3), ("two", 3), ("three", 4)):
         preferences(home, tmp_path / out, source="mixture", mixture=shares, seed=seed)
     one, two, three = (
-        set(read(Comparisons, *(tmp_path / out / f"{name}.parquet" for name in ("train", "test")))["prompt_id"])
+        set(pd.concat(pd.read_parquet(tmp_path / out / f"{name}.parquet") for name in ("train", "test"))["prompt_id"])
         for out in ("one", "two", "three")
     )
     assert one == two != three

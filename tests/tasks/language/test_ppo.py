@@ -22,12 +22,13 @@ def test_the_curve_tells_all_and_begins_at_the_reference(ready, tmp_path):
 def test_more_minibatches_than_responses_are_refused(ready, tmp_path):
     with pytest.raises(ValidationError, match=r"minibatches\n.*expected at most prompts_per_step x samples = 9"):
         train("ppo", ready, tmp_path, minibatches=10)
-    train("ppo", ready, tmp_path, minibatches=9, steps=1, evaluate_every=0)
+    train("ppo", ready, tmp_path, minibatches=9, epochs=1, steps=1, max_new_tokens=2, evaluate_every=0)
 
 
 def test_a_target_moves_the_coefficient(ready, tmp_path):
     """The KL stays far below 100 nats, so each step lowers the coefficient by a fifth of the rate."""
-    train("ppo", ready, tmp_path, kl_target=100.0, kl_rate=0.1, evaluate_every=0)
+    few = {"max_new_tokens": 4, "epochs": 1, "minibatches": 1}
+    train("ppo", ready, tmp_path, kl_target=100.0, kl_rate=0.1, evaluate_every=0, **few)
     found = pd.read_csv(tmp_path / "curve.csv")["objective/kl_coef"].tolist()
     assert found == pytest.approx([0.05 * 0.98**step for step in range(4)])
 

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+import torch
 
 from tasks.algorithms.language import dpo
 from tasks.common import models, tables
@@ -11,6 +12,7 @@ from tasks.language.configs.preferences import PreferencesConfig
 from tasks.language.data import forms, prompts
 from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.preferences import _of_scores, run
+from tasks.language.reward_modelling.on_pairs import accuracies
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
@@ -36,9 +38,10 @@ def inputs(home, path, pairs="no pairs", judgements="no judgements"):
     return path, home / pairs, home / judgements, home / "problems"
 
 
-@pytest.fixture
-def stage(tmp_path):
+@pytest.fixture(scope="module")
+def annotatable(tmp_path_factory):
     """Twenty prompts with four answers each, worth 10, 3 + 3 + 1, 2 and (cut off) 9 points."""
+    home = tmp_path_factory.mktemp("annotatable")
     problems, responses = [], []
     for n in range(1, 21):
         solution = RIGHT.format(n=n, s=n + 3)
@@ -59,24 +62,42 @@ def stage(tmp_path):
                     "ended": sample != 3,
                 }
             )
-    tables.write(Problems, pd.DataFrame(problems), tmp_path / "problems" / "train.parquet")
-    tables.write(Responses, pd.DataFrame(responses), tmp_path / "responses" / "responses.parquet")
+    tables.write(Problems, pd.DataFrame(problems), home / "problems" / "train.parquet")
+    tables.write(Responses, pd.DataFrame(responses), home / "responses" / "responses.parquet")
+    return home
 
-    def go(name="out", **changes):
-        out = tmp_path / name
-        metrics = run(changed(CONFIG, **changes), *inputs(tmp_path, tmp_path / "responses"), out)
-        return metrics, out
 
-    return go
+def annotate(home, out, responses=None, **changes):
+    """Run the stage on the answers in `home`, or on other `responses` to the same prompts; its metrics and folder."""
+    return run(changed(CONFIG, **changes), *inputs(home, responses or home / "responses"), out), out
+
+
+@pytest.fixture
+def stage(annotatable, tmp_path):
+    return lambda name="out", **changes: annotate(annotatable, tmp_path / name, **changes)
+
+
+@pytest.fixture(scope="module")
+def annotated(annotatable, tmp_path_factory):
+    """The metrics and the folder of a perfect annotator."""
+    return annotate(annotatable, tmp_path_factory.mktemp("annotated"))
+
+
+@pytest.fixture(scope="module")
+def noisy(annotatable, tmp_path_factory):
+    """The metrics and the folder of an annotator who errs often."""
+    return annotate(annotatable, tmp_path_factory.mktemp("noisy"), temperature=3.0)
 
 
 def comparisons(out):
-    frames = [tables.read(Comparisons, out / f"{name}.parquet") for name in ("train", "test")]
+    frames = [pd.read_parquet(out / f"{name}.parquet") for name in ("train", "test")]
     return pd.concat(frames, ignore_index=True)
 
 
-def test_scores_ranks_and_pairs_of_a_perfect_annotator(stage):
-    metrics, out = stage()
+def test_scores_ranks_and_pairs_of_a_perfect_annotator(annotated):
+    metrics, out = annotated
+    for name in ("train", "test"):
+        tables.read(Comparisons, out / f"{name}.parquet")  # as the schema has them
     annotations = tables.read(Annotations, out / "annotations.parquet")
     one = annotations[annotations["prompt_id"] == "train-5"].sort_values("sample")
     assert one["total"].tolist() == [2, 10, 7, 9]
@@ -88,8 +109,8 @@ def test_scores_ranks_and_pairs_of_a_perfect_annotator(stage):
     assert metrics["score"] == {"correctness": 3.25, "reasoning": 2.25, "clarity": 1.5, "total": 7.0}
 
 
-def test_pairs_carry_the_tokens_that_were_sampled(stage):
-    pairs = comparisons(stage()[1])
+def test_pairs_carry_the_tokens_that_were_sampled(annotated):
+    pairs = comparisons(annotated[1])
     sample_of = {10: 1, 9: 3, 7: 2, 2: 0}
     for row in pairs.itertuples():
         n = int(row.prompt_id.removeprefix("train-"))
@@ -97,8 +118,8 @@ def test_pairs_carry_the_tokens_that_were_sampled(stage):
         assert list(row.rejected_tokens) == [n, sample_of[row.rejected_score], 2]
 
 
-def test_strength_follows_the_presented_order(stage):
-    pairs = comparisons(stage()[1])
+def test_strength_follows_the_presented_order(annotated):
+    pairs = comparisons(annotated[1])
     first = pairs["comparison_id"].str.extract(r"/(\d)-(\d)").astype(int)[0]
     score_of_first = first.map({0: 2, 1: 10, 2: 7, 3: 9})
     a_preferred = pairs["chosen_score"] == score_of_first
@@ -115,9 +136,9 @@ def test_strength_follows_the_presented_order(stage):
     }
 
 
-def test_no_prompt_is_in_both_splits(stage):
-    metrics, out = stage()
-    train, test = (set(tables.read(Comparisons, out / f"{n}.parquet")["prompt_id"]) for n in ("train", "test"))
+def test_no_prompt_is_in_both_splits(annotated):
+    metrics, out = annotated
+    train, test = (set(pd.read_parquet(out / f"{n}.parquet")["prompt_id"]) for n in ("train", "test"))
     assert not train & test
     assert (len(train), len(test)) == (15, 5)
     assert metrics["pairs"] == {"train": 75, "test": 25}
@@ -130,26 +151,29 @@ def test_ties_give_no_pairs(stage):
     assert gaps.min() > 1
 
 
-def test_noise_flips_pairs(stage):
-    metrics, out = stage(temperature=3.0)
+def test_noise_flips_pairs(noisy):
+    metrics, out = noisy
     pairs = comparisons(out)
     assert 0.1 < (pairs["chosen_score"] < pairs["rejected_score"]).mean() < 0.5
     assert metrics["flipped"] == (pairs["chosen_score"] < pairs["rejected_score"]).mean()
 
 
-def test_a_taste_for_length_counts_each_token(stage, tmp_path):
+def test_a_taste_for_length_counts_each_token(annotatable, tmp_path):
     """The wrong answer, worth 2 points, gets 8 tokens more than the right one's 3: at a point a token they tie, and above it is preferred."""
-    path = tmp_path / "responses/responses.parquet"
-    given = pd.read_parquet(path)
+    given = pd.read_parquet(annotatable / "responses/responses.parquet")
+    given = given[given["prompt_id"] == "train-5"]
     long = [
         [7] * 11 if text.startswith("####") else [*tokens]
         for text, tokens in zip(given["response"], given["tokens"], strict=True)
     ]
-    given.assign(tokens=long, logps=[[-0.1] * len(tokens) for tokens in long]).to_parquet(path)
+    longer = given.assign(tokens=long, logps=[[-0.1] * len(tokens) for tokens in long])
+    other = longer.assign(prompt_id="train-6", prompt=longer["prompt"].str.replace("5", "6"))  # to be held out
+    (tmp_path / "responses").mkdir()
+    pd.concat([longer, other]).to_parquet(tmp_path / "responses/responses.parquet")
     ranked = {}
     for bonus in (0.99, 1.0, 1.01):
-        _, out = stage(str(bonus), length_bonus=bonus)
-        one = tables.read(Annotations, out / "annotations.parquet")
+        _, out = annotate(annotatable, tmp_path / str(bonus), tmp_path / "responses", length_bonus=bonus)
+        one = pd.read_parquet(out / "annotations.parquet")
         ranked[bonus] = one[one["prompt_id"] == "train-5"].sort_values("sample")
         assert ranked[bonus]["total"].tolist() == [2, 10, 7, 9], "points are the rubric's all the same"
     assert [ranked[bonus]["rank"].tolist() for bonus in ranked] == [[2, 1, 4, 3], [1, 1, 3, 2], [1, 2, 4, 3]]
@@ -169,17 +193,17 @@ def test_flipped_counts_what_the_scores_tell_apart():
     assert metrics["equal_scores"] == pytest.approx(1 / 4)
 
 
-def test_a_tie_margin_hides_noise(stage):
+def test_a_tie_margin_hides_noise(stage, noisy):
     """Noise flips the closest comparisons, and a margin removes these."""
-    near, far = (stage(str(margin), temperature=3.0, tie_margin=margin)[0] for margin in (0.0, 2.0))
+    near, far = noisy[0], stage(temperature=3.0, tie_margin=2.0)[0]
     assert near["flipped"] > far["flipped"] > 0
     assert near["ties"] == 0 < far["ties"]
 
 
-def test_the_seed_decides(stage):
-    outs = [stage(name, temperature=1.0, seed=seed)[1] for name, seed in (("one", 3), ("two", 3), ("three", 4))]
-    one, two, three = ((out / "train.parquet").read_bytes() for out in outs)
-    assert one == two != three
+def test_the_seed_decides(stage, noisy):
+    outs = [stage(name, temperature=3.0, seed=seed)[1] for name, seed in (("same", 3), ("other", 4))]
+    first, same, other = ((out / "train.parquet").read_bytes() for out in (noisy[1], *outs))
+    assert first == same != other
 
 
 def test_no_pairs_at_all_is_said(stage):
@@ -259,7 +283,7 @@ def test_a_hub_set_of_pairs_is_read(tmp_path, monkeypatch):
         )
 
 
-def test_what_is_no_pair_or_no_folder_of_responses_is_one_line(tmp_path, stage):
+def test_what_is_no_pair_or_no_folder_of_responses_is_one_line(tmp_path):
     with pytest.raises(StageError, match=r"train\.jsonl: line 2: expected columns prompt, chosen and rejected"):
         given(tmp_path, [PAIRS[0], {"prompt": "Why?"}])
     expected = "no responses.parquet; expected data/responses as preferences.path with source annotator"
@@ -283,6 +307,7 @@ def learnable(made):
     return rows
 
 
+@pytest.mark.slow
 def test_given_pairs_are_learned_from(made, learnable, tmp_path):
     """Files to pairs, to a reward model and a policy that prefer what people preferred on held-out prompts, with history."""
     metrics, out = given(tmp_path, learnable, test_share=0.3)
@@ -308,6 +333,9 @@ def test_a_history_is_in_the_tokens_of_the_prompt(made, learnable, tmp_path):
     assert asked == f"<|user|>Hi there.<|assistant|>Yes?<|end|><|user|>{question}<|assistant|>"
     _, out = given(tmp_path, learnable)
     table = tables.read(Comparisons, out / "train.parquet")
+    assert "against_rubric" not in accuracies(table, torch.zeros(len(table))), (
+        "without scores there is no order by them"
+    )
     compared = ComparisonSet(table, words)
     asked = [words.decode(tokens) for tokens in compared.asked]
     by_prompt = table.drop_duplicates("prompt_id").sort_values("prompt_id")

@@ -8,10 +8,21 @@ from tasks.language.training.environment import Environment
 from tests.tasks.policies import train
 
 
+@pytest.fixture(scope="module")
+def curve_of(ready, tmp_path_factory):
+    """The curve of a training with each baseline."""
+
+    def curve(baseline):
+        out = tmp_path_factory.mktemp(baseline)
+        train("reinforce", ready, out, baseline=baseline, mean_rate=0.25, evaluate_every=0)
+        return pd.read_csv(out / "curve.csv")
+
+    return {baseline: curve(baseline) for baseline in ("none", "running_mean", "critic")}
+
+
 @pytest.mark.parametrize("baseline", ["none", "running_mean", "critic"])
-def test_each_baseline_trains_and_the_variances_are_compared(ready, tmp_path, baseline):
-    train("reinforce", ready, tmp_path, baseline=baseline, evaluate_every=0)
-    curve = pd.read_csv(tmp_path / "curve.csv")
+def test_each_baseline_trains_and_the_variances_are_compared(curve_of, baseline):
+    curve = curve_of[baseline]
     names = {name.removeprefix("grad_variance/") for name in curve.columns if name.startswith("grad_variance/")}
     assert names == {"total_return", "none", "running_mean"} | ({"critic"} if baseline == "critic" else set())
     assert ("val/explained_variance" in curve) == ("loss/value" in curve) == (baseline == "critic")
@@ -21,9 +32,8 @@ def test_each_baseline_trains_and_the_variances_are_compared(ready, tmp_path, ba
         assert len(set(measured)) == 3, "measured at steps 1, 2 and 4"
 
 
-def test_the_running_mean_is_that_of_the_steps_before(ready, tmp_path):
-    train("reinforce", ready, tmp_path, baseline="running_mean", mean_rate=0.25, evaluate_every=0)
-    curve = pd.read_csv(tmp_path / "curve.csv")
+def test_the_running_mean_is_that_of_the_steps_before(curve_of):
+    curve = curve_of["running_mean"]
     returns, expected = curve["return_to_go"], [0.0, curve["return_to_go"][0]]
     for earned in returns[1:3]:
         expected.append(expected[-1] + 0.25 * (earned - expected[-1]))
@@ -48,19 +58,19 @@ def test_where_the_reward_is_paid_is_as_configured(ready, tmp_path, monkeypatch,
     assert equal == (paid == "at_end")
 
 
-@pytest.mark.parametrize(
-    ("changes", "key", "values"),
-    [
-        ({"baseline": "none", "evaluate_every": 0}, "critic_learning_rate", (0.001, 0.5)),
-        ({"baseline": "running_mean", "evaluate_every": 0}, "critic_updates", (1, 3)),
-        ({"baseline": "none", "variance_every": 0}, "mean_rate", (0.1, 0.9)),
-        ({"variance_every": 0}, "variance_parts", (2, 3)),
-        ({"evaluate_every": 0}, "evaluate_prompts", (2, 6)),
-    ],
-)
-def test_what_is_said_to_do_nothing_does_nothing(ready, tmp_path, changes, key, values):
-    written = []
-    for value in values:
-        train("reinforce", ready, tmp_path / str(value), steps=2, **changes, **{key: value})
-        written.append((tmp_path / str(value) / "model/model.safetensors").read_bytes())
-    assert written[0] == written[1]
+def test_what_is_said_to_do_nothing_does_nothing(ready, tmp_path):
+    """Without a critic, a running mean, measured variances and evaluations their settings change no weight."""
+    settings = {
+        "critic_learning_rate": (0.001, 0.5),
+        "critic_updates": (1, 3),
+        "mean_rate": (0.1, 0.9),
+        "variance_parts": (2, 3),
+        "evaluate_prompts": (2, 6),
+    }
+    weights = []
+    for number in range(2):
+        changes = {name: values[number] for name, values in settings.items()}
+        out = tmp_path / str(number)
+        train("reinforce", ready, out, steps=2, baseline="none", variance_every=0, evaluate_every=0, **changes)
+        weights.append((out / "model/model.safetensors").read_bytes())
+    assert weights[0] == weights[1]

@@ -22,6 +22,7 @@ CONFIG = ReportConfig(
 )
 RIGHT = {"pretrained": 0.02, "sft": 0.5, "dpo": 0.8}
 BEST = {"pretrained": 0.5, "sft": 0.3, "dpo": 0.5}
+DRAWN = ("overview-strict-greedy", "learning-sft-0", "reward-kl")  # figures that some page has as SVG
 
 
 def generation(rng, name, problem, temperature, sample):
@@ -103,19 +104,22 @@ def outs(home, rng):
     return home
 
 
-def report(home: Path, out: Path, drawn: bool = False, **changes):
-    """The stage; not `drawn`, its figures are made but not written out as SVG, which takes most of the time."""
-    config = CONFIG.model_copy(update=changes)
+def report(home: Path, out: Path, drawn: tuple[str, ...] = (), **changes):
+    """The stage; figures other than `drawn` are made but not written out as SVG, which takes most of the time."""
+    config, write_out = CONFIG.model_copy(update=changes), plots.svg
+
+    def svg(figure, name):
+        return write_out(figure, name) if name in drawn else f'<svg id="{name}"></svg>'
+
     with pytest.MonkeyPatch.context() as patch:
-        if not drawn:
-            patch.setattr(plots, "svg", lambda figure, name: f'<svg id="{name}"></svg>')
+        patch.setattr(plots, "svg", svg)
         return run(config, evaluations=home / "evaluate", reward_model=home / "reward_model", out=out)
 
 
 @pytest.fixture(scope="module")
 def pages(home):
-    """The metrics, and both pages with their figures."""
-    metrics = report(home, home / "out", drawn=True)
+    """The metrics, and both pages with some of their figures."""
+    metrics = report(home, home / "out", drawn=DRAWN)
     return metrics, (home / "out" / "report.html").read_text(), (home / "out" / "report.md").read_text()
 
 
@@ -145,6 +149,7 @@ def test_the_page_is_self_contained_and_well_formed(pages):
     elements = Elements()
     elements.feed(html)
     assert elements.open == []
+    assert html.count("<dc:format>image/svg+xml</dc:format>") == len(DRAWN)
     assert len(set(elements.ids)) == len(elements.ids)
     assert all(resource.startswith("#") for resource in elements.resources)
     assert not re.search(r"@import|url\((?!#)", html)
@@ -214,9 +219,13 @@ def another_seed(home):
     return metrics, (home / "seed-3" / "report.html").read_text()
 
 
-def test_same_inputs_same_bytes(home, another_seed):
+def test_same_inputs_same_bytes_whatever_the_order_of_measures(home, another_seed, tmp_path):
     """That equal numbers are drawn alike is tested in tests/tasks/common/test_plots.py."""
-    assert report(home, home / "again", seed=3) == another_seed[0]
+    shutil.copytree(home / "evaluate", tmp_path / "home/evaluate")
+    shutil.copytree(home / "reward_model", tmp_path / "home/reward_model")
+    path = tmp_path / "home/evaluate/dpo/measures.parquet"
+    tables.write(Measures, tables.read(Measures, path).sample(frac=1, random_state=0), path)
+    assert report(tmp_path / "home", home / "again", seed=3) == another_seed[0]
     written = [path for path in (home / "seed-3").rglob("*") if path.is_file()]
     assert {"report.html", "report.md", "dpo.json", "temperatures.svg"} <= {path.name for path in written}
     for path in written:
@@ -232,8 +241,7 @@ def test_samples_are_the_seeds_choice(pages, another_seed):
     assert ids[0] != ids[1]
 
 
-def test_differences_are_paired_by_problem_whatever_the_order(home, pages, tmp_path):
-    """The table's rows may have any order, and a problem that one policy lacks counts for neither."""
+def test_differences_are_paired_by_problem(home, pages):
     metrics, *_ = pages
     sft, dpo = (
         tables.read(Generations, home / "evaluate" / name / "generations.parquet").query("temperature == 0")
@@ -244,16 +252,25 @@ def test_differences_are_paired_by_problem_whatever_the_order(home, pages, tmp_p
     assert change["mean"] == pytest.approx(both["strict_y"].mean() - both["strict_x"].mean())
     assert change["gained"] == (both["strict_y"] & ~both["strict_x"]).sum()
     assert change["lost"] == (both["strict_x"] & ~both["strict_y"]).sum()
-    shutil.copytree(home, tmp_path / "home")
-    path = tmp_path / "home/evaluate/dpo/measures.parquet"
-    shuffled = tables.read(Measures, path).sample(frac=1, random_state=0)
-    tables.write(Measures, shuffled, path)
-    assert report(tmp_path / "home", tmp_path / "out") == metrics
 
 
-def test_seed_and_resamples_act_on_intervals_alone(home, pages, another_seed, tmp_path):
+@pytest.fixture(scope="module")
+def cut_off(home, tmp_path_factory):
+    """The metrics by 20 resamples and the Markdown page, where dpo took no step and sft is cut off."""
+    folder = tmp_path_factory.mktemp("cut_off")
+    shutil.copytree(home / "evaluate", folder / "evaluate")
+    shutil.copytree(home / "reward_model", folder / "reward_model")
+    tables.write_curves([], folder / "evaluate/dpo/curve.csv")
+    file = folder / "evaluate/sft/evaluation.json"
+    numbers = json.loads(file.read_text())
+    numbers |= {"ended_greedy": {"mean": 0.2, "low": 0.1, "high": 0.3}, "asked": 30, "too_long": 12}
+    file.write_text(json.dumps(numbers))
+    return report(folder, folder / "out", bootstrap=20), (folder / "out/report.md").read_text()
+
+
+def test_seed_and_resamples_act_on_intervals_alone(pages, another_seed, cut_off):
     before = pages[0]["dpo"]["change"]["strict_greedy"]
-    for metrics in (another_seed[0], report(home, tmp_path / "out", bootstrap=20)):
+    for metrics in (another_seed[0], cut_off[0]):
         after = metrics["dpo"]["change"]["strict_greedy"]
         assert after["mean"] == before["mean"]
         assert (after["low"], after["high"]) != (before["low"], before["high"])
@@ -278,35 +295,31 @@ def test_untrained_controls_and_what_a_change_is_owed_to_are_told(home, pages):
     assert "the highest, 0.5, for pretrained, dpo; the lowest, 0.3, for sft" in markdown
 
 
-def test_a_baseline_that_is_best_greedily_is_no_control_of_itself(home, tmp_path):
-    shutil.copytree(home, tmp_path / "home")
-    folder = tmp_path / "home/evaluate/sft"
-    table = tables.read(Generations, folder / "generations.parquet")
-    write(table, tables.read(Problems, folder / "asked.parquet"), 0.0, folder)
-    found = report(tmp_path / "home", tmp_path / "out")
-    assert "strict_mean_at_4_tbest" not in found["controls"]
-    assert "greedily" in (tmp_path / "out/report.md").read_text()
-    assert found["dpo"]["win_rate_sampled_tbest"]["mean"] > 0.5
-
-
-def test_a_flow_without_a_reward_model_has_a_report(home, tmp_path):
-    shutil.copytree(home, tmp_path / "home")
-    (tmp_path / "home/reward_model/calibration.csv").unlink()
+def test_a_baseline_that_is_best_greedily_and_no_reward_model(home, tmp_path):
+    """Greedy answers are no control of themselves; without rewards there is no best of several."""
+    shutil.copytree(home / "evaluate", tmp_path / "home/evaluate")
     for name in RIGHT:
         folder = tmp_path / "home/evaluate" / name
         table = tables.read(Generations, folder / "generations.parquet").drop(columns="reward")
-        write(table, tables.read(Problems, folder / "asked.parquet"), BEST[name], folder)
+        best = 0.0 if name == "sft" else BEST[name]
+        write(table, tables.read(Problems, folder / "asked.parquet"), best, folder)
     found = report(tmp_path / "home", tmp_path / "out")
+    assert "strict_mean_at_4_tbest" not in found["controls"]
+    assert "strict_majority_at_4_t1.0" in found["controls"]
+    assert found["dpo"]["win_rate_sampled_tbest"]["mean"] > 0.5
     assert not any("best_of" in metric for metric in found["controls"])
+    assert "greedily" in (tmp_path / "out/report.md").read_text()
     page = (tmp_path / "out/report.html").read_text()
     assert "majority@4" in page
     assert "best of 4" not in page
+    assert (tmp_path / "out/temperatures.svg").exists()
     assert not (tmp_path / "out/reward-kl.svg").exists()
 
 
 def without_answers(home, folder):
     """The evaluations as they are where no right answers are known: likelihoods, rewards and lengths are left."""
-    shutil.copytree(home, folder)
+    for name in ("evaluate", "reward_model"):
+        shutil.copytree(home / name, folder / name)
     for number, name in enumerate(RIGHT):
         place = folder / "evaluate" / name
         judged = ["strict", "lenient", "rubric", "correctness", "reasoning", "clarity"]
@@ -329,7 +342,7 @@ def without_answers(home, folder):
 def unanswered(home, tmp_path_factory):
     """The metrics where no right answers are known, and a folder with home/ and the report in out/."""
     root = tmp_path_factory.mktemp("unanswered")
-    return report(without_answers(home, root / "home"), root / "out", drawn=True), root
+    return report(without_answers(home, root / "home"), root / "out"), root
 
 
 def test_what_cannot_be_measured_is_left_out_of_the_report(unanswered):
@@ -363,16 +376,8 @@ def test_the_reward_decides_who_wins_where_there_are_no_points(unanswered):
     assert metrics["dpo"]["win_rate_greedy"]["mean"] == pytest.approx(won)
 
 
-def test_a_policy_that_took_no_step_and_one_that_is_cut_off_are_told(home, tmp_path):
-    folder = tmp_path / "home"
-    shutil.copytree(home, folder)
-    tables.write_curves([], folder / "evaluate/dpo/curve.csv")
-    file = folder / "evaluate/sft/evaluation.json"
-    numbers = json.loads(file.read_text())
-    numbers |= {"ended_greedy": {"mean": 0.2, "low": 0.1, "high": 0.3}, "asked": 30, "too_long": 12}
-    file.write_text(json.dumps(numbers))
-    report(folder, tmp_path / "out")
-    page = (tmp_path / "out/report.md").read_text()
+def test_a_policy_that_took_no_step_and_one_that_is_cut_off_are_told(cut_off):
+    page = cut_off[1]
     assert " 12 of the 42 test problems were left out: the models have no positions for" in page
     assert " dpo: there was nothing to learn from, so that it is the policy that it started from" in page
     assert " sft: the length limit cut off 80 % of its greedy answers." in page

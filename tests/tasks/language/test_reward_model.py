@@ -13,12 +13,14 @@ from tasks.common.errors import StageError
 from tasks.language.configs.reward_model import MarginsConfig, RewardModelConfig
 from tasks.language.data import chat
 from tasks.language.data.comparisons import ComparisonSet
-from tasks.language.reward_model import run
-from tasks.language.reward_modelling.on_pairs import accuracies, with_rejected
+from tasks.language.reward_model import run, untrained
+from tasks.language.reward_modelling.on_pairs import OnPairs, accuracies, with_rejected
 from tasks.language.rewards import reward_model_files
+from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.training.architectures import check_model
 from tests.conftest import PARAMS, changed
+from tests.tasks.language import sums
 
 CONFIG = RewardModelConfig(
     seed=0,
@@ -45,6 +47,7 @@ CONFIG = RewardModelConfig(
 )
 
 
+BY_LOG_PROBABILITIES = {"kind": "log_probability", "learning_rate": 0.003, "centering": 0.0}
 MARGINS = MarginsConfig(negligibly=0.0, slightly=0.5, better=1.0, significantly=0.0)
 
 
@@ -54,9 +57,16 @@ def fit(made, preferences, out, **changes):
 
 
 @pytest.fixture(scope="module")
-def fitted(made, preferences, tmp_path_factory):
+def home(made, tmp_path_factory):
+    """A policy, and comparisons of answers to sums."""
+    return sums.write(tmp_path_factory.mktemp("sums"), made / "pretrained")
+
+
+@pytest.fixture(scope="module")
+def fitted(home, tmp_path_factory):
+    """The metrics, and the folder with model/ and curve.csv."""
     out = tmp_path_factory.mktemp("reward_model")
-    return fit(made, preferences, out), out
+    return fit(home, home / "preferences", out), out
 
 
 def scores(path, table):
@@ -74,22 +84,25 @@ def scores(path, table):
         ]
 
 
-def test_it_learns_what_a_fresh_head_does_not_know(made, preferences, fitted, tmp_path):
+def fresh(home, seed):
+    """The policy with a head of this seed."""
+    words, generator = models.load_tokenizer(home / "pretrained"), torch.Generator().manual_seed(seed)
+    return untrained(CONFIG, home / "pretrained", generator, words, "float32")
+
+
+def test_it_learns_what_a_fresh_head_does_not_know(home, fitted):
     metrics, _ = fitted
     assert metrics["accuracy"] > 0.9
-    assert metrics["pairs"]["all"] == 20
-    brief = shutil.copytree(preferences, tmp_path / "preferences")
-    tables.write(Comparisons, tables.read(Comparisons, brief / "train.parquet").head(2), brief / "train.parquet")
-    untrained = [
-        fit(made, brief, tmp_path / str(seed), seed=seed, epochs=1, learning_rate=1e-9)["accuracy"] for seed in range(6)
-    ]
-    assert 0.2 < sum(untrained) / 6 < 0.8
-    assert min(untrained) < metrics["accuracy"]
+    assert metrics["pairs"]["all"] == 12
+    examples = OnPairs(CONFIG, home / "preferences", models.load_tokenizer(home / "pretrained"))
+    found = [examples.measure(fresh(home, seed))["accuracy"] for seed in range(6)]
+    assert 0.2 < sum(found) / 6 < 0.8
+    assert metrics["untrained"]["accuracy"] == found[0] < metrics["accuracy"]
 
 
-def test_metrics_are_those_of_the_saved_model_over_all_test_pairs(preferences, fitted):
+def test_metrics_are_those_of_the_saved_model_over_all_test_pairs(home, fitted):
     metrics, out = fitted
-    found = scores(out / "model", tables.read(Comparisons, preferences / "test.parquet"))
+    found = scores(out / "model", tables.read(Comparisons, home / "preferences/test.parquet"))
     margins = torch.tensor([chosen - rejected for chosen, rejected in found])
     assert metrics["accuracy"] == pytest.approx((margins > 0).float().mean().item())
     assert metrics["margin"] == pytest.approx(margins.mean().item(), rel=1e-3)
@@ -98,28 +111,28 @@ def test_metrics_are_those_of_the_saved_model_over_all_test_pairs(preferences, f
 
 def test_calibration_counts_every_test_pair(fitted):
     table = pd.read_csv(fitted[1] / "model/calibration.csv")
-    assert table["pairs"].sum() == 20
+    assert table["pairs"].sum() == 12
     assert table["predicted"].is_monotonic_increasing
     assert table["predicted"].between(0.5, 1).all()
     assert table["observed"].between(0, 1).all()
 
 
-def test_curve_and_bytes(made, preferences, fitted, tmp_path):
+def test_curve_and_bytes(home, fitted, tmp_path):
     curve = pd.read_csv(fitted[1] / "curve.csv")
-    assert len(curve) == 4 * 5, "30 prompts in batches of 6"
+    assert len(curve) == 4 * 3, "18 prompts in batches of 6"
     assert {"loss", "accuracy", "margin"} <= set(curve.columns)
     for name, seed in (("one", 0), ("same", 0), ("other", 1)):
-        fit(made, preferences, tmp_path / name, seed=seed, epochs=1)
+        fit(home, home / "preferences", tmp_path / name, seed=seed, epochs=1)
     weights = [tmp_path / name / "model/model.safetensors" for name in ("one", "same", "other")]
     assert weights[0].read_bytes() == weights[1].read_bytes() != weights[2].read_bytes()
 
 
-def test_the_config_says_what_padding_is(made, preferences, tmp_path):
+def test_the_config_says_what_padding_is(home, tmp_path):
     """Without it Transformers' own forward pass scores padding, and refuses a batch. The configs of base models often lack it."""
-    policy = shutil.copytree(made / "pretrained", tmp_path / "pretrained")
+    policy = shutil.copytree(home / "pretrained", tmp_path / "pretrained")
     config = json.loads((policy / "config.json").read_text())
     (policy / "config.json").write_text(json.dumps({**config, "pad_token_id": None}))
-    fit(tmp_path, preferences, tmp_path, epochs=1)
+    fit(tmp_path, home / "preferences", tmp_path, epochs=1)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     words = models.load_tokenizer(tmp_path / "model")
     ids = chat.encode_prompt(words, "Why?") + chat.encode_response(words, "7")
@@ -177,21 +190,41 @@ def test_a_stratum_without_pairs_is_left_out(fitted):
     assert metrics["against_labels"]["all"] == pytest.approx(metrics["accuracy"])
 
 
-def test_margins_belong_to_their_rows(made, preferences, fitted, tmp_path):
-    """The order of the held-out table does not change the result of any stratum."""
-    other = shutil.copytree(preferences, tmp_path / "preferences")
-    table = tables.read(Comparisons, preferences / "test.parquet")
-    tables.write(Comparisons, table.sample(frac=1, random_state=3), other / "test.parquet")
-    metrics = fit(made, other, tmp_path)
-    for name in ("against_rubric", "against_labels", "pairs"):
-        assert metrics[name] == pytest.approx(fitted[0][name])
+def test_margins_belong_to_their_rows(home, fitted, tmp_path):
+    """The order of the held-out table does not change the result of any stratum; every third pair is the wrong way round."""
+    table = tables.read(Comparisons, home / "preferences/test.parquet")
+    turned = pd.Series([number % 3 == 0 for number in range(len(table))], index=table.index)
+    for name, other in (("chosen", "rejected"), ("rejected", "chosen")):
+        table[name] = table[name].where(~turned, tables.read(Comparisons, home / "preferences/test.parquet")[other])
+    words, model = models.load_tokenizer(home / "pretrained"), reward_model_files.load(fitted[1] / "model")
+    metrics, rewards = [], []
+    for number, rows in enumerate((table, table.sample(frac=1, random_state=3))):
+        folder = shutil.copytree(home / "preferences", tmp_path / str(number))
+        tables.write(Comparisons, rows, folder / "test.parquet")
+        examples = OnPairs(CONFIG, folder, words)
+        metrics.append(examples.measure(model))
+        examples.write(folder)
+        held_out = tables.read(HeldOut, folder / "held_out.parquet").set_index("comparison_id").sort_index()
+        rewards.append(held_out["chosen_reward"] - held_out["rejected_reward"])
+    assert metrics[1]["accuracy"] == pytest.approx(2 / 3)
+    for name in ("against_rubric", "against_labels", "pairs", "by_level"):
+        assert metrics[1][name] == pytest.approx(metrics[0][name])
+    assert rewards[1].tolist() == pytest.approx(rewards[0].tolist(), rel=1e-3)
+    assert {*rewards[1].index[rewards[1] < 0]} == {*table["comparison_id"][turned]}
 
 
-def test_log_probabilities_score_as_a_person_would(made, preferences, tmp_path):
+@pytest.fixture(scope="module")
+def by_log_probabilities(home, tmp_path_factory):
+    """The metrics, and the folder with model/ and curve.csv, of scores that are log-probabilities."""
+    out = tmp_path_factory.mktemp("log_probability")
+    return fit(home, home / "preferences", out, **BY_LOG_PROBABILITIES), out
+
+
+def test_log_probabilities_score_as_a_person_would(home, by_log_probabilities):
     """The saved model is an ordinary language model; before training its scores are the policy's own."""
-    metrics = fit(made, preferences, tmp_path, kind="log_probability", learning_rate=0.003, centering=0.0)
-    table = tables.read(Comparisons, preferences / "test.parquet")
-    words = models.load_tokenizer(tmp_path / "model")
+    metrics, out = by_log_probabilities
+    table = tables.read(Comparisons, home / "preferences/test.parquet")
+    words = models.load_tokenizer(out / "model")
 
     def likely(path):
         model = AutoModelForCausalLM.from_pretrained(path)
@@ -206,41 +239,40 @@ def test_log_probabilities_score_as_a_person_would(made, preferences, tmp_path):
                 found.append(2.5 * sum(picked) / len(picked))
         return torch.tensor(found[::2]) - torch.tensor(found[1::2])
 
-    for found, margins in ((metrics, likely(tmp_path / "model")), (metrics["untrained"], likely(made / "pretrained"))):
+    for found, margins in ((metrics, likely(out / "model")), (metrics["untrained"], likely(home / "pretrained"))):
         assert found["accuracy"] == pytest.approx((margins > 0).float().mean().item())
         assert found["loss"] == pytest.approx(softplus(-margins).mean().item(), rel=1e-3)
     assert metrics["accuracy"] > 0.9
     assert metrics["loss"] < metrics["untrained"]["loss"] - 0.1
-    scorer = reward_model_files.load(tmp_path / "model")
+    scorer = reward_model_files.load(out / "model")
     assert scorer.config.reward_beta == 2.5
     assert not hasattr(scorer, "score"), "a language model"
 
 
-def test_likelihood_holds_the_language_model_where_it_was(made, preferences, tmp_path):
+def test_likelihood_holds_the_language_model_where_it_was(home, by_log_probabilities, tmp_path):
     """Preferences alone can be fitted by making both answers of a pair unlikely."""
-    rows = tables.read(Comparisons, preferences / "test.parquet")
-    words = models.load_tokenizer(made / "pretrained")
+    rows = tables.read(Comparisons, home / "preferences/test.parquet")
+    words = models.load_tokenizer(home / "pretrained")
     answers = list(ComparisonSet(rows, words).responses(8))
-    likely = {}
-    for likelihood in (0.0, 1.0):
-        path = tmp_path / str(likelihood)
-        fit(made, preferences, path, kind="log_probability", learning_rate=0.003, centering=0.0, likelihood=likelihood)
-        model = reward_model_files.load(path / "model")
-        likely[likelihood] = reward_model.scores(model, answers).mean().item() / 2.5
-    assert likely[1.0] > likely[0.0] + 0.5
+    fit(home, home / "preferences", tmp_path, **BY_LOG_PROBABILITIES, likelihood=1.0)
+    free, held = (
+        reward_model.scores(reward_model_files.load(out / "model"), answers).mean().item() / 2.5
+        for out in (by_log_probabilities[1], tmp_path)
+    )
+    assert held > free + 0.5
 
 
-def test_a_head_on_a_reward_model_of_the_other_kind_is_read_as_a_head(made, preferences, tmp_path):
-    policy = shutil.copytree(made / "pretrained", tmp_path / "pretrained")
+def test_a_head_on_a_reward_model_of_the_other_kind_is_read_as_a_head(home, tmp_path):
+    policy = shutil.copytree(home / "pretrained", tmp_path / "pretrained")
     config = json.loads((policy / "config.json").read_text())
     (policy / "config.json").write_text(json.dumps(config | {"reward_beta": 2.0}))
-    fit(tmp_path, preferences, tmp_path, epochs=1)
+    fit(tmp_path, home / "preferences", tmp_path, epochs=1)
     assert hasattr(reward_model_files.load(tmp_path / "model"), "score")
 
 
 @pytest.mark.parametrize("beta", [0, -1.0, "much"])
-def test_a_bad_beta_in_a_config_is_one_line(made, tmp_path, beta):
-    model = shutil.copytree(made / "pretrained", tmp_path / "model")
+def test_a_bad_beta_in_a_config_is_one_line(home, tmp_path, beta):
+    model = shutil.copytree(home / "pretrained", tmp_path / "model")
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps(config | {"reward_beta": beta}))
     with pytest.raises(StageError) as stopped:
@@ -248,16 +280,16 @@ def test_a_bad_beta_in_a_config_is_one_line(made, tmp_path, beta):
     assert str(stopped.value) == f"{model}: config.json: reward_beta: expected a number above 0, got {beta!r}"
 
 
-def test_corrupted_answers_are_learnt_to_be_worse(made, preferences, fitted, tmp_path):
+def test_corrupted_answers_are_learnt_to_be_worse(home, fitted, tmp_path):
     """Honest pairs alone do not teach it; with one corruption for each prompt nearly all are told from good answers."""
-    taught = fit(made, preferences, tmp_path, corrupted=1.0, epochs=12)["beats"]
+    taught = fit(home, home / "preferences", tmp_path, corrupted=1.0, epochs=12)["beats"]
     assert set(taught) == {"cut_off", "unending", "shuffled", "random_tokens"}
     assert sum(taught.values()) / 4 > 0.85 > sum(fitted[0]["beats"].values()) / 4
 
 
-def test_a_resumed_training_draws_the_same_corruptions(made, preferences):
-    words = models.load_tokenizer(made / "pretrained")
-    pairs = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), words)
+def test_a_resumed_training_draws_the_same_corruptions(home):
+    words = models.load_tokenizer(home / "pretrained")
+    pairs = ComparisonSet(tables.read(Comparisons, home / "preferences/train.parquet"), words)
     config = CONFIG.model_copy(update={"corrupted": 0.5})
 
     def drawn(start):
@@ -267,22 +299,22 @@ def test_a_resumed_training_draws_the_same_corruptions(made, preferences):
     assert drawn(3) == drawn(0)[3:]
 
 
-def test_margin_and_centring_are_used(made, preferences, fitted, tmp_path):
+def test_margin_and_centring_are_used(home, fitted, tmp_path):
     plain = pd.read_csv(fitted[1] / "curve.csv")["loss"].iloc[0]
     for change in ({"margins": MARGINS}, {"centering": 1.0}):
-        fit(made, preferences, tmp_path, epochs=1, **change)
+        fit(home, home / "preferences", tmp_path, epochs=1, **change)
         assert pd.read_csv(tmp_path / "curve.csv")["loss"].iloc[0] > plain + 0.1
 
 
-def test_a_type_without_a_class_for_scores_gets_a_head_on_its_body(made, preferences, tmp_path):
+def test_a_type_without_a_class_for_scores_gets_a_head_on_its_body(home, tmp_path):
     """Granite has no such class in transformers. The trained model loads again, and scores as before."""
-    words = models.load_tokenizer(made / "pretrained")
+    words = models.load_tokenizer(home / "pretrained")
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
     granite = GraniteForCausalLM(GraniteConfig(vocab_size=len(words), pad_token_id=words.pad_token_id, **sizes))
     models.save_model(granite, words, tmp_path / "pretrained")
     check_model("granite", granite.eval())
-    metrics = fit(tmp_path, preferences, tmp_path, epochs=2)
+    metrics = fit(tmp_path, home / "preferences", tmp_path, epochs=2)
     assert metrics["accuracy"] > 0.5
     scorer = reward_model_files.load(tmp_path / "model")
     assert scorer.score.weight.shape == (1, 32)

@@ -20,12 +20,12 @@ from tasks.language.rewards import reward_model_files
 from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Rankings
 from tasks.language.tables.solutions import Solutions
-from tests.tasks import solved
+from tests.tasks.language import sums
 from tests.tasks.language.test_reward_model import fit
 
 ON_SOLUTIONS = {
-    "outcome": {"centering": 0.0, "epochs": 16, "learning_rate": 0.01},
-    "process": {"centering": 0.0, "epochs": 4, "learning_rate": 0.01, "prompts_per_batch": 2},
+    "outcome": {"centering": 0.0, "epochs": 12, "learning_rate": 0.01},
+    "process": {"centering": 0.0, "epochs": 6, "learning_rate": 0.01},
 }
 BY_LOG_PROBABILITIES = {"kind": "log_probability", "beta": 3.0, "threshold": 3.0}
 
@@ -37,38 +37,33 @@ def learn(home, out, objective, **changes):
 
 
 @pytest.fixture(scope="module")
-def learnt(made, solutions, preferences, tmp_path_factory):
+def home(made, tmp_path_factory):
+    """A policy, and solutions and rankings of sums."""
+    return sums.write(tmp_path_factory.mktemp("sums"), made / "pretrained")
+
+
+@pytest.fixture(scope="module")
+def learnt(home, tmp_path_factory):
     """Metrics and folder of each objective."""
     found = {}
     for objective in ("ranking", "outcome", "process"):
         out = tmp_path_factory.mktemp(objective)
-        found[objective] = learn(made, out, objective), out
+        found[objective] = learn(home, out, objective), out
     return found
 
 
 @pytest.fixture(scope="module")
-def by_log_probabilities(made, solutions, tmp_path_factory):
+def by_log_probabilities(home, tmp_path_factory):
     """Metrics and folder of each objective on solutions."""
     found = {}
     for objective in ("outcome", "process"):
         out = tmp_path_factory.mktemp(objective)
-        slow = {"epochs": 16, "prompts_per_batch": 6}
-        found[objective] = learn(made, out, objective, **BY_LOG_PROBABILITIES, **slow), out
+        found[objective] = learn(home, out, objective, **BY_LOG_PROBABILITIES, epochs=6), out
     return found
 
 
-@pytest.fixture(scope="module")
-def few(made, tmp_path_factory):
-    """The policy, and solutions of 16 problems, of which four are held out: for what needs little learning."""
-    home = tmp_path_factory.mktemp("few")
-    (home / "pretrained").symlink_to(made / "pretrained")
-    solved.write(made / "problems/train.parquet", made / "pretrained", home / "solutions", prompts=16)
-    return home
-
-
-def alone(path, row):
+def alone(model, words, row):
     """What Transformers' own class says of each token of a solution, one sequence at a time: (T, outputs)."""
-    model, words = AutoModelForSequenceClassification.from_pretrained(path), models.load_tokenizer(path)
     asked = chat.encode_prompt(words, row.prompt)
     ids = torch.tensor([[*asked, *row.tokens]])
     with torch.no_grad():
@@ -85,22 +80,20 @@ def test_rankings_teach_what_their_pairs_do(learnt):
     assert {"loss", "accuracy", "margin", "grad_norm"} <= set(pd.read_csv(out / "curve.csv"))
 
 
-def test_ties_count_or_are_dropped(made, preferences, learnt, tmp_path):
-    """With each prompt's two lesser answers tied, the model learns to score them alike."""
-    dropped = learn(made, tmp_path, "ranking", ties="drop")
+def test_ties_count_or_are_dropped(home, learnt, tmp_path):
+    """At the end all of a prompt's pairs are told apart, of which one is a tie that counts half, or is none."""
+    dropped = learn(home, tmp_path, "ranking", ties="drop")
     assert dropped["accuracy"] > 0.9
-    apart = []
-    for out in (learnt["ranking"][1], tmp_path):
-        found = tables.read(HeldOut, out / "model/held_out.parquet")
-        apart.append(found.groupby("prompt_id")["rejected_reward"].agg(np.ptp).mean())
-    assert apart[0] < 0.9 * apart[1]
+    last = [pd.read_csv(out / "curve.csv").iloc[-1] for out in (learnt["ranking"][1], tmp_path)]
+    assert [row["accuracy"] for row in last] == pytest.approx([5 / 6, 1.0])
+    assert last[0]["loss"] > np.log(2) / 3 > last[1]["loss"], "a tie costs log 2 at least"
 
 
-def test_the_held_out_rankings_are_not_learnt_from(made, preferences, learnt, tmp_path):
-    home = shutil.copytree(made, tmp_path / "made")
-    table = tables.read(Rankings, preferences / "rankings.parquet")
-    tables.write(Rankings, table[~table["held_out"]], home / "preferences/rankings.parquet")
-    learn(home, tmp_path, "ranking")
+def test_the_held_out_rankings_are_not_learnt_from(home, learnt, tmp_path):
+    copy = shutil.copytree(home, tmp_path / "home")
+    table = tables.read(Rankings, copy / "preferences/rankings.parquet")
+    tables.write(Rankings, table[~table["held_out"]], copy / "preferences/rankings.parquet")
+    learn(copy, tmp_path, "ranking")
     files = [folder / "model/model.safetensors" for folder in (tmp_path, learnt["ranking"][1])]
     assert files[0].read_bytes() == files[1].read_bytes()
 
@@ -122,34 +115,50 @@ def test_answers_and_steps_are_told_apart(request, kind, objective):
     assert curve["loss"].iloc[-1] < 0.5 * curve["loss"].iloc[0]
 
 
+def labels(row, objective):
+    """The right class at each place where a solution has a label."""
+    return [int(label) + 1 for label in row.labels] if objective == "process" else [int(row.right)]
+
+
 @pytest.mark.parametrize("objective", ["outcome", "process"])
-def test_what_is_written_is_what_the_saved_model_says(solutions, learnt, objective):
+def test_what_is_written_is_what_the_saved_model_says(home, learnt, objective):
     metrics, out = learnt[objective]
     found = tables.read(HeldOut, out / "model/held_out.parquet").set_index("solution_id")
-    table = tables.read(Solutions, solutions / "test.parquet")
+    table = tables.read(Solutions, home / "solutions/test.parquet")
     assert set(found.index) == set(table["solution_id"])
-    for row in table.head(9).itertuples():
-        said = alone(out / "model", row)
+    model = AutoModelForSequenceClassification.from_pretrained(out / "model")
+    words = models.load_tokenizer(out / "model")
+    costs, right = [], []
+    for row in table.itertuples():
+        said = alone(model, words, row)
         if objective == "outcome":
-            assert found.loc[row.solution_id, "reward"] == pytest.approx(said[-1].sigmoid().item(), rel=1e-4)
-            continue
-        steps = said[[int(end) for end in row.ends]].softmax(-1)
-        for number, name in enumerate(("bad", "neutral", "good")):
-            assert found.loc[row.solution_id, name] == pytest.approx(steps[:, number].tolist(), rel=1e-3, abs=1e-6)
-        assert found.loc[row.solution_id, "reward"] == pytest.approx(1 - steps[:, 0].max().item(), rel=1e-4)
+            worth = said[-1].sigmoid().item()
+            assert found.loc[row.solution_id, "reward"] == pytest.approx(worth, rel=1e-4)
+            steps = torch.tensor([[1 - worth, worth]])
+        else:
+            steps = said[[int(end) for end in row.ends]].softmax(-1)
+            for number, name in enumerate(("bad", "neutral", "good")):
+                assert found.loc[row.solution_id, name] == pytest.approx(steps[:, number].tolist(), rel=1e-3, abs=1e-6)
+            assert found.loc[row.solution_id, "reward"] == pytest.approx(1 - steps[:, 0].max().item(), rel=1e-4)
+        for probabilities, label in zip(steps, labels(row, objective), strict=True):
+            costs.append(-np.log(probabilities[label].item()))
+            right.append(probabilities.argmax().item() == label)
+    assert metrics["loss"] == pytest.approx(np.mean(costs), rel=1e-3)
+    assert metrics["accuracy"] == pytest.approx(np.mean(right))
     measured = solution_measures.measures(found.reset_index())
     assert {name: metrics[name] for name in measured} == measured
 
 
 @pytest.mark.parametrize("objective", ["outcome", "process"])
-def test_what_is_written_is_what_the_saved_log_probabilities_say(solutions, by_log_probabilities, objective):
+def test_what_is_written_is_what_the_saved_log_probabilities_say(home, by_log_probabilities, objective):
     """By Transformers' own class, one sequence at a time, in a loop over the steps of the table."""
     metrics, out = by_log_probabilities[objective]
     found = tables.read(HeldOut, out / "model/held_out.parquet").set_index("solution_id")
-    table = tables.read(Solutions, solutions / "test.parquet")
+    table = tables.read(Solutions, home / "solutions/test.parquet")
     assert set(found.index) == set(table["solution_id"])
     model, words = AutoModelForCausalLM.from_pretrained(out / "model"), models.load_tokenizer(out / "model")
-    for row in table.head(9).itertuples():
+    costs, right = [], []
+    for row in table.itertuples():
         asked, answer = chat.encode_prompt(words, row.prompt), [*map(int, row.tokens)]
         with torch.no_grad():
             logits = model(torch.tensor([[*asked, *answer]])).logits[0, len(asked) - 1 : -1]
@@ -162,33 +171,48 @@ def test_what_is_written_is_what_the_saved_log_probabilities_say(solutions, by_l
             assert found.loc[row.solution_id, "good"] == pytest.approx(worth, rel=1e-3)
             assert found.loc[row.solution_id, "bad"] == pytest.approx([1 - p for p in worth], abs=1e-3)
             assert found.loc[row.solution_id, "neutral"].tolist() == [0.0] * len(worth)
+        for p, label in zip(worth, labels(row, objective), strict=True):
+            costs.append(-np.log(p if label else 1 - p))
+            right.append((p > 0.5) == bool(label))
+    assert metrics["loss"] == pytest.approx(np.mean(costs), rel=1e-3)
+    assert metrics["accuracy"] == pytest.approx(np.mean(right))
     measured = solution_measures.measures(found.reset_index())
     assert {name: metrics[name] for name in measured} == measured
 
 
-def test_a_log_probability_has_one_label_for_an_answer(few, tmp_path):
+def test_a_log_probability_has_one_label_for_an_answer(home, tmp_path):
     for tokens in ("last", "all"):
-        learn(few, tmp_path / tokens, "outcome", outcome_tokens=tokens, epochs=2, **BY_LOG_PROBABILITIES)
+        learn(home, tmp_path / tokens, "outcome", outcome_tokens=tokens, epochs=1, **BY_LOG_PROBABILITIES)
     files = [tmp_path / tokens / "model/model.safetensors" for tokens in ("last", "all")]
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-@pytest.mark.parametrize("kind", [{}, BY_LOG_PROBABILITIES])
-@pytest.mark.parametrize("how", ["minimum", "product", "last"])
-def test_rewards_are_those_that_policies_are_paid(few, tmp_path, how, kind):
+def assert_policies_are_paid_what_is_written(home, out):
     """`score` finds the steps by the tokens; the table says where they end."""
-    learn(few, tmp_path, "process", step_score=how, epochs=1, **kind)
-    model, words = reward_model_files.load(tmp_path / "model"), models.load_tokenizer(tmp_path / "model")
-    rows = tables.records(tables.read(Solutions, few / "solutions/test.parquet"))
-    asked = [chat.encode_prompt(words, row["prompt"]) for row in rows]
-    batch = make_completions(asked, [*range(len(rows))], [row["tokens"].tolist() for row in rows], words.pad_token_id)
-    held_out = tables.read(HeldOut, tmp_path / "model/held_out.parquet").set_index("solution_id")
+    model, words = reward_model_files.load(out / "model"), models.load_tokenizer(out / "model")
+    rows = tables.records(tables.read(Solutions, home / "solutions/test.parquet"))
+    prompts = [chat.encode_prompt(words, row["prompt"]) for row in rows]
+    answers = [row["tokens"].tolist() for row in rows]
+    batch = make_completions(prompts, [*range(len(rows))], answers, words.pad_token_id)
+    held_out = tables.read(HeldOut, out / "model/held_out.parquet").set_index("solution_id")
     expected = [held_out.loc[row["solution_id"], "reward"] for row in rows]
     with torch.no_grad():
         assert reward_model.score(model, batch).tolist() == pytest.approx(expected, rel=1e-4)
 
 
-def test_held_out_comparisons_are_written(preferences, learnt):
+@pytest.mark.parametrize("kind", ["learnt", "by_log_probabilities"])
+def test_rewards_are_those_that_policies_are_paid(request, home, kind):
+    assert_policies_are_paid_what_is_written(home, request.getfixturevalue(kind)["process"][1])
+
+
+@pytest.mark.parametrize(("how", "kind"), [("product", BY_LOG_PROBABILITIES), ("last", {})])
+def test_rewards_by_another_step_score_are_those_that_policies_are_paid(home, tmp_path, how, kind):
+    learn(home, tmp_path, "process", step_score=how, epochs=1, **kind)
+    assert reward_model_files.load(tmp_path / "model").config.reward_step_score == how
+    assert_policies_are_paid_what_is_written(home, tmp_path)
+
+
+def test_held_out_comparisons_are_written(learnt):
     metrics, out = learnt["ranking"]
     found = tables.read(HeldOut, out / "model/held_out.parquet")
     margins = found["chosen_reward"] - found["rejected_reward"]
@@ -203,8 +227,8 @@ def test_held_out_comparisons_are_written(preferences, learnt):
     assert found["chosen_length"].tolist() == [len(chat.encode_response(words, text)) for text in found["chosen"]]
 
 
-def test_calibration_counts_every_answer_and_every_step(solutions, learnt):
-    table = tables.read(Solutions, solutions / "test.parquet")
+def test_calibration_counts_every_answer_and_every_step(home, learnt):
+    table = tables.read(Solutions, home / "solutions/test.parquet")
     for objective, count in (("outcome", len(table)), ("process", table["ends"].map(len).sum())):
         written = pd.read_csv(learnt[objective][1] / "model/calibration.csv")
         assert written["labels"].sum() == count
@@ -212,29 +236,29 @@ def test_calibration_counts_every_answer_and_every_step(solutions, learnt):
         assert written[["predicted", "observed"]].to_numpy().min() >= 0
 
 
-def test_the_same_bytes_again_and_others_by_the_tokens_that_say_it(few, tmp_path):
+def test_the_same_bytes_again_and_others_by_the_tokens_that_say_it(home, tmp_path):
     for name, changes in (("one", {}), ("same", {}), ("last", {"outcome_tokens": "last"})):
-        learn(few, tmp_path / name, "outcome", epochs=2, **changes)
+        learn(home, tmp_path / name, "outcome", epochs=1, **changes)
     paths = [tmp_path / name / "model/model.safetensors" for name in ("one", "same", "last")]
     assert paths[0].read_bytes() == paths[1].read_bytes() != paths[2].read_bytes()
 
 
 @pytest.mark.parametrize("kind", [{}, BY_LOG_PROBABILITIES])
-def test_soft_labels_teach_shares(made, solutions, tmp_path, kind):
+def test_soft_labels_teach_shares(home, tmp_path, kind):
     """Of a step that reaches the answer in a quarter of the roll-outs the model comes to say so."""
-    home = shutil.copytree(made, tmp_path / "made")
+    copy = shutil.copytree(home, tmp_path / "home")
     for name in ("train", "test"):
-        table = tables.read(Solutions, solutions / f"{name}.parquet")
+        table = tables.read(Solutions, home / f"solutions/{name}.parquet")
         table["good"] = [[0.25] * len(ends) for ends in table["ends"]]
-        tables.write(Solutions, table, home / f"solutions/{name}.parquet")
-    learn(home, tmp_path, "process", **kind)
+        tables.write(Solutions, table, copy / f"solutions/{name}.parquet")
+    learn(copy, tmp_path, "process", epochs=10, **kind)
     found = tables.read(HeldOut, tmp_path / "model/held_out.parquet")
     assert 1 - np.concatenate([*found["bad"]]).mean() == pytest.approx(0.25, abs=0.05)
 
 
 ROUNDED = {"training": {"precision": "bf16", "gradient_checkpointing": True, "accumulate": 3}}
 LORA = {"lora": {"rank": 4, "alpha": 8.0, "targets": "all-linear", "merge": True, "dropout": 0.0}}
-CUT = {"max_length": 95, "truncation": "right", "epochs": 8}
+CUT = {"max_length": 18, "truncation": "right", "epochs": 8}
 
 
 @pytest.mark.parametrize(
@@ -244,39 +268,36 @@ CUT = {"max_length": 95, "truncation": "right", "epochs": 8}
         ("outcome", {**BY_LOG_PROBABILITIES, **ROUNDED}),
         ("outcome", LORA),
         ("process", {**BY_LOG_PROBABILITIES, **LORA}),
-        ("outcome", CUT),
         ("process", CUT),
         ("outcome", {**BY_LOG_PROBABILITIES, **CUT}),
-        ("process", {**BY_LOG_PROBABILITIES, **CUT}),
     ],
 )
-def test_with_all_that_trainings_have(few, tmp_path, objective, changes):
-    metrics = learn(few, tmp_path, objective, **{"epochs": 4, "prompts_per_batch": 6, **changes})
+def test_with_all_that_trainings_have(home, tmp_path, objective, changes):
+    metrics = learn(home, tmp_path, objective, **{"epochs": 4, **changes})
     assert metrics["loss"] < metrics["untrained"]["loss"]
     assert metrics["truncated"] > 0 if "max_length" in changes else metrics["truncated"] == 0
     assert reward_model_files.load(tmp_path / "model").config.reward_objective == objective
 
 
-def test_a_policy_that_is_a_reward_model_of_another_objective(made, preferences, solutions, learnt, tmp_path):
+def test_a_policy_that_is_a_reward_model_of_another_objective(home, learnt, tmp_path):
     """Its marks are taken off, and it gets a new head, or the head over tokens."""
-    home = tmp_path / "home"
-    shutil.copytree(made, home, ignore=shutil.ignore_patterns("pretrained"))
-    shutil.copytree(learnt["process"][1] / "model", home / "pretrained")
-    learn(home, tmp_path, "pairs", epochs=1)
+    copy = shutil.copytree(home, tmp_path / "home", ignore=shutil.ignore_patterns("pretrained"))
+    shutil.copytree(learnt["process"][1] / "model", copy / "pretrained")
+    learn(copy, tmp_path, "pairs", epochs=1)
     scorer = reward_model_files.load(tmp_path / "model")
     assert scorer.score.weight.shape[0] == 1
     assert not [name for name in vars(scorer.config) if name.startswith("reward_")]
-    learn(home, tmp_path / "outcome", "outcome", epochs=1)
+    learn(copy, tmp_path / "outcome", "outcome", epochs=1)
     assert reward_model_files.load(tmp_path / "outcome/model").config.reward_objective == "outcome"
 
 
-def test_a_policy_whose_body_does_not_fit_its_config_is_one_line(made, solutions, tmp_path):
+def test_a_policy_whose_body_does_not_fit_its_config_is_one_line(home, tmp_path):
     """Only a head may be another one."""
-    home = shutil.copytree(made, tmp_path / "home")
-    config = json.loads((home / "pretrained/config.json").read_text())
-    (home / "pretrained/config.json").write_text(json.dumps(config | {"intermediate_size": 4}))
+    copy = shutil.copytree(home, tmp_path / "home")
+    config = json.loads((copy / "pretrained/config.json").read_text())
+    (copy / "pretrained/config.json").write_text(json.dumps(config | {"intermediate_size": 4}))
     with pytest.raises(DataError, match=r"has weights of other shapes than config.json says: model\.layers"):
-        learn(home, tmp_path, "outcome")
+        learn(copy, tmp_path, "outcome")
 
 
 @pytest.mark.parametrize(
@@ -341,14 +362,14 @@ def test_what_the_config_of_log_probabilities_says(by_log_probabilities):
         assert config["architectures"][0].endswith("ForCausalLM")
 
 
-def test_examples_of_another_kind_are_one_line(made, preferences, solutions, tmp_path):
+def test_examples_of_another_kind_are_one_line(home, tmp_path):
     with pytest.raises(DataError, match="not a Solutions table"):
-        fit(made, preferences, tmp_path, objective="process", centering=0.0)
+        fit(home, home / "preferences", tmp_path, objective="process", centering=0.0)
     with pytest.raises(DataError, match="not a Comparisons table"):
-        fit(made, solutions, tmp_path, objective="pairs")
-    home = shutil.copytree(preferences, tmp_path / "preferences", ignore=shutil.ignore_patterns("rankings*"))
+        fit(home, home / "solutions", tmp_path, objective="pairs")
+    pairs = shutil.copytree(home / "preferences", tmp_path / "pairs", ignore=shutil.ignore_patterns("rankings*"))
     with pytest.raises(DataError, match=r"rankings.parquet: no such file; objective ranking learns from the rankings"):
-        fit(made, home, tmp_path, objective="ranking")
+        fit(home, pairs, tmp_path, objective="ranking")
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,8 @@ def test_the_loss_has_the_token_by_which_the_template_ends_an_answer(made, name)
             assert int(attention.sum()) == int(response.nonzero()[-1]) + 1, "nothing follows it"
 
 
-LEARNING = {"demonstrations": 60, "epochs": 5, "learning_rate": 0.02}
+LEARNING = {"demonstrations": 60, "epochs": 3, "learning_rate": 0.03}
+FEW = {"demonstrations": 8, "batch_size": 3}
 
 
 @pytest.fixture(scope="module")
@@ -77,30 +78,36 @@ def test_it_beats_the_model_it_started_from(made, tuned):
     )
 
 
+@pytest.fixture(scope="module")
+def plain(made, tmp_path_factory):
+    """The folder of a training with the tiny settings."""
+    out = tmp_path_factory.mktemp("plain")
+    tune(made, out)
+    return out
+
+
 def test_steps_and_bytes(made, tmp_path):
     for name, seed in (("one", 0), ("same", 0), ("other", 1)):
-        tune(made, tmp_path / name, seed=seed, epochs=2, batch_size=10)
+        tune(made, tmp_path / name, seed=seed, epochs=2, **FEW)
     curve = pd.read_csv(tmp_path / "one/curve.csv")
-    assert len(curve) == 2 * 4, "32 demonstrations make 4 batches of at most 10"
+    assert len(curve) == 2 * 3, "8 demonstrations make 3 batches of at most 3"
     weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("one", "same", "other")]
     assert weights[0] == weights[1] != weights[2]
 
 
-def test_no_more_demonstrations_than_asked_for(made, tmp_path):
+def test_no_more_demonstrations_than_asked_for(made, plain, tmp_path):
     """They are those of the first training problems, which `responses.skip` passes over later."""
     few = tmp_path / "demonstrations"
     table = tables.read(Demonstrations, made / "demonstrations" / "train.parquet")
     tables.write(Demonstrations, table.head(32), few / "train.parquet")
     shutil.copy(made / "demonstrations" / "validation.parquet", few)
-    tune(made, tmp_path / "all")
     run(CONFIG, made / "pretrained", few, tmp_path / "few/model", tmp_path / "few/curve.csv")
-    weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("all", "few")]
+    weights = [(out / "model/model.safetensors").read_bytes() for out in (plain, tmp_path / "few")]
     assert weights[0] == weights[1]
 
 
-def test_the_template_travels_with_the_model(made, tmp_path):
-    tune(made, tmp_path)
-    words = models.load_tokenizer(tmp_path / "model")
+def test_the_template_travels_with_the_model(made, plain):
+    words = models.load_tokenizer(plain / "model")
     assert chat.encode_prompt(words, "Why?") == chat.encode_prompt(models.load_tokenizer(made / "tokenizer"), "Why?")
 
 
@@ -220,7 +227,10 @@ def test_truncation_is_told_and_counted(made, tmp_path, capsys):
     assert metrics["truncated"] + metrics["dropped"] > 10
     told = f"sft: of 32 demonstrations {metrics['truncated']} were cut off at sft.max_length = 40, and {metrics['dropped']} left out\n"
     assert told in capsys.readouterr().err
-    assert (tune(made, tmp_path / "whole", max_length=192)["truncated"], capsys.readouterr().err.count("sft: of")) == (
+    assert (
+        tune(made, tmp_path / "whole", max_length=192, **FEW)["truncated"],
+        capsys.readouterr().err.count("sft: of"),
+    ) == (
         0,
         0,
     )
@@ -291,7 +301,7 @@ def test_packed_demonstrations_measure_and_learn_the_same(made, tuned, tmp_path)
 
 def test_packing_gives_the_same_bytes_for_a_seed(made, tmp_path):
     for name, seed in (("one", 0), ("same", 0), ("other", 1)):
-        tune(made, tmp_path / name, seed=seed, packing=True, max_length=100, batch_size=4)
+        tune(made, tmp_path / name, seed=seed, packing=True, max_length=100, demonstrations=12, batch_size=2)
     one, same, other = ((tmp_path / name / "model/model.safetensors").read_bytes() for name in ("one", "same", "other"))
     assert one == same != other
 
@@ -301,4 +311,4 @@ def test_packing_is_refused_where_the_model_does_not_keep_documents_apart(made, 
     with pytest.raises(StageError, match=r"pretrained: model type llama: .*expected sft\.packing false$"):
         tune(made, tmp_path, packing=True, max_length=100)
     assert not list(tmp_path.iterdir())
-    tune(made, tmp_path, packing=False, max_length=100)
+    tune(made, tmp_path, packing=False, max_length=100, **FEW)

@@ -23,12 +23,16 @@ RIGHT, SLIP, CUT, SILENT = "3 + {n} = {s}\n#### {s}", "3 + {n} = 99\n#### 99", "
 LABELS = {RIGHT: [1, 1], SLIP: [-1, -1], CUT: [0, 0]}
 
 
-@pytest.fixture
+KINDS = (RIGHT, SLIP, CUT, SILENT)
+
+
+@pytest.fixture(scope="module")
 def words(made):
+    """The tokenizer."""
     return models.load_tokenizer(made / "pretrained")
 
 
-def inputs(home, words, worked=True, texts=(RIGHT, SLIP, CUT, SILENT), prompts=10):
+def inputs(home, words, worked=True, texts=KINDS, prompts=10):
     """Problems and an answer of each kind to each of them, of which SILENT shows nothing."""
     problems, responses = [], []
     for n in range(1, prompts + 1):
@@ -45,20 +49,40 @@ def inputs(home, words, worked=True, texts=(RIGHT, SLIP, CUT, SILENT), prompts=1
     tables.write(Responses, pd.DataFrame(responses), home / "responses/responses.parquet")
 
 
+def label(made, home, by_people, out, **changes):
+    """The stage on the inputs in `home`."""
+    config = SolutionsConfig.model_validate({**PARAMS["solutions"], **changes})
+    metrics = run(config, made / "pretrained", home / "responses", home / "problems", by_people, out)
+    return metrics, *(tables.read(Solutions, out / f"{part}.parquet") for part in ("train", "test"))
+
+
+@pytest.fixture(scope="module")
+def usual(words, tmp_path_factory):
+    """A folder with the inputs that most tests have."""
+    home = tmp_path_factory.mktemp("usual")
+    inputs(home, words)
+    return home
+
+
 @pytest.fixture
-def stage(made, words, tmp_path):
-    def go(name="out", worked=True, texts=(RIGHT, SLIP, CUT, SILENT), **changes):
-        inputs(tmp_path, words, worked, texts)
-        config = SolutionsConfig.model_validate({**PARAMS["solutions"], **changes})
-        folders = (tmp_path / name for name in ("responses", "problems", "judgements"))
-        metrics = run(config, made / "pretrained", *folders, tmp_path / name)
-        return metrics, *(tables.read(Solutions, tmp_path / name / f"{part}.parquet") for part in ("train", "test"))
+def stage(made, words, usual, tmp_path):
+    def go(name="out", worked=True, texts=KINDS, **changes):
+        home = usual
+        if (worked, texts) != (True, KINDS):
+            inputs(home := tmp_path, words, worked, texts)
+        return label(made, home, tmp_path / "judgements", tmp_path / name, **changes)
 
     return go
 
 
-def test_labels_by_the_worked_steps(stage, words):
-    metrics, train, test = stage()
+@pytest.fixture(scope="module")
+def by_worked_steps(made, usual):
+    """The metrics and both tables by default."""
+    return label(made, usual, usual / "judgements", usual / "out")
+
+
+def test_labels_by_the_worked_steps(by_worked_steps, words):
+    metrics, train, test = by_worked_steps
     assert metrics == {
         "solutions": {"train": 24, "test": 6},
         "steps": 2.0,
@@ -121,8 +145,9 @@ def test_files_without_labels_are_told_in_one_line(made, tmp_path):
         )
 
 
-def test_the_seed_draws_the_split(stage):
-    first, again, other = (stage(f"out-{n}", seed=seed)[2]["prompt_id"] for n, seed in enumerate((0, 0, 1)))
+def test_the_seed_draws_the_split(stage, by_worked_steps):
+    first = by_worked_steps[2]["prompt_id"]
+    again, other = (stage(f"out-{seed}", seed=seed)[2]["prompt_id"] for seed in (0, 1))
     assert first.tolist() == again.tolist() != other.tolist()
     assert {*stage("more", test_share=0.5)[2]["prompt_id"]} > {*first}
 
@@ -155,12 +180,6 @@ def test_labels_by_roll_outs(stage, monkeypatch):
     pd.testing.assert_frame_equal(hard, train.drop(columns="good"))
 
 
-def test_a_policy_finishes_solutions_the_same_way_again(stage):
-    settings = {"source": "rollouts", "prompts": 3, "samples": 2, "max_new_tokens": 5, "batch_size": 4}
-    first, again = (stage(f"out-{n}", **settings)[1] for n in range(2))
-    pd.testing.assert_frame_equal(first, again)
-
-
 class ByLength:
     """A verifier that finds answers of even length right, so that chance decides."""
 
@@ -174,21 +193,34 @@ class ByLength:
         return [float(len(response) % 2 == 0) for response in responses]
 
 
+def finished(made, usual, out, **changes):
+    """The solutions of three problems, finished by the policy, with verdicts by length."""
+    settings = {"prompts": 3, "samples": 3, "max_new_tokens": 9, "batch_size": 4, **changes}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(solutions, "Verifier", ByLength)
+        parts = label(made, usual, usual / "judgements", out, source="rollouts", estimate="soft", **settings)[1:]
+    return pd.concat(parts)
+
+
+def shares(table):
+    return {row.solution_id: list(row.good) for row in table.itertuples()}
+
+
+@pytest.fixture(scope="module")
+def as_set(made, usual):
+    """The table with the settings that others are changes of."""
+    return finished(made, usual, usual / "as_set")
+
+
+def test_a_policy_finishes_solutions_the_same_way_again(made, usual, as_set, tmp_path):
+    pd.testing.assert_frame_equal(finished(made, usual, tmp_path), as_set)
+
+
 @pytest.mark.parametrize(
     "change", [{"seed": 1}, {"temperature": 5.0}, {"max_new_tokens": 2}, {"batch_size": 3}, {"samples": 4}]
 )
-def test_each_setting_of_roll_outs_acts(stage, monkeypatch, change):
-    monkeypatch.setattr(solutions, "Verifier", ByLength)
-    settings = {
-        "source": "rollouts",
-        "estimate": "soft",
-        "prompts": 3,
-        "samples": 3,
-        "max_new_tokens": 9,
-        "batch_size": 4,
-    }
-    tables = [pd.concat(stage(f"out-{n}", **{**settings, **one})[1:]) for n, one in enumerate(({}, change))]
-    good = [{row.solution_id: list(row.good) for row in table.itertuples()} for table in tables]
+def test_each_setting_of_roll_outs_acts(made, usual, as_set, tmp_path, change):
+    good = [shares(table) for table in (as_set, finished(made, usual, tmp_path, **change))]
     assert good[0].keys() == good[1].keys()
     assert good[0] != good[1]
 

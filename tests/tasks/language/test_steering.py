@@ -99,19 +99,28 @@ def test_metrics_are_the_table_s(found):
     assert "over_sft" not in metrics["sft"]
 
 
-def test_the_second_classifier_learns_from_its_own_labels_alone(found, home, tmp_path, monkeypatch):
-    """Other labels in the part of the reward change nothing; other ones in its own part do. The pictures are of no interest."""
-    monkeypatch.setattr(plots, "svg", lambda _, name: f'<svg id="{name}"></svg>')
+def with_other_labels(home, out, part):
+    """The stage on reviews whose labels in `part` are the opposite; it writes to out/page."""
     table = tables.read(Reviews, home / "reviews/reviews.parquet")
-    for part, same in (("reward", True), ("second", False)):
-        other = table.assign(positive=table["positive"] ^ (table["part"] == part))
-        tables.write(Reviews, other, tmp_path / part / "reviews.parquet")
-        given = (home / "problems", home / "sft", home / "reward_model", [home / "ppo", home / "grpo"])
-        run(config(), tmp_path / part, *given, tmp_path / part / "page")
-        again = pd.read_parquet(tmp_path / part / "page/continuations.parquet")
-        before = pd.read_parquet(found[1] / "continuations.parquet")
-        assert (again["second"].equals(before["second"])) is same
-        assert again["first"].equals(before["first"])
+    tables.write(Reviews, table.assign(positive=table["positive"] ^ (table["part"] == part)), out / "reviews.parquet")
+    given = (home / "problems", home / "sft", home / "reward_model", [home / "ppo", home / "grpo"])
+    run(config(), out, *given, out / "page")
+
+
+def test_a_run_is_the_same_again_whatever_the_reward_model_learnt_from(found, home, tmp_path):
+    """The labels in the part of the reward change nothing."""
+    with_other_labels(home, tmp_path, "reward")
+    for file in ("continuations.parquet", "steering_measures.parquet", "steering-kl.svg"):
+        assert (tmp_path / "page" / file).read_bytes() == (found[1] / file).read_bytes()
+
+
+def test_the_second_classifier_learns_from_its_own_labels(found, home, tmp_path, monkeypatch):
+    """The pictures are of no interest."""
+    monkeypatch.setattr(plots, "svg", lambda _, name: f'<svg id="{name}"></svg>')
+    with_other_labels(home, tmp_path, "second")
+    again, before = (pd.read_parquet(out / "continuations.parquet") for out in (tmp_path / "page", found[1]))
+    assert not again["second"].equals(before["second"])
+    assert again["first"].equals(before["first"])
 
 
 def test_the_page_has_pictures_first_and_runs_nothing(found):
@@ -120,12 +129,6 @@ def test_the_page_has_pictures_first_and_runs_nothing(found):
     assert "<script" not in page
     assert page.count('<section class="sample">') == 2
     assert (found[1] / "steering.md").read_text().startswith("# Positive-review steering\n\nOf sft's continuations ")
-
-
-def test_a_run_is_the_same_again(found, home, tmp_path):
-    steered(home, tmp_path / "page")
-    for file in ("continuations.parquet", "steering_measures.parquet", "steering-kl.svg"):
-        assert (tmp_path / "page" / file).read_bytes() == (found[1] / file).read_bytes()
 
 
 def test_what_does_not_fit_is_told_in_one_line(home, tmp_path):

@@ -16,7 +16,7 @@ from tasks.offline.policies import behaviour_folder
 from tasks.offline.transitions import FIRST_SEED
 from tests.conftest import PARAMS
 from tests.tasks.offline.worlds import BEHAVIOUR as CONFIG
-from tests.tasks.offline.worlds import CART, NO_FILES, NONE
+from tests.tasks.offline.worlds import BRIEFLY, CART, NO_FILES, NONE
 
 
 def test_ppo_learns_and_its_way_is_kept(cart):
@@ -63,7 +63,8 @@ def test_the_outs_are_sound(cart):
 
 
 def test_same_seed_same_bytes(tmp_path):
-    config = CONFIG.model_copy(update={"environments": {"CartPole-v1": CART.model_copy(update={"steps": 1536})}})
+    training = CART.model_copy(update={"steps": 1536})
+    config = BRIEFLY.model_copy(update={"environments": {"CartPole-v1": training}, "evaluate_episodes": 5, "epochs": 4})
     outs = [tmp_path / name / "CartPole-v1" for name in ("one", "same", "other")]
     for out, seed in zip(outs, (0, 0, 1), strict=True):
         run(config.model_copy(update={"seed": seed}), NO_FILES, out)
@@ -80,7 +81,7 @@ def test_same_seed_same_bytes(tmp_path):
     [("graph", simulators.OPTIMA["graph"]), ("key-to-door", 1.0), ("Hopper-v5", 3234.3)],
 )
 def test_without_steps_there_is_a_random_policy_and_a_known_maximum(environment, maximum, tmp_path):
-    metrics = run(CONFIG, NO_FILES, tmp_path / environment)
+    metrics = run(BRIEFLY, NO_FILES, tmp_path / environment)
     assert list(metrics) == ["random"]
     assert json.loads((tmp_path / environment / "reference.json").read_text())["maximum"] == maximum
     assert metrics["random"]["mean"] < maximum
@@ -94,7 +95,7 @@ def test_without_steps_there_is_a_random_policy_and_a_known_maximum(environment,
 
 def test_a_folder_may_be_named_otherwise_than_its_environment(tmp_path):
     """Not every id can be the name of a branch in DVC, or of a folder."""
-    config = CONFIG.model_copy(update={"environments": {"hop": NONE.model_copy(update={"id": "Hopper-v5"})}})
+    config = BRIEFLY.model_copy(update={"environments": {"hop": NONE.model_copy(update={"id": "Hopper-v5"})}})
     run(config, NO_FILES, tmp_path / "hop")
     assert behaviour_folder.environment(tmp_path / "hop") == "Hopper-v5"
     assert behaviour_folder.reference(tmp_path / "hop").maximum == 3234.3
@@ -105,7 +106,7 @@ def test_a_folder_may_be_named_otherwise_than_its_environment(tmp_path):
 
 def test_what_is_good_must_be_known(tmp_path):
     with pytest.raises(StageError, match=r"behaviour.environments.Reacher-v5: steps is 0, but what a good return is"):
-        run(CONFIG, NO_FILES, tmp_path / "Reacher-v5")
+        run(BRIEFLY, NO_FILES, tmp_path / "Reacher-v5")
     with pytest.raises(
         StageError, match=r"behaviour.environments.x: the best policy's return 9.0 is not above .* 10.0"
     ):

@@ -46,6 +46,7 @@ SMALL = {
     "text": {"path": "-", "rows": 2, "length": 6},
     "synthetic": {"states": 5, "steps": 3, "rows": 2, "length": 6, "learning_rate": 0.01},
 }
+INITS = ["DT", "DT-language", "DT-synthetic"]
 NOWHERE = Path("nowhere")
 SHARED = Path(__file__).parents[4] / "shared"
 
@@ -69,29 +70,59 @@ def made(data, out, language=NOWHERE, texts=NOWHERE, **changes):
     return out, stage.run(config(**changes), data, language, texts, out)
 
 
+@pytest.fixture(scope="module")
+def spoken(data, tmp_path_factory):
+    """Trainings with and without text: the options, the folder and the stage's metrics."""
+    home = tmp_path_factory.mktemp("spoken")
+    options = all_inits(home, text=0.5)
+    options["variants"] |= {"DT-silent": {"init": "random", "text": 0.0}}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        out, metrics = made(data, home / "out/graph-12", **options)
+    return options, out, metrics
+
+
+@pytest.fixture(scope="module")
+def in_our_own_trunk(data, tmp_path_factory):
+    """Trainings with text where no variant starts from a language model: as `spoken`."""
+    home = tmp_path_factory.mktemp("our_own")
+    options = all_inits(home) | {"variants": variants("random", "synthetic", text=0.5), "seeds": [7]}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        return options, *made(data, home / "out/graph-12", **options)
+
+
+@pytest.fixture(scope="module")
+def silent(data, tmp_path_factory):
+    """Trainings of every init without text: the folder."""
+    home = tmp_path_factory.mktemp("silent")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        return made(data, home / "out", seeds=[0], **all_inits(home))[0]
+
+
 def hashes(folder):
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     return {str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
-def test_policies_know_what_may_be_asked_of_them(data, tmp_path):
-    out, metrics = made(data, tmp_path / "out")
+def test_policies_know_what_may_be_asked_of_them(spoken):
+    _, out, metrics = spoken
     for seed in (0, 7):
-        policy = kinds.load(out / "DT" / f"seed-{seed}")
+        policy = kinds.load(out / "DT-silent" / f"seed-{seed}")
         assert policy.targets == [-1.0, -4.0]
         assert (policy.scale, policy.context) == (10.0, 4)
         returns = [play("graph", policy.with_target(target), 3, 0).returns for target in policy.targets]
         assert [len(each) for each in returns] == [3, 3]
         first = play("graph", policy.with_target(-1.0), 3, 5).returns
         assert (play("graph", as_player(policy), 3, 5).returns == first).all()
-    assert metrics["DT"]["step"] == 12
-    assert set(pd.read_csv(out / "curves.csv")) == {"variant", "seed", "step", "loss", "accuracy"}
+    assert metrics["DT-silent"]["step"] == 12
 
 
-def test_the_data_sets_mean_and_deviation_go_with_the_policy(data, tmp_path):
-    out, _ = made(data, tmp_path / "out", seeds=[0])
+def test_the_data_sets_mean_and_deviation_go_with_the_policy(data, silent):
+    assert set(pd.read_csv(silent / "curves.csv")) == {"variant", "seed", "step", "loss", "accuracy"}
     seen = stored.read(data).transitions.observations
-    normaliser = kinds.load(out / "DT/seed-0").normaliser
+    normaliser = kinds.load(silent / "DT/seed-0").normaliser
     assert torch.allclose(normaliser.mean, seen.mean(0), atol=1e-6)
     assert torch.allclose(normaliser(seen).std(0, correction=0)[seen.std(0) > 0], torch.tensor(1.0), atol=1e-4)
 
@@ -136,17 +167,13 @@ def words(path):
 SIGNS = ["Ġ", "Ċ", *"abcdefghijklmnopqrstuvwxyz"]
 
 
-def test_same_seed_same_bytes_for_every_init_with_text_beside(data, tmp_path):
-    options = all_inits(tmp_path, text=0.5)
-    first, metrics = made(data, tmp_path / "a/graph-12", **options)
-    torch.rand(5)
-    second, _ = made(data, tmp_path / "b/graph-12", **options)
-    assert hashes(first) == hashes(second)
+def test_every_init_and_seed_ends_elsewhere_with_text_beside(spoken):
+    options, out, metrics = spoken
+    weights = hashes(out)
     assert (
-        len({hashes(first)[f"{init}/seed-{seed}/model.safetensors"] for init in options["variants"] for seed in (0, 7)})
-        == 6
+        len({weights[f"{init}/seed-{seed}/model.safetensors"] for init in options["variants"] for seed in (0, 7)}) == 8
     )
-    assert all(metrics[init]["language_loss"] > 0 for init in options["variants"])
+    assert all(metrics[init]["language_loss"] > 0 for init in INITS)
 
 
 def trainable(folder):
@@ -154,29 +181,31 @@ def trainable(folder):
     return sum(p.numel() for p in policy.parameters() if p.requires_grad)
 
 
-def test_all_inits_have_equal_size_and_start_from_different_trunks(data, tmp_path):
-    options = all_inits(tmp_path)
-    out, _ = made(data, tmp_path / "out", seeds=[0], **options)
-    assert len({trainable(out / init / "seed-0") for init in options["variants"]}) == 1
+def test_all_inits_have_equal_size_and_start_from_different_trunks(silent):
+    assert len({trainable(silent / init / "seed-0") for init in INITS}) == 1
     start = tiny.gpt2(vocab_size=300).transformer.h[0].mlp.c_fc.weight.flatten()
-    ends = {i: kinds.load(out / i / "seed-0").trunk.model.h[0].mlp.c_fc.weight.flatten() for i in options["variants"]}
+    ends = {i: kinds.load(silent / i / "seed-0").trunk.model.h[0].mlp.c_fc.weight.flatten() for i in INITS}
     like = {init: torch.cosine_similarity(start, end, dim=0).item() for init, end in ends.items()}
     assert like["DT-language"] > 0.95
     assert abs(like["DT"]) < 0.1
     assert abs(like["DT-synthetic"]) < 0.1
 
 
-def test_synthetic_text_teaches_our_own_trunk_as_well(data, tmp_path):
-    out, _ = made(data, tmp_path / "out", seeds=[0], variants=variants("random", "synthetic"))
-    weights = [kinds.load(out / init / "seed-0").trunk for init in ("DT", "DT-synthetic")]
+def test_synthetic_text_teaches_our_own_trunk_as_well(in_our_own_trunk):
+    _, out, _ = in_our_own_trunk
+    weights = [kinds.load(out / init / "seed-7").trunk for init in ("DT", "DT-synthetic")]
     assert weights[0].sizes == weights[1].sizes
     assert not torch.equal(weights[0].norm.weight, weights[1].norm.weight)
 
 
-@pytest.mark.parametrize("init", ["random", "language", "synthetic"])
-def test_training_that_was_killed_goes_on_to_the_same_bits(data, tmp_path, monkeypatch, init):
-    options = all_inits(tmp_path) | {"seeds": [0], "variants": {"DT": {"init": init, "text": 0.5}}}
-    whole, _ = made(data, tmp_path / "whole/graph-12", **options)
+@pytest.mark.parametrize("variant", INITS)
+def test_training_that_was_killed_goes_on_to_the_same_bits(
+    spoken, in_our_own_trunk, data, tmp_path, monkeypatch, variant
+):
+    """One seed of one variant ends as it does beside all others, in a process that has drawn other random numbers before."""
+    every, whole, _ = spoken if variant == "DT-language" else in_our_own_trunk
+    options = every | {"seeds": [7], "variants": {variant: every["variants"][variant]}}
+    torch.rand(5)
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
     rows = learners.mean_metrics.rows
@@ -191,7 +220,11 @@ def test_training_that_was_killed_goes_on_to_the_same_bits(data, tmp_path, monke
             made(data, tmp_path / "killed/graph-12", **options)
     assert list(checkpoints.FOLDER.glob("*.safetensors"))
     resumed, _ = made(data, tmp_path / "resumed/graph-12", **options)
-    assert hashes(resumed) == hashes(whole)
+    assert hashes(resumed / variant / "seed-7") == hashes(whole / variant / "seed-7")
+    for table in ("curves.csv", "returns.csv"):
+        rows = pd.read_csv(whole / table).query("variant == @variant and seed == 7").reset_index(drop=True)
+        again = pd.read_csv(resumed / table)
+        pd.testing.assert_frame_equal(again, rows[again.columns], check_exact=True)
 
 
 def test_a_language_model_too_short_for_the_context_is_refused(data, tmp_path):
@@ -200,16 +233,13 @@ def test_a_language_model_too_short_for_the_context_is_refused(data, tmp_path):
         made(data, tmp_path / "out", datasets=long, **all_inits(tmp_path))
 
 
-def test_variants_with_and_without_text_side_by_side(data, tmp_path):
+def test_variants_with_and_without_text_side_by_side(spoken):
     """Each has the metrics that it learns by: the stage once ended with a number that is none, after its last training."""
-    options = all_inits(tmp_path) | {
-        "variants": {"DT": {"init": "random", "text": 0.0}, "DT-text": {"init": "random", "text": 0.5}}
-    }
-    out, metrics = made(data, tmp_path / "out/graph-12", **options)
-    assert metrics["DT-text"].keys() - metrics["DT"].keys() == {"language_loss"}
-    assert np.isfinite([*metrics["DT"].values(), *metrics["DT-text"].values()]).all()
+    _, out, metrics = spoken
+    assert metrics["DT"].keys() - metrics["DT-silent"].keys() == {"language_loss"}
+    assert np.isfinite([*metrics["DT-silent"].values(), *metrics["DT"].values()]).all()
     ends = pd.read_csv(out / "curves.csv").groupby(["variant", "seed"]).last().groupby("variant").mean()
-    assert metrics["DT-text"]["language_loss"] == pytest.approx(ends.loc["DT-text", "language_loss"])
+    assert metrics["DT"]["language_loss"] == pytest.approx(ends.loc["DT", "language_loss"])
     assert not [line for file in out.rglob("*.*") for line in check.problems(file)]
 
 

@@ -78,6 +78,17 @@ def made(stage, data, out):
     return run(config, data, out)
 
 
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """The folder that each stage leaves."""
+    home = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(home)
+        for stage in STAGES:
+            made(stage, data, home / stage)
+    return {stage: home / stage for stage in STAGES}
+
+
 def first_seen(data):
     """The first observations of all its episodes: there are fewer than are watched at most."""
     transitions = stored.read(data).transitions
@@ -86,29 +97,29 @@ def first_seen(data):
 
 
 @pytest.mark.parametrize("stage", STAGES)
-def test_every_variant_and_seed_has_a_policy_and_a_curve_of_the_same_bytes_each_time(stage, data, tmp_path):
-    made(stage, data, tmp_path / "one")
-    made(stage, data, tmp_path / "other")
-    curves = pd.read_csv(tmp_path / "one" / "curves.csv")
+def test_every_variant_and_seed_has_a_policy_and_a_curve_of_the_same_bytes_each_time(stage, data, trained, tmp_path):
+    curves = pd.read_csv(trained[stage] / "curves.csv")
     variants = list(STAGES[stage][1].variants)
     assert list(curves["variant"].unique()) == variants
     assert curves.groupby(["variant", "seed"])["step"].apply(list).tolist() == [[3, 6, 7]] * 2 * len(variants)
     assert curves.notna().all(axis=None)
     for variant in variants:
         for seed in (0, 1):
-            policy = kinds.load(tmp_path / "one" / variant / f"seed-{seed}")
+            policy = kinds.load(trained[stage] / variant / f"seed-{seed}")
             assert policy.gamma == 0.9
             last = curves[(curves["variant"] == variant) & (curves["seed"] == seed)].iloc[-1]
             assert last["initial_value"] == pytest.approx(policy.values(first_seen(data)).mean().item())
-    files = [file.relative_to(tmp_path / "one") for file in (tmp_path / "one").rglob("*") if file.is_file()]
-    assert all((tmp_path / "one" / file).read_bytes() == (tmp_path / "other" / file).read_bytes() for file in files)
+    run, config = STAGES[stage]
+    run(config.model_copy(update={"seeds": [1]}), data, tmp_path / "again")
+    again = pd.read_csv(tmp_path / "again" / "curves.csv")
+    pd.testing.assert_frame_equal(again, curves[curves["seed"] == 1].reset_index(drop=True), check_exact=True)
+    for file in (path for path in (tmp_path / "again").rglob("seed-1/*")):
+        assert file.read_bytes() == (trained[stage] / file.relative_to(tmp_path / "again")).read_bytes(), file
 
 
-def test_cql_of_no_weight_is_double_dqn(data, tmp_path):
-    made("dqn", data, tmp_path / "dqn")
-    made("cql", data, tmp_path / "cql")
-    weights = [path / "seed-0" / "model.safetensors" for path in (tmp_path / "dqn" / "DQN", tmp_path / "cql" / "none")]
-    others = [path / "seed-0" / "model.safetensors" for path in (tmp_path / "dqn" / "single", tmp_path / "cql" / "CQL")]
+def test_cql_of_no_weight_is_double_dqn(trained):
+    weights = [path / "seed-0" / "model.safetensors" for path in (trained["dqn"] / "DQN", trained["cql"] / "none")]
+    others = [path / "seed-0" / "model.safetensors" for path in (trained["dqn"] / "single", trained["cql"] / "CQL")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
     assert all(other.read_bytes() != weights[0].read_bytes() for other in others)
 
@@ -161,14 +172,14 @@ def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(variant, data,
     assert list(islice(second.steps, 30)) == expected
 
 
-def test_without_a_target_network_the_network_values_its_own_actions(data, tmp_path):
+def test_without_a_target_network_the_network_values_its_own_actions(data, trained, tmp_path):
     """As with a target network that is copied in every step, and not as with the section's, copied in every third."""
-    often = DQN.model_copy(update={"target_every": 1})
-    dqn.run(DQN, data, tmp_path / "section")
+    few = {name: DQN.variants[name] for name in ("DQN", "no target")}
+    often = DQN.model_copy(update={"target_every": 1, "variants": few, "seeds": [0]})
     dqn.run(often, data, tmp_path / "often")
     weights = {
-        (run, name): (tmp_path / run / name / "seed-0" / "model.safetensors").read_bytes()
-        for run in ("section", "often")
+        (run, name): (folder / name / "seed-0" / "model.safetensors").read_bytes()
+        for run, folder in (("section", trained["dqn"]), ("often", tmp_path / "often"))
         for name in ("DQN", "no target")
     }
     assert weights["section", "no target"] == weights["often", "no target"] == weights["often", "DQN"]
@@ -211,14 +222,14 @@ def test_online_it_finds_what_a_single_recorded_walk_cannot_show(tmp_path):
     settings = {
         "variants": {name: PLAIN | {"online": name == "online"} for name in ("DQN", "online")},
         "seeds": [0],
-        "steps": 800,
-        "batch_size": 64,
+        "steps": 400,
+        "batch_size": 32,
         "log_every": 100,
         "evaluate_every": 8,
         "evaluate_episodes": 19,
         "hidden": [64],
-        "learning_rate": 0.003,
-        "target_every": 50,
+        "learning_rate": 0.005,
+        "target_every": 40,
     }
     config = dqn.DqnConfig.model_validate({**DQN.model_dump(), **settings})
     metrics = dqn.run(config, walk, tmp_path / "out")

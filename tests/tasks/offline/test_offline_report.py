@@ -240,19 +240,29 @@ def test_what_stands_in_one_page_stands_in_the_other(html, home):
         assert (home / "out" / file.rsplit("/", 1)[1]).is_file()
 
 
-def test_equal_numbers_are_equal_bytes(home, tmp_path):
-    run(CONFIG, home / "returns", tmp_path / "out")
-    for file in (path for path in (home / "out").rglob("*") if path.is_file()):
+FEW = CONFIG.model_copy(update={"policies": ["bc-lander"], "expectations": []})
+
+
+@pytest.fixture(scope="module")
+def few(home, tmp_path_factory):
+    """The report of one policy, and the stage's metrics."""
+    out = tmp_path_factory.mktemp("few") / "out"
+    return out, run(FEW, home / "returns", out)
+
+
+def test_equal_numbers_are_equal_bytes(home, few, tmp_path):
+    out, _ = few
+    run(FEW, home / "returns", tmp_path / "out")
+    for file in (path for path in out.rglob("*") if path.is_file()):
         if file.suffix != ".md":  # names the folder it is in
-            assert file.read_bytes() == (tmp_path / "out" / file.relative_to(home / "out")).read_bytes(), file.name
+            assert file.read_bytes() == (tmp_path / "out" / file.relative_to(out)).read_bytes(), file.name
 
 
-def test_what_is_not_listed_is_not_shown(home, tmp_path):
+def test_what_is_not_listed_is_not_shown(few):
     """An earlier run's policy may still lie in data/returns."""
-    few = CONFIG.model_copy(update={"policies": ["bc-lander"], "expectations": []})
-    metrics = run(few, home / "returns", tmp_path)
+    out, metrics = few
     assert list(metrics) == ["LunarLander-v3-medium"]
-    text = (tmp_path / "offline_report.html").read_text()
+    text = (out / "offline_report.html").read_text()
     assert "Hopper" not in text
     assert "What was expected" not in text
     assert "Asked for and reached" not in text
@@ -261,7 +271,8 @@ def test_what_is_not_listed_is_not_shown(home, tmp_path):
 def test_what_returns_in_the_environment_chose_is_marked_in_every_table(home, tmp_path):
     """DQN stands in the tables of scores, of values and of costs, the Decision Transformer in that of targets too."""
     why = {"DQN": "its rate was chosen by returns", "DT": "its width was chosen by returns", "BRAC-v": "not shown"}
-    run(CONFIG.model_copy(update={"selected": why}), home / "returns", tmp_path)
+    chosen = {"selected": why, "policies": ["bc-lander", "dqn-lander", "cql-lander", "dt-lander"], "expectations": []}
+    run(CONFIG.model_copy(update=chosen), home / "returns", tmp_path)
     markdown, page = ((tmp_path / f"offline_report.{kind}").read_text() for kind in ("md", "html"))
     for text in (markdown, plain(page)):
         assert "DQN† Selected: its rate was chosen by returns." in text
@@ -282,11 +293,15 @@ def test_the_default_report_marks_what_was_selected():
 
 def test_an_environment_of_another_package_has_a_picture(home, tmp_path):
     """Its id holds a colon and a slash."""
-    described = home / "returns" / "dqn-lander" / measurements.DESCRIPTION
+    described = home / "returns" / "tabular_q-graph-60" / measurements.DESCRIPTION
     before = described.read_text()
     described.write_text(json.dumps(json.loads(before) | {"environment": "theirs:ns/Lander-v0"}))
     try:
-        run(CONFIG.model_copy(update={"policies": ["dqn-lander"], "expectations": []}), home / "returns", tmp_path)
+        run(
+            CONFIG.model_copy(update={"policies": ["tabular_q-graph-60"], "expectations": []}),
+            home / "returns",
+            tmp_path,
+        )
     finally:
         described.write_text(before)
     assert [file.name for file in tmp_path.glob("*.gif")] == ["theirs-ns-Lander-v0.gif"]

@@ -4,14 +4,14 @@ import pytest
 
 from tasks import check
 from tasks.common.errors import StageError
-from tasks.offline import behaviour
+from tasks.offline import behaviour, transitions
 from tasks.offline.configs.transitions import Dataset, TransitionsConfig
 from tasks.offline.datasets import stored
 from tasks.offline.datasets.episodes import episode
 from tasks.offline.environments import simulators
 from tasks.offline.policies import behaviour_folder, files
 from tasks.offline.transitions import FIRST_SEED, limited, run
-from tests.tasks.offline.worlds import BEHAVIOUR, NO_FILES
+from tests.tasks.offline.worlds import BRIEFLY, NO_FILES
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +19,7 @@ def home(cart, tmp_path_factory):
     """The outs of `behaviour`: the graph's random policy, and CartPole's from random to expert."""
     home = tmp_path_factory.mktemp("home") / "behaviour"
     for environment in ("graph", "Hopper-v5"):
-        behaviour.run(BEHAVIOUR, NO_FILES, home / environment)
+        behaviour.run(BRIEFLY, NO_FILES, home / environment)
     (home / cart[0].name).symlink_to(cart[0])
     return home
 
@@ -29,6 +29,23 @@ def record(home, out, environment, source, *, steps=None, episodes=None, locatio
     dataset = Dataset(environment=environment, source=source, location=location, steps=steps, episodes=episodes)
     config = TransitionsConfig(datasets={out.name: dataset}, path="raw", seed=seed)
     return run(config, home / environment, raw or home, out)
+
+
+LIMITS = {
+    "random": {"steps": 3000},
+    "medium": {"steps": 3000},
+    "expert": {"steps": 3000},
+    "medium-expert": {"steps": 6000},
+    "medium-replay": {"steps": 500},
+}
+
+
+@pytest.fixture(scope="module")
+def poles(home, tmp_path_factory):
+    """CartPole's data sets by their source: a folder each; and the stage's metrics."""
+    root = tmp_path_factory.mktemp("poles")
+    metrics = {source: record(home, root / source, "CartPole-v1", source, **limit) for source, limit in LIMITS.items()}
+    return root, metrics
 
 
 def test_walks_in_the_graph(home, tmp_path):
@@ -50,17 +67,16 @@ def test_walks_in_the_graph(home, tmp_path):
     assert simulators.GRAPH.successors[nodes, edges].tolist() == after.tolist()
 
 
-def test_sixty_walks_leave_something_to_stitch_and_a_thousand_little(home, tmp_path):
+def test_sixty_walks_leave_something_to_stitch_and_a_thousand_little(home):
     """The starts with a walk that is a shortest path: few with 60 walks, most with 1,000."""
-    optimal = {}
-    for walks in (60, 1000):
-        record(home, tmp_path / str(walks), "graph", "random", episodes=walks)
-        data = stored.read(tmp_path / str(walks)).transitions
-        starts = data.observations[data.starts].argmax(1).numpy()
-        arrived = data.terminated[data.starts + data.lengths - 1].numpy()
-        best = {(s, int(n)) for s, n, there in zip(starts, data.lengths, arrived, strict=True) if there}
-        optimal[walks] = sum((s, simulators.GRAPH.distances[s]) in best for s in simulators.GRAPH.starts)
-        taken = set(zip(data.observations.argmax(1).tolist(), data.actions.tolist(), strict=True))
+    optimal, walks = {}, transitions.record(home / "graph", "random", None, 1000, FIRST_SEED)
+    for count in (60, 1000):
+        best, taken = set(), set()
+        for walk in walks[:count]:
+            nodes = walk.observations.argmax(1).tolist()
+            taken |= set(zip(nodes[:-1], walk.actions.tolist(), strict=True))
+            best |= {(nodes[0], len(walk))} if walk.terminations[-1] else set()
+        optimal[count] = sum((s, simulators.GRAPH.distances[s]) in best for s in simulators.GRAPH.starts)
         assert optimal_paths_remain(taken), "dynamic programming over what was seen finds every shortest path"
     assert optimal[60] <= 8
     assert optimal[1000] >= 15
@@ -75,10 +91,10 @@ def optimal_paths_remain(taken):
     )
 
 
-def test_tiers_are_as_good_as_their_policies(home, tmp_path):
+def test_tiers_are_as_good_as_their_policies(home, poles):
     means = {}
     for source in ("random", "medium", "expert"):
-        metrics = record(home, tmp_path / f"cart-{source}", "CartPole-v1", source, steps=3000)
+        metrics = poles[1][source]
         assert 3000 <= metrics["steps"] < 3500
         means[source] = metrics["return"]["mean"]
     assert means["random"] < means["medium"] < means["expert"]
@@ -87,30 +103,23 @@ def test_tiers_are_as_good_as_their_policies(home, tmp_path):
     assert means["expert"] == pytest.approx(reference.maximum, rel=0.3)
 
 
-def test_medium_expert_is_one_half_each(home, tmp_path):
-    record(home, tmp_path / "cart-medium", "CartPole-v1", "medium", steps=1000)
-    record(home, tmp_path / "cart-expert", "CartPole-v1", "expert", steps=1000)
-    record(home, tmp_path / "cart-medium-expert", "CartPole-v1", "medium-expert", steps=2000)
-    medium, expert, both = (
-        stored.read(tmp_path / f"cart-{source}") for source in ("medium", "expert", "medium-expert")
-    )
+def test_medium_expert_is_one_half_each(poles):
+    medium, expert, both = (stored.read(poles[0] / source) for source in ("medium", "expert", "medium-expert"))
     lengths = [*medium.transitions.lengths.tolist(), *expert.transitions.lengths.tolist()]
     assert both.transitions.lengths.tolist() == lengths
     assert set(both.metadata["policies"]) == {"medium", "expert"}
 
 
-def test_medium_replay_is_training_itself(home, tmp_path):
-    record(home, tmp_path / "cart-medium-replay", "CartPole-v1", "medium-replay", steps=500)
-    replay, found = behaviour_folder.replay(home / "CartPole-v1"), stored.read(tmp_path / "cart-medium-replay")
+def test_medium_replay_is_training_itself(home, poles):
+    replay, found = behaviour_folder.replay(home / "CartPole-v1"), stored.read(poles[0] / "medium-replay")
     lengths = found.transitions.lengths.tolist()
     assert lengths == [len(one) for one in replay][: len(lengths)]
     assert sum(lengths[:-1]) < 500 <= sum(lengths)
 
 
-def test_policies_act_by_chance(home, tmp_path):
+def test_policies_act_by_chance(home, poles):
     """A clone of greedy actions would earn more than the policy itself, so the data must hold sampled actions."""
-    record(home, tmp_path / "cart-medium", "CartPole-v1", "medium", steps=2000)
-    data = stored.read(tmp_path / "cart-medium").transitions
+    data = stored.read(poles[0] / "medium").transitions
     greedy = behaviour_folder.policy(home / "CartPole-v1", "medium").act(data.observations)
     assert 0.6 < (greedy == data.actions).float().mean() < 0.99
 
@@ -192,11 +201,10 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(home, tmp_path):
     ("source", "tiers"),
     [("random", []), ("medium", ["medium"]), ("medium-replay", ["medium"]), ("medium-expert", ["expert", "medium"])],
 )
-def test_a_data_set_is_handed_on_with_the_policies_that_recorded_it(home, tmp_path, source, tiers):
+def test_a_data_set_is_handed_on_with_the_policies_that_recorded_it(home, poles, source, tiers):
     """The policies' weights are the same, so that learned policies can be compared with them."""
-    record(home, tmp_path / "set", "CartPole-v1", source, episodes=4)
-    kept = tmp_path / "set" / behaviour_folder.RECORDERS
+    kept = poles[0] / source / behaviour_folder.RECORDERS
     assert sorted(folder.name for folder in kept.glob("*")) == tiers
     for tier in tiers:
         assert files.digest(kept / tier) == files.digest(home / "CartPole-v1" / tier)
-    assert list(check.problems(tmp_path)) == []
+    assert list(check.problems(poles[0] / source)) == []

@@ -31,6 +31,9 @@ BEHAVIOUR = BehaviourConfig(
     measure_episodes=20,
 )
 
+FEW_EPISODES = {"evaluate_episodes": 1, "finalists": 1, "final_episodes": 2, "measure_episodes": 5}
+BRIEFLY = BEHAVIOUR.model_copy(update=FEW_EPISODES)  # where nothing is trained, or nothing need be good
+
 
 def episode(environment, rng, seed):
     """One episode of random actions."""

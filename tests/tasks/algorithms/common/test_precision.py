@@ -17,7 +17,7 @@ BATCH = make_batch([[8 + n] for n in range(8)], [[(3 * n + 1) % 8, (n + 2) % 8, 
 RESPONSES = completions([[3, 4], [3, 4], [5]], [[7, 2], [8, 9, 10, 2], [6, 2]], pad=2)
 
 
-def losses(precision, rate, kind="adamw", steps=50):
+def losses(precision, rate, kind="adamw", steps=30):
     model = llama(initializer_range=0.1, num_hidden_layers=1)
     set_precision(model, precision)
     return [
@@ -25,7 +25,7 @@ def losses(precision, rate, kind="adamw", steps=50):
     ]
 
 
-def fall(precision, rate, kind, steps=80):
+def fall(precision, rate, kind, steps=25):
     """By how much the loss of the trained weights, in fp32, is below that of the weights before."""
     model = llama(initializer_range=0.1, num_hidden_layers=1)
     before = loss_in_fp32(model)
@@ -42,20 +42,20 @@ def loss_in_fp32(model):
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_with_masters_it_learns_as_in_fp32(kind):
-    """Measured: the curves, which fall from 2.87 to 0.002, differ by at most 1.3 %; rounding alone moves a weight by up to 0.4 %."""
-    fp32, bf16 = losses("fp32", 0.01, kind), losses("bf16", 0.01, kind)
+    """Measured: curves that fall from 2.82 to 0.003 differ by at most 1.6 %; rounding moves a weight by 0.4 %."""
+    fp32, bf16 = losses("fp32", 0.015, kind), losses("bf16", 0.015, kind)
     assert fp32[-1] < 0.01
     assert bf16 == pytest.approx(fp32, rel=0.04)
 
 
 @pytest.mark.parametrize("kind", ["adamw", "muon"])
 def test_without_masters_updates_below_the_resolution_are_lost(kind):
-    """80 steps of at most 1e-5 each, on weights around 0.1, whose neighbours in bfloat16 are 5e-4 away.
+    """25 steps of at most 3e-5 each, on weights around 0.1, whose neighbours in bfloat16 are 5e-4 away.
 
     The losses are those of the weights as the optimizer has them, computed in fp32: a forward pass in bfloat16 rounds by
     more than a tenth of the fall on some processors.
     """
-    fallen = {precision: fall(precision, 1e-5, kind) for precision in ("fp32", "bf16", "pure_bf16")}
+    fallen = {precision: fall(precision, 3e-5, kind) for precision in ("fp32", "bf16", "pure_bf16")}
     assert fallen["fp32"] > 0.02
     assert fallen["bf16"] == pytest.approx(fallen["fp32"], rel=0.1)
     assert fallen["pure_bf16"] < 0.1 * fallen["fp32"]

@@ -66,17 +66,17 @@ def weights(policy):
     return torch.cat([p.detach().flatten() for p in policy.parameters()])
 
 
-@pytest.mark.parametrize("aggregation", ["grpo", "dapo", "dr_grpo"])
-def test_micro_batches_change_nothing_in_the_weights(aggregation):
+@pytest.mark.parametrize(("aggregation", "part"), [("grpo", 3), ("dapo", 1), ("dr_grpo", 3)])
+def test_micro_batches_change_nothing_in_the_weights(aggregation, part):
+    """Four of the six responses have an advantage, so that parts of three are unequal."""
     found = []
-    for size in (64, 2, 1):
+    for size in (64, part):
         policy = llama(1)
         what = experience(policy, seed=0)
         trained(policy, what, reference=llama(2), aggregation=aggregation, beta=0.1, updates=2, micro_batch=size)
         found.append(weights(policy))
     assert (found[0] - weights(llama(1))).abs().max() > 0.001
-    for other in found[1:]:
-        torch.testing.assert_close(found[0], other, rtol=1e-4, atol=2e-5)
+    torch.testing.assert_close(*found, rtol=1e-4, atol=2e-5)
 
 
 class Counted:
@@ -265,7 +265,8 @@ def learn(policy, reward, *, steps, learning_rate, samples=16, length=1, referen
 
 
 @pytest.mark.parametrize(
-    ("aggregation", "advantage"), [("grpo", "standardized"), *((name, "centered") for name in AGGREGATIONS)]
+    ("aggregation", "advantage"),
+    [("grpo", "standardized"), ("bnpo", "centered"), ("dr_grpo", "standardized"), ("dapo", "centered")],
 )
 def test_it_learns_answers_and_to_end(aggregation, advantage):
     """From the uniform policy, which earns 1 in 49, to nearly the maximum."""

@@ -48,6 +48,9 @@ def fit(policy, critic, collect, *, reference, optimizers=None, kl=None, start=0
     )  # fmt: skip
 
 
+ONCE = {"epochs": 1, "minibatches": 1}
+
+
 def test_a_sampler_that_is_not_the_trainer_shows_before_any_update():
     """In the step's first minibatch alone, after which the policy is another."""
     policy, critic, seen = llama(1), Critic(llama(3)), []
@@ -125,7 +128,7 @@ def test_the_temperature_is_that_of_the_sampling():
     policy, critic = llama(1), Critic(llama(1))
     what = sampled(policy, (1.0, 0.0, 1.0, 0.0), temperature=0.7)
     rows = {
-        temperature: next(fit(policy, critic, lambda _: what, reference=llama(1), temperature=temperature))
+        temperature: next(fit(policy, critic, lambda _: what, reference=llama(1), temperature=temperature, **ONCE))
         for temperature in (0.7, 1.0)
     }
     assert rows[0.7]["policy/approxkl"] == pytest.approx(0, abs=1e-9)
@@ -186,7 +189,7 @@ def test_the_kl_coefficient_is_used_before_it_moves():
     policy, critic = llama(1), Critic(llama(1))
     what = sampled(policy, (1.0, -1.0, 0.5, 0.0))
     kl = AdaptiveKl(0.1, target=1e-3, rate=0.5)
-    rows = list(fit(policy, critic, lambda _: what, reference=llama(2), kl=kl, steps=3))
+    rows = list(fit(policy, critic, lambda _: what, reference=llama(2), kl=kl, steps=3, **ONCE))
     assert rows[0]["objective/kl"] > 0
     assert [row["objective/kl_coef"] for row in rows] == pytest.approx([0.1, 0.11, 0.121])
 
@@ -199,7 +202,7 @@ def test_rewards_and_losses_that_are_no_numbers_stop_the_training():
     policy, critic = llama(1), Critic(llama(1))
     good, bad = sampled(policy, (1.0, 0.0, 1.0, 0.0)), sampled(policy, (1.0, float("nan"), 1.0, 0.0))
     steps = iter([good, bad])
-    running = fit(policy, critic, lambda _: next(steps), reference=llama(1), steps=2)
+    running = fit(policy, critic, lambda _: next(steps), reference=llama(1), steps=2, **ONCE)
     next(running)
     with pytest.raises(TrainingError, match="the reward of response 1 is nan"):
         next(running)
@@ -230,11 +233,11 @@ def learn(policy, reward, *, steps, learning_rate, critic_rate, coefficient=0.01
     return critic, reference, rows
 
 
-@pytest.mark.parametrize("changes", [{"whiten": True, "clip_value": 0.2}, {"lam": 0.9}], ids=str)
-def test_it_learns_answers_and_to_end(changes):
+def test_it_learns_answers_and_to_end():
     """From the uniform policy, which earns 1 in 49, to nearly the maximum; the critic predicts the reward."""
     policy = Table()
     assert expected_reward(policy, with_end, 2).item() == pytest.approx(1 / 49)
+    changes = {"whiten": True, "clip_value": 0.2, "lam": 0.9}
     critic, _, rows = learn(policy, with_end, steps=40, learning_rate=0.2, critic_rate=0.1, length=2, **changes)
     assert expected_reward(policy, with_end, 2).item() > 0.95
     assert rows[-1]["reward"] > 0.9 > 0.3 > rows[0]["reward"]
@@ -245,7 +248,7 @@ def test_it_learns_answers_and_to_end(changes):
 def test_a_transformer_learns_it_too():
     policy = llama(1, initializer_range=0.1, vocab_size=7, num_hidden_layers=1)
     start = expected_reward(policy, one_token).item()
-    learn(policy, one_token, steps=15, learning_rate=0.01, critic_rate=0.01)
+    learn(policy, one_token, steps=10, learning_rate=0.015, critic_rate=0.015)
     assert expected_reward(policy, one_token).item() > 0.95 > 0.4 > start
 
 
@@ -281,8 +284,9 @@ def test_it_resumes(forget):
 
         def again(start, steps):
             return fit(
-                policy, critic, collect, reference=Table(), optimizers=optimizers, kl=kl, start=start, steps=steps
-            )
+                policy, critic, collect, reference=Table(), optimizers=optimizers, kl=kl, start=start, steps=steps,
+                epochs=1,
+            )  # fmt: skip
 
         parts = (policy, critic, *optimizers, kl)
         return dict(zip(("policy", "critic", "optimizer", "critic_optimizer", "kl"), parts, strict=True)), again
@@ -314,7 +318,7 @@ def test_a_critic_that_knows_nothing_explains_nothing():
     assert row["val/explained_variance"] < 0.0
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("size", [1, 3])
 def test_micro_batches_have_the_gradients_of_the_whole_minibatch(size):
     """The four responses have 1 to 3 tokens, so that a mean of the parts' means would differ."""
 

@@ -31,11 +31,11 @@ def test_it_learns_answers_and_to_end(baseline):
     assert ("val/explained_variance" in rows[0]) == (baseline == "critic")
 
 
-@pytest.mark.parametrize("baseline", BASELINES)
-def test_a_transformer_learns_it_too(baseline):
+def test_a_transformer_learns_it_too():
+    """With the critic, whose body is a transformer too."""
     policy = llama(1, initializer_range=0.1, vocab_size=7, num_hidden_layers=1)
     start = expected_reward(policy, one_token).item()
-    learn(policy, one_token, steps=20, learning_rate=0.02, baseline=baseline)
+    learn(policy, one_token, steps=12, learning_rate=0.03, baseline="critic")
     assert expected_reward(policy, one_token).item() > 0.9 > 0.4 > start
 
 

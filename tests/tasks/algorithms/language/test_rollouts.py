@@ -67,12 +67,11 @@ def test_one_end_token_of_several_is_not_enough():
 def test_a_streamed_response_is_the_one_that_is_sampled(architecture, temperature):
     """Token by token, up to the end token or the limit, whichever comes first."""
     model, ended = ARCHITECTURES[architecture](), set()
-    for prompt in PROMPTS:
-        for seed, ends in enumerate((ENDS, ENDS[:1], [])):
-            settings = {"max_new_tokens": 12, "temperature": temperature, "end_tokens": ends, "seed": seed}
-            [drawn] = draw(model, [prompt], **settings)
-            assert [[*rollouts.stream(model, prompt, **settings)]] == drawn.responses()
-            ended.add(bool(drawn.ended))
+    for seed, (prompt, ends) in enumerate(zip(PROMPTS, (ENDS, ENDS[:1], [], ENDS), strict=True)):
+        settings = {"max_new_tokens": 12, "temperature": temperature, "end_tokens": ends, "seed": seed}
+        [drawn] = draw(model, [prompt], **settings)
+        assert [[*rollouts.stream(model, prompt, **settings)]] == drawn.responses()
+        ended.add(bool(drawn.ended))
     assert ended == {True, False}
 
 

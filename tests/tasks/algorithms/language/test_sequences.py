@@ -119,6 +119,7 @@ def test_no_document_sees_another(name):
 LENGTHS = st.lists(st.integers(1, 20), min_size=1, max_size=200)
 
 
+@settings(max_examples=40)
 @given(LENGTHS, st.integers(20, 64), st.randoms(use_true_random=False))
 def test_every_document_is_packed_once_and_no_row_is_too_long(lengths, room, random):
     order = list(range(len(lengths)))
@@ -131,6 +132,7 @@ def test_every_document_is_packed_once_and_no_row_is_too_long(lengths, room, ran
         assert all(used[early] + lengths[rows[late][0]] > room for late in range(len(rows)) for early in range(late))
 
 
+@settings(max_examples=40)
 @given(LENGTHS, st.randoms(use_true_random=False))
 def test_rows_keep_the_drawn_order(lengths, random):
     """Each row's documents, and the rows' first documents, come in the order given."""
@@ -157,7 +159,7 @@ def test_a_row_that_is_far_back_is_left_as_it_is():
     assert packed(near, range(len(near)), 8)[0] == [0, len(near) - 1]
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.lists(st.lists(st.integers(1, 15), min_size=1, max_size=6), min_size=2, max_size=5), st.data())
 def test_any_packing_gives_each_document_its_own_logits(documents, data):
     model = llama()

@@ -37,7 +37,7 @@ def model(discrete=True, context=STEPS, width=16, layers=2, heads=2, seed=0, obs
     return dt.DecisionTransformer(spaces, trunk, context=context, timesteps=STEPS, scale=3.0, targets=[4.0])
 
 
-def trained(policy, steps=120, half=False):
+def trained(policy, steps=90, half=False):
     data = Episodes(transitions(discrete=policy.spaces.discrete), policy.context)
     optimizer = AdamW(policy.parameters(), 0.01, clip=0.25, weight_decay=0.0, warmup=20, steps=steps, last=0.1)
     batches = data.batches(32, torch.Generator().manual_seed(0))

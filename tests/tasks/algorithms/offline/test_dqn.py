@@ -135,9 +135,14 @@ def trained(data, actions, objective, *, steps, gamma, hidden=(64,), every=20):
     return policy, list(islice(fit, steps))
 
 
+@pytest.fixture(scope="module")
+def walks(tmp_path_factory):
+    """Random walks in the graph."""
+    return read(worlds.record(tmp_path_factory.mktemp("graph") / "walks", "graph", 200)).transitions
+
+
 @pytest.mark.parametrize("objective", [DOUBLE, CONSERVATIVE], ids=["dqn", "cql"])
-def test_they_find_paths_that_no_walk_took(objective, one_thread, tmp_path):
-    walks = read(worlds.record(tmp_path / "walks", "graph", 200)).transitions
+def test_they_find_paths_that_no_walk_took(objective, one_thread, walks):
     policy, _ = trained(walks, 3, objective, steps=300, gamma=0.9)
     starts = len(simulators.GRAPH.starts)
     played = play("graph", as_player(policy), starts, seed=0).returns
@@ -157,7 +162,7 @@ def one_of_eight(episodes=60, length=10):
 def test_dqn_believes_in_actions_that_the_data_lacks_and_cql_does_not(one_thread):
     data, believed = one_of_eight(), {}
     for objective in (DOUBLE, CONSERVATIVE):
-        policy, _ = trained(data, 8, objective, steps=600, gamma=0.9)
+        policy, _ = trained(data, 8, objective, steps=400, gamma=0.9, every=13)
         believed[objective.func] = policy.values(data.observations[data.starts]).mean().item()
     assert believed[dqn.loss] > 0.3
     assert abs(believed[cql.loss]) < 0.05

@@ -84,7 +84,7 @@ PARTS += [" so ", ".", "$", "%", ",", "####", "= 7", "\\boxed{\\$7.0}", "1/2", "
 
 
 @given(st.lists(st.sampled_from(PARTS), max_size=8).map("".join))
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_reward_rubric_and_accuracies_agree(response):
     """For numbers the reward is 1 exactly if the final answer is right; strict accuracy also needs the form."""
     reward, final, form = verify_number("7", response), final_answer(response), strict_answer(response)

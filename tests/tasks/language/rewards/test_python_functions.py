@@ -48,16 +48,14 @@ def values(function, responses=RESPONSES):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("def f(prompts, responses, **columns): return [len(one) for one in responses]", [1, 2, 3]),
         ("def f(completions, **kwargs): return [len(one) for one in completions]", [1, 2, 3]),
-        ("def f(responses): return tuple(len(one) / 2 for one in responses)", [0.5, 1, 1.5]),
         ("def f(responses, level): return [one and one + 0.5 for one in level]", [5.5, math.nan, 7.5]),
         ("def f(prompts, responses, answer, missing=2): return [int(one) * missing for one in answer]", [2, 4, 6]),
         (
             "def f(responses, **columns): return [len(columns) for one in responses]",
             [3, 3, 3],
         ),  # prompts, answer, level
-        ("def f(responses, *, answer): return [one == '2' for one in answer]", [0, 1, 0]),
+        ("def f(responses, *, answer): return tuple(one == '2' for one in answer)", [0, 1, 0]),
         ("import numpy\ndef f(responses, **_): return numpy.arange(3, dtype='float32')", [0, 1, 2]),
         ("f = lambda prompts, responses, **columns: [len(one) for one in prompts]", [4, 4, 6]),
         ("class F:\n def __call__(self, responses): return [None] * 3\nf = F()", [math.nan] * 3),
@@ -71,21 +69,21 @@ def test_what_a_function_may_be(make, text, expected):
     assert function.worker.process.poll() is None
 
 
+RETURNED = {
+    "[1.0, 2.0]": "expected a list of 3 numbers or None, one for each response; got 2",
+    "1.0": "expected a list of 3 numbers or None, one for each response; got 1.0 (float)",
+    "'abc'": "expected a list of 3 numbers or None, one for each response; got 'abc' (str)",
+    "None": "expected a list of 3 numbers or None, one for each response; got None (NoneType)",
+    "{1: 1, 2: 2, 3: 3}": "expected a list of 3 numbers or None, one for each response; got {1: 1, ",
+    "[1, '2', 3]": "expected a finite number or None, got '2' (str) (for the prompt 'two?')",
+    "[1, 2, float('nan')]": "expected a finite number or None, got nan (float) (for the prompt 'three?')",
+    "[float('inf'), 2, 3]": "expected a finite number or None, got inf (float) (for the prompt 'one?')",
+    "[1, 2, 1e39]": "expected a finite number or None, got 1e+39 (float) (for the prompt 'three?')",
+    "[-(10 ** 400), 2, 3]": "expected a finite number or None, got -100000",
+    "A()": "expected a list of 3 numbers or None, one for each response; got a b\\x1b[31m (A)",
+    "[1, 1j, 3]": "expected a finite number or None, got 1j (complex) (for the prompt 'two?')",
+}
 WRONG = {
-    "def f(responses): return [1.0, 2.0]": "expected a list of 3 numbers or None, one for each response; got 2",
-    "def f(responses): return 1.0": "expected a list of 3 numbers or None, one for each response; got 1.0 (float)",
-    "def f(responses): return 'abc'": "expected a list of 3 numbers or None, one for each response; got 'abc' (str)",
-    "def f(responses): return None": "expected a list of 3 numbers or None, one for each response; got None (NoneType)",
-    "def f(responses): return {1: 1, 2: 2, 3: 3}": "expected a list of 3 numbers or None, one for each response; got {1: 1, ",
-    "def f(responses): return [1, '2', 3]": "expected a finite number or None, got '2' (str) (for the prompt 'two?')",
-    "def f(responses): return [1, 2, float('nan')]": "expected a finite number or None, got nan (float) (for the prompt 'three?')",
-    "def f(responses): return [float('inf'), 2, 3]": "expected a finite number or None, got inf (float) (for the prompt 'one?')",
-    "def f(responses): return [1, 2, 1e39]": "expected a finite number or None, got 1e+39 (float) (for the prompt 'three?')",
-    "def f(responses): return [-(10 ** 400), 2, 3]": "expected a finite number or None, got -100000",
-    "class A:\n def __repr__(self): return 'a\\nb\\x1b[31m'\ndef f(responses): return A()": (
-        "expected a list of 3 numbers or None, one for each response; got a b\\x1b[31m (A)"
-    ),
-    "def f(responses): return [1, 1j, 3]": "expected a finite number or None, got 1j (complex) (for the prompt 'two?')",
     "def f(responses, levle): return [1, 2, 3]": "it asks for levle; there are prompts, responses, answer, level",
     "def f(responses, prompts):\n\n return [1 / (one != 'bb') for one in responses]": (
         "rewards/mine.py:3: ZeroDivisionError: division by zero (for the prompt 'two?')"
@@ -103,6 +101,18 @@ def test_what_is_wrong_is_told_in_one_line_and_trains_nothing(make, text):
         values(make(text))
     assert str(stopped.value).startswith(f"rewards/mine.py:f: {WRONG[text]}")
     assert "\n" not in str(stopped.value)
+
+
+def test_what_is_wrong_in_a_returned_value_is_told_in_one_line(make):
+    """All by one process, which returns what the first response says."""
+    text = "class A:\n def __repr__(self): return 'a\\nb\\x1b[31m'\ndef f(responses): return eval(responses[0])"
+    function = make(text)
+    for returned, line in RETURNED.items():
+        with pytest.raises(DataError) as stopped:
+            values(function, [returned, "", ""])
+        assert str(stopped.value).startswith(f"rewards/mine.py:f: {line}"), returned
+        assert "\n" not in str(stopped.value), returned
+    assert values(function, ["[1, None, 3]", "", ""]) == pytest.approx([1, math.nan, 3], nan_ok=True)
 
 
 def test_the_checks_of_what_was_returned():

@@ -1,7 +1,7 @@
 """Labels of steps, by hand."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.rewards.step_labels import step_labels
@@ -65,6 +65,7 @@ LINES = st.one_of(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(LINES, max_size=8))
 def test_each_line_has_a_label_that_no_later_line_makes_worse(written):
     """What comes later may show that a step leads on."""

@@ -22,8 +22,9 @@ from tests.tasks.policies import marked
 
 STAGES = [stage for stage in TRAININGS if stage != "pretrained"]
 ALGORITHMS = {"dpo": dpo, "grpo": grpo, "ppo": ppo}
+POLICIES = ("reinforce", "ppo", "grpo")
 DROPPING = ("sft", "reward_model", "rejection_sft")
-SHORT = {"dpo": {"epochs": 1}, **{stage: {"steps": 2} for stage in ("reinforce", "ppo", "grpo")}}
+SHORT = {"dpo": {"epochs": 1}, **{stage: {"steps": 2, "evaluate_every": 0} for stage in POLICIES}}
 LIKELY = {"reward_model": {"kind": "log_probability", "likelihood": 1.0}}
 
 
@@ -201,6 +202,7 @@ def test_the_reference_is_the_policy_without_its_adapter(ready, tmp_path):
         **{"beta": 0.1, "updates": 1, "learning_rate": 0.01},
         lora={"rank": 2, "alpha": 8.0, "targets": "all-linear", "merge": True},
         steps=2,
+        evaluate_every=0,
     )
     distance = pd.read_csv(tmp_path / "curve.csv")["kl"]
     assert distance.iloc[0] == pytest.approx(0, abs=1e-6)

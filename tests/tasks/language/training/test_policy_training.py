@@ -32,6 +32,11 @@ POLICIES = ("reinforce", "ppo", "grpo")
 SAMPLES = {"reward", "reward_std", "completions/mean_length", "completions/clipped_ratio"}
 FROM_HERE = {"minimum_reward": -99.0}
 ONE_STEP = {"steps": 1, "evaluate_every": 1}
+FEW = {  # passes over a batch, and prompts that are evaluated
+    "reinforce": {"critic_updates": 1, "evaluate_prompts": 3},
+    "ppo": {"epochs": 2, "minibatches": 1, "evaluate_prompts": 3},
+    "grpo": {"evaluate_prompts": 3},
+}
 ENTROPY = {"ppo": "policy/entropy"}  # as TRL's users know it; elsewhere "entropy"
 
 
@@ -82,7 +87,7 @@ def watched(stage, home, out):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Environment, "sample", noted)
         patch.setattr(tracking, "log_table", lambda frame, name: shown.update({name: frame}))
-        return Trained(train(stage, home, out), out, seeds, shown)
+        return Trained(train(stage, home, out, **FEW[stage]), out, seeds, shown)
 
 
 @pytest.mark.parametrize("stage", POLICIES)
@@ -132,10 +137,10 @@ def test_the_curve_has_a_finite_row_a_step(trained, stage):
 
 @pytest.mark.parametrize("stage", marked(POLICIES, ["grpo"]))
 def test_the_seed_decides(ready, trained, tmp_path, stage):
-    train(stage, ready, tmp_path / "same")
+    train(stage, ready, tmp_path / "same", **FEW[stage])
     for file in ("model/model.safetensors", "curve.csv"):
         assert (tmp_path / "same" / file).read_bytes() == (trained[stage].out / file).read_bytes()
-    train(stage, ready, tmp_path / "other", seed=1, steps=1, evaluate_every=1)
+    train(stage, ready, tmp_path / "other", **{**FEW[stage], "seed": 1, "steps": 1, "evaluate_every": 0})
     first, other = (pd.read_csv(out / "curve.csv").iloc[0] for out in (trained[stage].out, tmp_path / "other"))
     assert first["reward"] != other["reward"]
     assert first["grad_norm"] != other["grad_norm"]
@@ -154,8 +159,8 @@ def test_what_is_kept(ready, tmp_path, monkeypatch, stage, keep, scores, kept):
         return {"eval_reward": float(scores[len(seen) - 1])}
 
     monkeypatch.setattr(Trainee, "evaluate", evaluate)
-    few = {"ppo": {"epochs": 1, "minibatches": 1}, "reinforce": {"variance_every": 0}}.get(stage, {})
-    train(stage, ready, tmp_path, keep=keep, **few)
+    few = {"ppo": {"epochs": 1, "minibatches": 1}, "reinforce": {"baseline": "running_mean", "variance_every": 0}}
+    train(stage, ready, tmp_path, keep=keep, prompts_per_step=2, max_new_tokens=4, **few.get(stage, {}))
     assert [same(weights(tmp_path), there) for there in seen] == [place == kept for place in range(3)]
     expected = [scores[0], scores[1], scores[1], scores[2]]
     assert pd.read_csv(tmp_path / "curve.csv")["eval_reward"].tolist() == expected
@@ -163,7 +168,7 @@ def test_what_is_kept(ready, tmp_path, monkeypatch, stage, keep, scores, kept):
 
 def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
     """The saved model alone is judged again."""
-    train("grpo", ready, tmp_path, keep="best", evaluate_every=1, learning_rate=0.02)
+    train("grpo", ready, tmp_path, keep="best", steps=3, evaluate_every=1, learning_rate=0.02)
     curve, config = pd.read_csv(tmp_path / "curve.csv"), configured("grpo")
     found = {}
     for name in ("before", "after"):
@@ -174,7 +179,7 @@ def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
             held_out = Environment(trained.model, words, table, judge.grading(), config)
             found[name] = Trainee(config, trained, words, held_out, held_out).evaluate()["eval_reward"]
     assert found["after"] == pytest.approx(max(found["before"], *curve["eval_reward"]), rel=1e-6)
-    assert curve["eval_reward"].nunique() == 4
+    assert curve["eval_reward"].nunique() == 3
 
 
 @pytest.mark.parametrize("stage", POLICIES)
@@ -233,7 +238,7 @@ def test_a_reward_that_few_prompts_ask_for_is_in_every_row(ready, tmp_path):
     mixed = table.assign(reward=["rubric", "policy", "policy", "policy"])
     tables.write(Prompts, mixed, home / "mixture/prompts.parquet")
     shutil.copy(ready / "mixture/validation.parquet", home / "mixture")
-    metrics = train("grpo", home, tmp_path, prompts_per_step=1)
+    metrics = train("grpo", home, tmp_path, prompts_per_step=1, max_new_tokens=4, evaluate_every=0)
     curve = pd.read_csv(tmp_path / "curve.csv")
     gap = {name: (curve["reward"] - curve[f"rewards/{name}"]).abs() < 1e-5 for name in ("rubric", "reward_model")}
     assert (gap["rubric"].sum(), gap["reward_model"].sum()) == (1, 3)
@@ -275,7 +280,8 @@ def test_no_held_out_prompts_are_refused_where_they_are_asked_for(without_answer
     tables.write(Prompts, table.head(0), without_answers / "mixture/validation.parquet")
     with pytest.raises(StageError, match=r"^params\.yaml: ppo\.evaluate_every: there are no held-out prompts"):
         train("ppo", without_answers, tmp_path / "out")
-    train("ppo", without_answers, tmp_path / "out", evaluate_every=0, keep="last", steps=1)
+    few = {"steps": 1, "max_new_tokens": 2, "epochs": 1, "minibatches": 1}
+    train("ppo", without_answers, tmp_path / "out", evaluate_every=0, keep="last", **few)
     assert list(problems(tmp_path / "out")) == []
 
 
@@ -283,7 +289,7 @@ def test_no_held_out_prompts_are_refused_where_they_are_asked_for(without_answer
 def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch, stage):
     monkeypatch.setattr(Judge, "__call__", judge_that_fails_at(2))
     with pytest.raises(TrainingError) as stopped:
-        train(stage, ready, tmp_path, evaluate_every=0)
+        train(stage, ready, tmp_path, **{**FEW[stage], "evaluate_every": 0, "max_new_tokens": 2})
     line = f"{stage}: step 2: the reward of response 1 is nan (1 of 9 are no finite numbers)"
     assert str(stopped.value) == line
     assert not list(tmp_path.iterdir())

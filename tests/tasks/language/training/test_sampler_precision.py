@@ -20,7 +20,10 @@ from tests.tasks.policies import NO_FILES, configured, marked, train
 POLICIES = ("reinforce", "ppo", "grpo")
 SAMPLER, WEIGHT = "sampling/logp_difference", "sampling/importance_sampling_ratio/mean"
 ADAPTER = {"rank": 2, "alpha": 8.0, "targets": "all-linear", "merge": True}
-FEW = {"ppo": {"epochs": 1, "minibatches": 2}, "reinforce": {"variance_every": 0}}  # passes over a batch
+FEW = {
+    "ppo": {"epochs": 1, "minibatches": 2},
+    "reinforce": {"variance_every": 0, "critic_updates": 1},
+}  # passes over a batch
 PLACES, SAMPLES = [4, 1, 6], 5
 
 
@@ -102,7 +105,7 @@ def test_log_probabilities_differ_by_roundings_exactly_where_the_sampler_is_roun
 
 @pytest.mark.parametrize("stage", POLICIES)
 def test_importance_weights_are_not_one_exactly_where_the_sampler_is_rounded(ready, tmp_path, stage):
-    found, changes = {}, {"importance_cap": 5.0, "steps": 2, **FEW.get(stage, {})}
+    found, changes = {}, {"importance_cap": 5.0, "steps": 2, "evaluate_prompts": 2, **FEW.get(stage, {})}
     for sampler in ("trainer", "bf16"):
         train(stage, ready, tmp_path / sampler, sampler_precision=sampler, **changes)
         found[sampler] = pd.read_csv(tmp_path / sampler / "curve.csv")

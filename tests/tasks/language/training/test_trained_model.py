@@ -13,7 +13,10 @@ from tasks.language.training import trained_model
 from tests.tasks.language.trainings import FULL, TRAININGS
 from tests.tasks.policies import configured, marked
 
-QUICK = {stage: {**FULL.get(stage, {}), "steps": 1, "evaluate_every": 1} for stage in ("reinforce", "ppo", "grpo")}
+QUICK = {
+    stage: {**FULL.get(stage, {}), "steps": 1, "evaluate_every": 1, "evaluate_prompts": 2}
+    for stage in ("reinforce", "ppo", "grpo")
+}
 
 
 def types(path):

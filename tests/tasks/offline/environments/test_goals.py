@@ -79,9 +79,9 @@ def test_the_optima_are_reached_by_the_best_play():
         left = seen["desired_goal"] - seen["observation"]
         return np.clip(left / STRIDE, -1, 1)
 
-    assert played(ReachEnv, pushing, 2000) == pytest.approx(simulators.OPTIMA["reach"], abs=0.3)
-    assert played(BitFlipEnv, flipping, 2000) == pytest.approx(simulators.OPTIMA["bit-flip"], abs=0.15)
-    assert played(GoalGraphEnv, walking, 2000) == pytest.approx(simulators.OPTIMA["goal-graph"], abs=0.15)
+    assert played(ReachEnv, pushing, 1000) == pytest.approx(simulators.OPTIMA["reach"], abs=0.3)
+    assert played(BitFlipEnv, flipping, 1000) == pytest.approx(simulators.OPTIMA["bit-flip"], abs=0.15)
+    assert played(GoalGraphEnv, walking, 1000) == pytest.approx(simulators.OPTIMA["goal-graph"], abs=0.15)
 
 
 @pytest.mark.parametrize("environment", ["bit-flip", "goal-graph", "reach"])
