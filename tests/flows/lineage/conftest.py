@@ -13,25 +13,25 @@ from tests.flows.lineage.policies import Ran
 from tests.flows.lineage.quick import built_once, copy_folder, quick
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def _quick() -> Iterator[None]:
     with quick():
         yield
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def audited_once(template: Path, tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Audited:
     """Two pipeline runs: all stages, and then those that another beta of b concerns."""
     return audited_toy.once(tmp_path_factory, template, empty_mlflow)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def audited_again(audited_once: Audited, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     """A third pipeline run, with b.beta 0.3; the second one's results are in no commit."""
     return audited_toy.again(tmp_path_factory, audited_once, "audited_again", beta=0.3)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def audited_oft(audited_again: Audited, tmp_path_factory: pytest.TempPathFactory) -> Audited:
     """A fourth one, with b.beta 0.4."""
     return audited_toy.again(tmp_path_factory, audited_again, "audited_oft", beta=0.4)
@@ -52,7 +52,7 @@ def four_times(audited_oft: Audited, tmp_path: Path) -> Audited:
     return audited_oft.at(tmp_path / "four_times")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def policies_once(template: Path, tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Ran:
     """Two policies, their evaluations and a report after one run."""
 
@@ -64,7 +64,7 @@ def policies_once(template: Path, tmp_path_factory: pytest.TempPathFactory, empt
     return built_once(tmp_path_factory, "policies_once", build)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def policies_again(policies_once: Ran, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     """A second run, with dpo.beta 0.2: `first` and `results` are those of this run."""
 

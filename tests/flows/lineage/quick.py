@@ -72,7 +72,8 @@ def built_once(folders: pytest.TempPathFactory, name: str, build: Callable[[Path
         if not facts.exists():
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir()
-            facts.write_bytes(pickle.dumps(build(folder)))
+            with quick():
+                facts.write_bytes(pickle.dumps(build(folder)))
         result: Built = pickle.loads(facts.read_bytes())
     return result
 
