@@ -1,7 +1,7 @@
 """How the code is kept: small files and functions, imports that do nothing and point down, a lock file that matches the installation."""
 
 import ast
-import functools
+import gc
 import importlib.metadata
 import re
 import statistics
@@ -25,7 +25,14 @@ SOURCES = repository.files("*.py", *(f"{folder}/**/*.py" for folder in FOLDERS))
 CODE = [file for file in SOURCES if file.relative_to(ROOT).parts[0] in ("flows", "tasks")]
 
 
-@functools.cache
+@pytest.fixture(autouse=True, scope="module")
+def no_search_for_garbage() -> Iterator[None]:
+    """While trees of syntax are made, each search goes through all of them, and takes three times what parsing does."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 def statements(file: Path) -> list[ast.stmt]:
     """The statements of a file, those within others too, but none of what stands below TYPE_CHECKING."""
     return [*_below(ast.parse(file.read_text()))]
@@ -48,6 +55,7 @@ def test_files_and_functions_stay_small():
     functions = {
         f"{file.relative_to(ROOT)}:{node.lineno}": node.end_lineno - node.lineno + 1
         for file in CODE
+        if lengths[file] > 80  # in a shorter file no function is too long
         for node in statements(file)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }

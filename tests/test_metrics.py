@@ -54,7 +54,7 @@ PARAMS = laid_over(
             **{"problems": 4, "temperatures": [0.5], "candidates": [0.5], "bootstrap": 5},
             "max_new_tokens": SHORT,
         },
-        "search": {"problems": 3, "max_new_tokens": SHORT, "subsets": 2},
+        "search": {"problems": 3, "max_new_tokens": SHORT, "subsets": 2, "bootstrap": 5},
         "steering": {
             **{"pages": {"reviews": {"policies": ["reinforce"]}}, "openings": 2},
             "max_new_tokens": SHORT,

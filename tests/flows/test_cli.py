@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 from flows.engine.coordinator import Coordinator
 from flows.params import checking, rules
 from flows.params.rules import Given
-from tests.flows.toy_pipeline import GRAPH, REPOSITORY, TYPES, call, environ, make_pipeline
+from tests.flows.toy_pipeline import GRAPH, REPOSITORY, TYPES, call, make_pipeline
 
 
 @pytest.fixture
@@ -77,37 +75,6 @@ def test_why_a_stage_is_out_of_date_is_shown_line_by_line(root: Path) -> None:
     assert call(root, "status", "--why", "sft") == (0, shown, "")
     told = "posttrain: dvc.yaml: no stage 'sftt'; did you mean 'sft'?\n"
     assert call(root, "status", "--why", "sftt") == (2, "", told)
-
-
-WATCHED = """
-import sys
-from flows import cli
-for line in sys.stdin.read().splitlines():
-    status = cli.command(line.split())
-    print("::", line, status, sorted({"prefect", "mlflow", "torch"} & {*sys.modules}))
-"""
-
-
-def test_questions_are_answered_without_prefect_and_mlflow(root: Path, empty_mlflow: Path) -> None:
-    """By one process after the other question, since what is imported stays so."""
-    (root / "mlruns").mkdir(exist_ok=True)
-    shutil.copyfile(empty_mlflow, root / "mlruns/mlflow.db")
-    statuses = {"run": 0, "status": 0, "lineage data/report": 0, "lineage nosuch": 2, "run --json": 0}
-    done = subprocess.run(
-        [sys.executable, "-c", WATCHED],
-        **{
-            "cwd": root,
-            "env": environ(),
-            "input": "\n".join(statuses),
-            "capture_output": True,
-            "text": True,
-            "check": True,
-        },
-    )
-    lines = done.stdout.splitlines()
-    assert lines[0].startswith("nothing has changed: 5 stages are up to date (")
-    told = [line for line in lines if line.startswith("::")]
-    assert told == [f":: {question} {status} []" for question, status in statuses.items()]
 
 
 def test_without_records_no_run_is_named(root: Path) -> None:

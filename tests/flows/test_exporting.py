@@ -18,6 +18,7 @@ from flows.engine.mlflow_recording import FlowRun
 from flows.lineage.chain import Link
 from flows.web.model_card import Card, Made, text
 from tests.flows.engine.toy import Toy
+from tests.flows.lineage.quick import quick
 from tests.flows.toy_pipeline import REPOSITORY, call
 
 COPY = """
@@ -57,7 +58,8 @@ def trained(toy: Toy, made: Path, empty_mlflow: Path, monkeypatch: pytest.Monkey
     toy.set(evaluate={"problems": 20}, sft={"epochs": 3, "rate": 1e-5}, problems={"source": "made: up"})
     (toy.root / "mlruns").mkdir()
     shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
-    toy.run(recorder=FlowRun(toy.root, "language"))
+    with quick():
+        toy.run(recorder=FlowRun(toy.root, "language"))
     return toy
 
 

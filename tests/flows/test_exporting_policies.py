@@ -3,17 +3,21 @@
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from flows import exporting
 from flows.engine.mlflow_recording import FlowRun
 from tasks.algorithms.offline.networks.mlp import QValues, Spaces
 from tasks.offline.policies import files
 from tests.flows.engine.toy import Toy
+from tests.flows.inline_modules import run_module
 from tests.flows.lineage.quick import copied, quick
-from tests.flows.toy_pipeline import REPOSITORY, call
+from tests.flows.toy_pipeline import call
 
 pytestmark = pytest.mark.filterwarnings("ignore:.torch.jit.*deprecated")
 COPY = """
@@ -64,8 +68,8 @@ def once(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def trained(once: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['onnx'] = None\n")  # ONNX takes ten seconds
-    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{REPOSITORY}")
+    monkeypatch.setitem(sys.modules, "onnx", None)  # ONNX takes ten seconds
+    monkeypatch.setattr(exporting, "subprocess", SimpleNamespace(run=run_module))
     return copied(once, tmp_path / "toy")
 
 

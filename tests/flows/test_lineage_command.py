@@ -97,18 +97,40 @@ def test_wrong_use_is_one_line(root: Path, arguments: list[str], message: str) -
     assert error.startswith(f"posttrain: {message}")
 
 
+WATCHED = """
+import sys
+from flows import cli
+for line in sys.stdin.read().splitlines():
+    status = cli.command(line.split())
+    print("::", line, status, sorted({"prefect", "mlflow", "torch"} & {*sys.modules}))
+"""
+
+
 def again_in(root: Path) -> list[str]:
     code, out, _ = call(root, "run", "report")
     assert code == 0
     return out.splitlines()
 
 
-def test_the_report_links_each_run_to_its_node(root: Path) -> None:
-    shown = "import sys; from flows import cli; s = cli.command(['run', 'report']); print(s, {'prefect', 'mlflow', 'torch'} & {*sys.modules})"
+def test_questions_are_answered_without_prefect_and_mlflow_and_the_report_links_each_run_to_its_node(
+    root: Path,
+) -> None:
+    """By one process after the other question, since what is imported stays so; the first one writes the pages."""
+    statuses = {"run report": 0, "run": 0, "status": 0, "lineage data/report": 0, "lineage nosuch": 2, "run --json": 0}
     done = subprocess.run(
-        [sys.executable, "-c", shown], cwd=root, env=environ(), capture_output=True, text=True, check=True
+        [sys.executable, "-c", WATCHED],
+        cwd=root,
+        env=environ(),
+        input="\n".join(statuses),
+        capture_output=True,
+        text=True,
+        check=True,
     )
-    assert done.stdout.splitlines()[1:] == ["report: report.html", "lineage: lineage.html", "0 set()"]
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("nothing has changed: 3 stages are up to date (")
+    assert lines[1:3] == ["report: report.html", "lineage: lineage.html"]
+    answers = [line for line in lines if line.startswith("::")]
+    assert answers == [f":: {question} {status} []" for question, status in statuses.items()]
     report, page = (root / "report.html").read_text(), (root / "lineage.html").read_text()
     links = re.findall(r'<td><a href="lineage.html#([^"]+)"><code>([0-9a-f]{32})</code></a></td>', report)
     runs = {one["id"] for one in json.loads(asked(root, "report", "--json"))["runs"]}

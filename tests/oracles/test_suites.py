@@ -7,12 +7,12 @@ import pytest
 from math_verify import parse, verify
 
 from tasks.common import model_files, models
-from tasks.language.rewards.verifier import Verifier
 from tasks.language.suites import likelihood, reading, scoring
 from tasks.language.suites.suite import Problem
 from tests import repository
 from tests.oracles import suite_rows
 from tests.oracles.suite_rows import ARC, ARC_EXAMPLES, GSM8K_ANSWERS, LETTERS, QWEN_ANSWERS
+from tests.tasks.language.rewards.math_in_process import verifier_in_process
 
 SHARED = Path(__file__).parents[3] / "shared"
 THEIRS = json.loads((Path(__file__).parent / "suites.json").read_text())
@@ -20,7 +20,7 @@ THEIRS = json.loads((Path(__file__).parent / "suites.json").read_text())
 
 @pytest.fixture(scope="module")
 def verifier():
-    with Verifier() as judge:
+    with verifier_in_process() as judge:
         yield judge
 
 

@@ -26,7 +26,7 @@ def entry(name: str, content: Any) -> str:
     return dumps_yaml({"stages": {name: content}}).removeprefix("stages:\n")
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(st.dictionaries(NAME, ENTRY, max_size=4), NAME, ENTRY)
 def test_any_entry_is_written_as_dvc_writes_it(stages: dict[str, Any], name: str, content: Any) -> None:
     before = dumps_yaml({"schema": "2.0", "stages": stages}) if stages else NEW
@@ -73,7 +73,7 @@ def test_the_file_is_the_one_that_dvc_would_write(toy: Toy, stages: int, tmp_pat
     assert toy.dvc("status").strip() == "Data and pipelines are up to date."
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(st.dictionaries(NAME, ENTRY, min_size=1, max_size=5), st.data())
 def test_a_part_of_the_file_is_what_it_says_of_some_stages(stages: dict[str, Any], data: st.DataObject) -> None:
     text = dumps_yaml({"schema": "2.0", "stages": stages})

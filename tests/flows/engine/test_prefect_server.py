@@ -1,5 +1,6 @@
 """A run's own server: if it is ended, the run and the history go on."""
 
+import shutil
 import signal
 import sqlite3
 from collections.abc import Callable
@@ -116,10 +117,13 @@ def test_a_configured_server_that_refuses_is_one_line(
 # Without Prefect a process that records makes its database, which takes half a minute.
 @pytest.mark.parametrize("in_prefect", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_an_interrupt_that_is_dropped_below_still_ends_the_run_as_stopped(
-    toy: Toy, monkeypatch: pytest.MonkeyPatch, in_prefect: bool
+    toy: Toy, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch, in_prefect: bool
 ) -> None:
     """Python drops a KeyboardInterrupt that is raised in a finalizer; the children have been stopped all the same."""
     toy.diamond()
+    if in_prefect:
+        (toy.root / "mlruns").mkdir(exist_ok=True)
+        shutil.copy(empty_mlflow, toy.root / "mlruns/mlflow.db")
     monkeypatch.setattr(prefect_flow, "may_be_configured", lambda root: in_prefect)
     monkeypatch.setattr(Execution, "join", lambda self: self.coordinator.stop())
 

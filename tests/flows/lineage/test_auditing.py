@@ -64,7 +64,7 @@ def test_plain_dvc_repro_between_two_runs(audited: Audited) -> None:
     assert {finding.stage or finding.where for finding in audit.remarks} == {"b", "evaluate@b"}, (
         "nobody logged these runs"
     )
-    audited.change("c", beta=0.3)
+    audited.change("report", title="other")
     audited.pipeline()
     assert audited.faults(everything=True) == []
 

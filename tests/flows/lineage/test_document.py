@@ -56,7 +56,7 @@ def test_outputs_of_one_execution_without_a_record_share_its_node() -> None:
     assert {len(each) for each in outs} == {1, 2}
 
 
-@settings(max_examples=80)
+@settings(max_examples=25)
 @given(chains())
 def test_the_json_and_the_mermaid_graph_have_each_artifact_and_run_once(link: Link) -> None:
     links, runs = reachable(link)

@@ -53,9 +53,9 @@ def test_without_records_nothing_is_known(tmp_path: Path) -> None:
 
 
 def test_the_memory_that_a_stage_took_is_in_its_run_under_its_seal_and_on_the_page(audited: Audited) -> None:
-    audited.change("a", rows=4)
+    audited.change("b", rows=4)
     audited.pipeline()
-    made = [audited.run_of(stage) for stage in ("a", "b", "evaluate@b")]
+    made = [audited.run_of(stage) for stage in ("b", "evaluate@b")]
     found = durations.memory_of_runs(audited.root, [*made, "f" * 32])
     assert found.keys() == set(made)
     assert all(3 < megabytes < 100 for megabytes in found.values())
@@ -66,6 +66,6 @@ def test_the_memory_that_a_stage_took_is_in_its_run_under_its_seal_and_on_the_pa
 
 def test_a_failed_stage_tells_its_memory_too(audited: Audited) -> None:
     audited.change("b", fail=True)
-    failed = audited.pipeline()["b"]
+    failed = audited.pipeline("b")["b"]
     assert failed.state == "failed"
     assert durations.memory_of_runs(audited.root, [str(failed.mlflow_run_id)])

@@ -2,6 +2,7 @@
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +12,8 @@ from flows.engine.state import StageResult
 from flows.lineage import new_judgements
 from flows.lineage.comparison import measured
 from flows.lineage.new_judgements import Changed
-from tasks.comparison import __main__ as child
 from tests.flows.engine.toy import Toy
+from tests.flows.inline_modules import run_module
 from tests.flows.lineage.evaluated import EVALUATE, evaluated
 from tests.flows.lineage.quick import copied
 
@@ -85,7 +86,8 @@ def evaluate(toy: Toy, policy: str, skill: float) -> None:
 
 
 @pytest.fixture
-def judged(once: Ran, tmp_path: Path) -> Toy:
+def judged(once: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
+    monkeypatch.setattr(measured, "subprocess", SimpleNamespace(run=run_module))
     return copied(once[0], tmp_path / "toy")
 
 
@@ -134,8 +136,7 @@ def test_ten_more_judgements_say_what_they_changed(judged: Toy) -> None:
     assert lines[-1] == "  the same models as before: sft"
 
 
-def test_other_changes_of_the_run_are_named(judged: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measured, "_child", lambda _, pairs: [child.compared(pair, measured.MOST) for pair in pairs])
+def test_other_changes_of_the_run_are_named(judged: Toy) -> None:
     with (judged.root / RECORD).open("a") as file:
         file.write("anna\n")
     judged.set(sft=0.5)

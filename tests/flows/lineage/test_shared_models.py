@@ -45,14 +45,14 @@ def test_each_content_has_one_version_and_the_alias_is_at_the_best(client: Mlflo
         return registered_models.register(client, root, "language", PARAMS, [result], left)["sft"]
 
     with ThreadPoolExecutor(2) as pool:
-        for letter in "abc":
+        for letter in "ab":
             same = list(pool.map(register, roots, [letter * 32] * 2))
             assert same[0] == same[1], "both made this content"
         different = list(pool.map(register, roots, ["d" * 32, "e" * 32]))
     versions = {
         one.tags["posttrain.hash"][0]: str(one.version) for one in client.search_model_versions("name='language.sft'")
     }
-    assert len(client.search_model_versions("name='language.sft'")) == 5
+    assert len(client.search_model_versions("name='language.sft'")) == 4
     assert {name.rpartition("/")[2] for name in different} == {versions["d"], versions["e"]}
     best = client.get_registered_model("language.sft").aliases["best"]
     measured = {

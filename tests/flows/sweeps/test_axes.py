@@ -1,7 +1,7 @@
 """What a sweep varies, from the command line to its points."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flows.params.files import ParameterError
@@ -55,6 +55,7 @@ def test_a_point_is_named_by_its_settings() -> None:
     assert grid[0].without_seed == (("dpo.beta", 0.1), ("ppo.lora", None))
 
 
+@settings(max_examples=25)
 @given(st.lists(VALUES, max_size=3), VALUES)
 def test_the_grid_has_every_combination_with_every_seed_once(values: list[list[int]], seeds: list[int]) -> None:
     varied = [Axis(f"a.x{place}", tuple(each)) for place, each in enumerate(values)]

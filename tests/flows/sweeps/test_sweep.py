@@ -1,7 +1,7 @@
 """A sweep on real git and DVC repositories: what is shared, with whom, and that the workspace stays as it is."""
 
 import hashlib
-import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,7 +14,10 @@ from flows.sweeps import axes
 from flows.sweeps import sweep as sweeping
 from flows.sweeps.nodes import file_name
 from tests.flows.engine.toy import Toy
-from tests.flows.sweeps.swept import in_shell, swept
+from tests.flows.lineage.quick import copied
+from tests.flows.quick_dvc import quick_dvc
+from tests.flows.sweeps.swept import Swept, in_shell, swept
+from tests.flows.unsupervised import without_supervisors
 
 OWN = (".git", ".dvc", "mlruns")  # what is no part of the workspace
 
@@ -28,18 +31,38 @@ def tree(root: Path) -> Mapping[str, str]:
     }
 
 
-@pytest.fixture
-def diamond(toy: Toy) -> Toy:
+def shaped(toy: Toy) -> Toy:
     toy.diamond()
     toy.set(a={"x": 1}, b={"x": 1}, c={"x": 1}, d={"x": 1})
     return in_shell(toy)
 
 
-def test_what_points_share_runs_once(diamond: Toy) -> None:
-    found = swept(diamond, "b.x=1,2,3")
-    assert found.states == dict.fromkeys(["a", "b@x=1", "c", "d@x=1", "b@x=2", "d@x=2", "b@x=3", "d@x=3"], "ran")
-    for number in (1, 2, 3):
-        made = found.content(diamond, number, "data/d")
+@pytest.fixture
+def diamond(toy: Toy) -> Toy:
+    return shaped(toy)
+
+
+@pytest.fixture(scope="module")
+def first_sweep(template: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Toy, Swept]:
+    """A diamond of stages after a sweep over b.x=1,2, and what the sweep did."""
+    shutil.copytree(template, root := tmp_path_factory.mktemp("first_sweep") / "toy")
+    toy = shaped(Toy(root))
+    with pytest.MonkeyPatch.context() as patch:
+        without_supervisors(patch)
+        quick_dvc(patch)
+        return toy, swept(toy, "b.x=1,2")
+
+
+@pytest.fixture
+def after_sweep(first_sweep: tuple[Toy, Swept], tmp_path: Path) -> Toy:
+    return copied(first_sweep[0], tmp_path / "swept")
+
+
+def test_what_points_share_runs_once(first_sweep: tuple[Toy, Swept]) -> None:
+    toy, found = first_sweep
+    assert found.states == dict.fromkeys(["a", "b@x=1", "c", "d@x=1", "b@x=2", "d@x=2"], "ran")
+    for number in (1, 2):
+        made = found.content(toy, number, "data/d")
         lines = [f'"{name}": {{"x": {value}}}\n' for name, value in zip("abacd", (1, number, 1, 1, 1), strict=True)]
         assert made == "".join(lines)
 
@@ -64,17 +87,15 @@ def test_points_share_with_the_workspace_both_ways(diamond: Toy) -> None:
     assert diamond.dvc("status").strip() == "Data and pipelines are up to date."
 
 
-def test_plain_dvc_takes_what_a_sweep_made(diamond: Toy) -> None:
-    swept(diamond, "b.x=1,2")
-    diamond.set(b={"x": 2})
-    said = diamond.dvc("repro")
+def test_plain_dvc_takes_what_a_sweep_made(after_sweep: Toy) -> None:
+    after_sweep.set(b={"x": 2})
+    said = after_sweep.dvc("repro")
     assert said.count("is cached - skipping run, checking out outputs") == 4
     assert "Running stage" not in said
 
 
-def test_a_second_sweep_runs_only_what_is_new(diamond: Toy) -> None:
-    swept(diamond, "b.x=1,2")
-    found = swept(diamond, "b.x=2,5")
+def test_a_second_sweep_runs_only_what_is_new(after_sweep: Toy) -> None:
+    found = swept(after_sweep, "b.x=2,5")
     assert {name for name, reason in found.reasons.items() if reason} == {"b@x=5", "d@x=5"}
 
 
@@ -104,9 +125,9 @@ def test_raw_data_that_git_ignores_is_read_as_it_is_now(diamond: Toy) -> None:
     diamond.write(".gitignore", "/data/\n/mlruns/\n/raw/\n")
     diamond.write("raw/one", "raw one\n")
     diamond.stage("a", cmd="cat raw/one > data/a", deps=["raw"])
-    assert swept(diamond, "b.x=1,2").content(diamond, 1, "data/a") == "raw one\n"
+    assert swept(diamond, "b.x=1,2", targets=["b"]).content(diamond, 1, "data/a") == "raw one\n"
     diamond.write("raw/one", "raw two\n")
-    found = swept(diamond, "b.x=1,2")
+    found = swept(diamond, "b.x=1,2", targets=["b"])
     assert set(found.states.values()) == {"ran"}
     assert found.content(diamond, 2, "data/a") == "raw two\n"
 
@@ -138,19 +159,16 @@ def test_deps_that_are_named_twice_or_lie_above_or_within_outs_hash_as_dvc_does(
 
 
 def test_checkpoints_of_points_are_apart_and_outlive_a_failure(diamond: Toy) -> None:
-    body = """
-        import json, pathlib, sys
-        x = json.loads(pathlib.Path("params.yaml").read_text())["b"]["x"]
-        mark = pathlib.Path("mlruns/checkpoints/b")
-        if not mark.exists():
-            mark.write_text(str(x))
-            sys.exit("killed")
-        pathlib.Path("data").mkdir(exist_ok=True)
-        pathlib.Path("data/b").write_text(f"went on from {mark.read_text()}")
-        mark.unlink()
+    body = r"""
+        x=$(sed 's/.*"b": {"x": \([0-9]*\)}.*/\1/' params.yaml)
+        mark=mlruns/checkpoints/b
+        [ -e $mark ] || { printf %s "$x" > $mark; echo killed; exit 1; }
+        mkdir -p data
+        printf 'went on from %s' "$(cat $mark)" > data/b
+        rm $mark
         """
-    diamond.write("train.py", body)
-    diamond.stage("b", "a", cmd="python train.py", deps=["train.py", "data/a"])
+    diamond.write("train.sh", body)
+    diamond.stage("b", "a", cmd="sh train.sh", deps=["train.sh", "data/a"])
     diamond.set(b={"x": 1})
     assert {state for name, state in swept(diamond, "b.x=1,2", targets=["b"]).states.items() if name != "a"} == {
         "failed"
@@ -199,15 +217,12 @@ def test_a_params_yaml_without_a_shared_seed_is_told_what_is_expected(diamond: T
         swept(diamond, seeds="0,1")
 
 
-def test_the_cache_that_lacks_a_file_is_not_taken_for_whole(diamond: Toy) -> None:
-    swept(diamond, "b.x=1,2")
-    run = json.loads(json.dumps(diamond.params))
-    assert run["b"] == {"x": 1}
-    for file in (diamond.root / ".dvc/cache/files").rglob("*"):
+def test_the_cache_that_lacks_a_file_is_not_taken_for_whole(after_sweep: Toy) -> None:
+    for file in (after_sweep.root / ".dvc/cache/files").rglob("*"):
         if file.is_file() and '"b": {"x": 2}' in file.read_text() and '"d": ' not in file.read_text():
             file.chmod(0o644)
             file.unlink()
-    found = swept(diamond, "b.x=1,2")
+    found = swept(after_sweep, "b.x=1,2")
     assert {name for name, reason in found.reasons.items() if reason} == {"b@x=2", "d@x=2"}
     assert found.states["d@x=2"] == "restored", "its dep came out as before"
 

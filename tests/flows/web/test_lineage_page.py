@@ -85,7 +85,7 @@ TAGS = {
 }
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(chains())
 def test_every_artifact_and_run_is_in_the_graph_and_in_the_list_once(link: Link) -> None:
     document = flat(link)

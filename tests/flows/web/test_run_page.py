@@ -204,7 +204,7 @@ GRAPHS = st.lists(st.lists(st.integers(0, 11), max_size=4), min_size=1, max_size
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(GRAPHS)
 def test_boxes_never_overlap_and_arrows_point_down(nodes: dict[str, list[str]]) -> None:
     found = boxes(stage_graph.svg(nodes, dict.fromkeys(nodes, LOOK)))
@@ -215,7 +215,7 @@ def test_boxes_never_overlap_and_arrows_point_down(nodes: dict[str, list[str]]) 
         assert all(abs(x - other) >= WIDTH for other, _ in others)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(GRAPHS)
 def test_the_reduction_keeps_who_is_above_whom_with_no_edge_to_spare(nodes: dict[str, list[str]]) -> None:
     less = stage_graph.reduced(nodes)

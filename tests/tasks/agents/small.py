@@ -98,7 +98,7 @@ def train(root, policy, recorded, entry=(), **changes):
 def train_kind(root, policy, recorded, kind):
     """Train an agent of this kind in fewer games; its folder and the stage's metrics."""
     seeds = [0, 1] if kind in KILLED else [0]
-    return train(root, policy, recorded, KINDS[kind], seeds=seeds, games=2, iterations=2)
+    return train(root, policy, recorded, KINDS[kind], seeds=seeds, games=2, iterations=2, max_action_tokens=5)
 
 
 def measure(policies, recorded, out, **changes):

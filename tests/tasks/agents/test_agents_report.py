@@ -16,6 +16,8 @@ from tasks.common import models, tables
 from tasks.common.errors import ConfigError
 from tests.tasks.agents import small
 
+GAMES = 3
+
 
 @pytest.fixture(scope="module")
 def measured(cloned, recorded, trained_kind, tmp_path_factory):
@@ -23,9 +25,9 @@ def measured(cloned, recorded, trained_kind, tmp_path_factory):
     root = tmp_path_factory.mktemp("measured")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        small.measure(cloned, recorded, root / "returns/clone")
+        small.measure(cloned, recorded, root / "returns/clone", games=GAMES)
         for name in ("reinforce", "ppo"):
-            small.measure(trained_kind(name)[0], recorded, root / f"returns/{name}")
+            small.measure(trained_kind(name)[0], recorded, root / f"returns/{name}", games=GAMES)
     return root / "returns"
 
 
@@ -43,7 +45,7 @@ def test_turns_and_episodes_say_the_same(measured, cloned, recorded):
     episodes = tables.read(SampledEpisodes, measured / "ppo/sampled_episodes.parquet")
     turns = tables.read(SampledTurns, measured / "ppo/sampled_turns.parquet")
     key = ["seed", "temperature", "episode"]
-    assert len(episodes) == 2 * 2 * 5
+    assert len(episodes) == 2 * 2 * GAMES
     summed = turns.groupby(key)["reward"].sum().reindex(pd.MultiIndex.from_frame(episodes[key]))
     assert (summed.to_numpy() - episodes["total"].to_numpy()).max() == pytest.approx(0, abs=1e-9)
     assert (episodes["total"] <= episodes["optimum"] + 1e-9).all()
@@ -57,7 +59,7 @@ def test_turns_and_episodes_say_the_same(measured, cloned, recorded):
 
 
 def test_measuring_again_is_the_same(measured, cloned, recorded, tmp_path):
-    metrics = small.measure(cloned, recorded, tmp_path)
+    metrics = small.measure(cloned, recorded, tmp_path, games=GAMES)
     for name in (agent_returns.TURNS, agent_returns.EPISODES):
         assert (tmp_path / name).read_bytes() == (measured / "clone" / name).read_bytes()
     assert set(metrics) == {"t0.0", "t1.0", "faults", "optimum"}

@@ -19,7 +19,7 @@ from tasks.common import checkpoints, models
 from tasks.common.errors import ConfigError, DataError
 from tests.tasks.agents import small
 
-DOLLARS = 180.0
+DOLLARS = 90.0
 SOURCES = ("demonstrations", "teacher", "successes", "comparisons", "rewards")
 
 
@@ -98,7 +98,7 @@ def teacher(recorded, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(cloned, teacher, recorded, tmp_path_factory):
-    """`trained(source)`: what 180 dollars for this source make of the policy, trained once: (folder, metrics)."""
+    """`trained(source)`: what 90 dollars for this source make of the policy, trained once: (folder, metrics)."""
 
     @cache
     def once(source):
@@ -148,7 +148,7 @@ def test_what_another_model_says_is_learned_in_the_learner_s_words(cloned, teach
 def test_the_report_has_the_plot_and_the_table(cloned, teacher, recorded, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small.measure(cloned, recorded, tmp_path / "returns/clone", games=2)
-    cheap, _ = small.buy(tmp_path / "cheap", cloned, teacher, recorded, {"dollars": 60.0})
+    cheap, _ = small.buy(tmp_path / "cheap", cloned, teacher, recorded, {"dollars": 30.0})
     for name, out in (("cheap", cheap), ("dear", trained("successes")[0])):
         small.measure(out, recorded, tmp_path / f"returns/{name}", games=2)
     bought = {name: {"stage": "budgets", "branch": name, "environment": "rooms"} for name in ("cheap", "dear")}
@@ -157,7 +157,7 @@ def test_the_report_has_the_plot_and_the_table(cloned, teacher, recorded, traine
     page, text = ((tmp_path / "out" / name).read_text() for name in ("agents_report.html", "agents_report.md"))
     assert "What money buys (rooms)" in page
     assert "costs-rooms.svg" in text
-    assert "| dear | successes | 180 | 36 |" in text
+    assert "| dear | successes | 90 | 18 |" in text
     assert ">clone<" in (tmp_path / "out/costs-rooms.svg").read_text()
 
 

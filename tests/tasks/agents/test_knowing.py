@@ -140,10 +140,10 @@ def test_the_report_of_an_exam_has_the_table_and_the_plots(tmp_path, one_thread,
     monkeypatch.chdir(tmp_path)
     world = {"kind": "closed-book", "settings": {"people": 12, "doubts": 0.2}, "episodes": 30, "validation": 4}
     recorded = small.record(tmp_path / "lessons", world | {"seconds": 10.0})
-    cloned = small.clone(tmp_path / "clone", recorded, context=64, epochs=4)
+    cloned = small.clone(tmp_path / "clone", recorded, context=64, epochs=2)
     exam = {**world, "settings": {"people": 12, "exam": True}, "episodes": 0, "validation": 0, "seconds": 10.0}
     asked = small.record(tmp_path / "exam", exam)
-    small.measure(cloned, asked, tmp_path / "returns/clone", games=12)
+    small.measure(cloned, asked, tmp_path / "returns/clone", games=8)
     section = {"policies": {"clone": small.MEASURED["clone"]}, "expectations": [], "shown": 1}
     agents_report.run(AgentsReportConfig.model_validate(section), tmp_path / "returns", tmp_path / "out")
     page, text = ((tmp_path / "out" / name).read_text() for name in ("agents_report.html", "agents_report.md"))

@@ -2,13 +2,16 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from fastapi.testclient import TestClient
 
+from tasks.label.__main__ import main
 from tasks.label.guard import HEADER, LOOPBACK
 from tasks.label.numbers import numbers
 from tasks.label.server import application
@@ -16,6 +19,7 @@ from tasks.label.session import Session
 from tasks.language.judgements.assignment import Assignment, Settings
 from tasks.language.judgements.lines import item_id, line_of, steps_of
 from tasks.language.judgements.record import Writer
+from tests.tasks import forks
 
 ROOT = Path(__file__).parents[3]
 TOKEN = "the-token-of-the-tests"
@@ -86,9 +90,12 @@ class Server:
         """Start it, and wait until it can be called."""
         environ = {**os.environ, "POSTTRAIN_LABEL_TOKEN": token, "PYTHONPATH": str(ROOT)}
         self._process = subprocess.Popen(self._command, cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True)
+        self._wait(self._process.stdout)
+
+    def _wait(self, stdout: IO[str]) -> None:
         told = ""
         while "Ctrl-C" not in told:
-            line = self._process.stdout.readline()
+            line = stdout.readline()
             assert line, f"the server has ended: {told}"
             told += line
         self.address = re.search(r"http://\S+", told)[0]
@@ -111,4 +118,44 @@ class Server:
 
     def __exit__(self, *_):
         if self._process.poll() is None:
+            self.kill()
+
+
+class ForkedServer(Server):
+    """The same command in a child of this process, which has imported what it needs."""
+
+    def start(self, token: str = TOKEN) -> None:
+        """Start it, and wait until it can be called."""
+        ours, theirs = os.pipe()
+        self._child = forks.start(lambda: self._serve(theirs, token))
+        os.close(theirs)
+        self._stdout = os.fdopen(ours)
+        self._wait(self._stdout)
+
+    def _serve(self, stdout: int, token: str) -> None:
+        os.environ["POSTTRAIN_LABEL_TOKEN"] = token
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        sys.stdout = os.fdopen(stdout, "w")
+        status = main(self._command[3:])
+        sys.stdout.flush()
+        os._exit(status)
+
+    def kill(self) -> None:
+        """kill -9."""
+        os.kill(self._child, signal.SIGKILL)
+        forks.ended(self._child)
+        self._stdout.close()
+        self._child = 0
+
+    def interrupt(self) -> str:
+        """Ctrl-C; what it says at the end."""
+        os.kill(self._child, signal.SIGINT)
+        with self._stdout:
+            said = self._stdout.read()
+        assert forks.ended(self._child) == 0
+        self._child = 0
+        return said
+
+    def __exit__(self, *_):
+        if self._child:
             self.kill()

@@ -10,7 +10,7 @@ import pytest
 from tasks.label.__main__ import main
 from tasks.label.guard import HEADER
 from tasks.language.judgements.record import Writer, read
-from tests.tasks.label.pages import TOKEN, Server
+from tests.tasks.label.pages import TOKEN, ForkedServer
 
 ROWS = [{"prompt": f"q{n}", "answers": [f"a{n}", f"b{n}", f"c{n}", f"d{n}"]} for n in range(5)]
 PAIRS = [
@@ -60,7 +60,7 @@ def serve(file, record, *options):
 
 
 def test_a_server_that_is_killed_goes_on_where_it_was(tmp_path, file):
-    with Server(tmp_path, file, "ranking", port()) as server:
+    with ForkedServer(tmp_path, file, "ranking", port()) as server:
         assert f"token={TOKEN}" in server.address
         first = post(server, "/next", person="anna")
         value = {"ranks": [1, 2, 2, 3], "scores": None}

@@ -8,7 +8,7 @@ from tasks.common import models, tables
 from tasks.language.tables.preferences import Comparisons, Rankings
 from tasks.language.tables.problems import Problems
 from tests.tasks import solved
-from tests.tasks.language import math_workers
+from tests.tasks.language import math_workers, sums
 from tests.tasks.tiny import gpt2
 
 WORKER_TESTS = Path(__file__).parent / "rewards"  # there the processes themselves are tested
@@ -87,6 +87,12 @@ def solutions(made: Path) -> Path:
     """Solutions of 40 problems with labels, of which ten are held out."""
     solved.write(made / "problems/train.parquet", made / "pretrained", made / "solutions")
     return made / "solutions"
+
+
+@pytest.fixture(scope="session")
+def easy_sums(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A policy of one layer, with problems, solutions, comparisons and rankings of one-digit sums."""
+    return sums.write(tmp_path_factory.mktemp("sums"), made / "pretrained")
 
 
 @pytest.fixture

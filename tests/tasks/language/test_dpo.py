@@ -28,9 +28,10 @@ def fit(made, preferences, out, **changes):
 
 
 @pytest.fixture(scope="module")
-def fitted(made, preferences, tmp_path_factory):
+def fitted(easy_sums, tmp_path_factory):
+    """The metrics and the folder of a training that learns."""
     out = tmp_path_factory.mktemp("dpo")
-    return fit(made, preferences, out), out
+    return fit(easy_sums, easy_sums / "preferences", out, epochs=5), out
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +56,10 @@ def fit_few(made, few, out, **changes):
 
 
 @pytest.fixture(scope="module")
-def held_out(made, preferences):
+def held_out(easy_sums):
     """The pairs that are not trained on, and by the name of its column the log-probability of each answer before."""
-    table = tables.read(Comparisons, preferences / "test.parquet")
-    return table, {side: logps(made / "pretrained", table, side) for side in ("chosen", "rejected")}
+    table = tables.read(Comparisons, easy_sums / "preferences/test.parquet")
+    return table, {side: logps(easy_sums / "pretrained", table, side) for side in ("chosen", "rejected")}
 
 
 def logps(path, table, side):
@@ -81,7 +82,7 @@ def test_held_out_pairs_move_the_right_way(held_out, fitted):
 def test_the_curve_begins_at_log_two_and_tells_all(fitted):
     metrics, out = fitted
     curve = pd.read_csv(out / "curve.csv")
-    assert len(curve) == 3 * 5, "30 prompts in batches of 6"
+    assert len(curve) == 5 * 3, "18 prompts in batches of 6"
     first = curve.iloc[0]
     assert first["loss"] == pytest.approx(log(2), abs=1e-5)
     assert first["rewards/margins"] == pytest.approx(0, abs=1e-4)
@@ -101,12 +102,10 @@ def test_the_curve_begins_at_log_two_and_tells_all(fitted):
     ],
     ids=str,
 )
-def test_every_loss_prefers_what_people_prefer_on_held_out_pairs(
-    made, preferences, held_out, tmp_path, monkeypatch, changes
-):
+def test_every_loss_prefers_what_people_prefer_on_held_out_pairs(easy_sums, held_out, tmp_path, monkeypatch, changes):
     if changes.get("loss") == "simpo":
         monkeypatch.setattr(dpo, "reference_logps", None)  # a reference pass would fail
-    metrics = fit(made, preferences, tmp_path, epochs=2, **changes)
+    metrics = fit(easy_sums, easy_sums / "preferences", tmp_path, epochs=4, **changes)
     table, before = held_out
     gained = {side: logps(tmp_path / "model", table, side) - logps_before for side, logps_before in before.items()}
     assert (gained["chosen"] > gained["rejected"]).float().mean() > 0.8, "without training none differs from zero"

@@ -138,20 +138,28 @@ def test_kl_and_reward_are_those_of_each_sequence_alone(home, table):
             assert row["response"] == chat.decode(words, tokens[len(asked) :])
 
 
-def test_kl_to_itself_is_zero_at_every_temperature_and_to_another_is_not(home, metrics):
-    itself = evaluate(home, "itself", reference="policy", **{**FEW, "temperatures": [0.3, 1.0, 1.5]})
-    for how in ("t0.3", "t1.0", "t1.5", "tbest"):
+@pytest.fixture(scope="module")
+def itself(home):
+    """The metrics of a policy that is its own reference, with eight samples at low and high temperatures, and pairs."""
+    pairs = [{"prompt": "Which?", "chosen": f"Ada has {n} pens", "rejected": f"{n} 4 4"} for n in range(4)]
+    (home / "pairs.jsonl").write_text("\n".join(map(json.dumps, pairs)))
+    changes = {**FEW, "temperatures": [0.01, 0.3, 3.0], "samples": 8, "pairs": "pairs.jsonl"}
+    return evaluate(home, "itself", reference="policy", **changes)
+
+
+def test_kl_to_itself_is_zero_at_every_temperature_and_to_another_is_not(metrics, itself):
+    for how in ("t0.3", "t3.0", "tbest"):
         assert max(map(abs, itself[f"kl_sampled_{how}"].values())) < 1e-3
+    assert itself["best_temperature"] == 1.0
     assert all(metrics[f"kl_sampled_{how}"]["low"] > 0.1 for how in ("t0.5", "t1.0")), "above 0 under the policy"
 
 
-def test_each_temperature_acts(home):
+def test_each_temperature_acts(home, itself):
     """The colder the samples, the more they are alike."""
-    metrics = evaluate(home, "colder", **{**FEW, "temperatures": [0.01, 3.0], "candidates": [0.01], "samples": 8})
-    table = tables.read(Generations, home / "colder" / "generations.parquet")
+    table = tables.read(Generations, home / "itself" / "generations.parquet")
     kinds = table.groupby(["temperature", "problem_id"])["response"].nunique().groupby("temperature").mean()
     assert kinds[0.01] < 3 < 7 < kinds[3.0]
-    assert metrics["reward_sampled_t0.01"] != metrics["reward_sampled_t3.0"]
+    assert itself["reward_sampled_t0.01"] != itself["reward_sampled_t3.0"]
 
 
 def test_without_a_reward_model_there_are_no_rewards_and_all_else_is_the_same(home, metrics, table):
@@ -167,45 +175,37 @@ def test_without_a_reward_model_there_are_no_rewards_and_all_else_is_the_same(ho
     assert found == {name: value for name, value in metrics.items() if name not in left_out}
 
 
+# Of the first test problem the answer is 4; the thinking says 5, or does not end.
+THOUGHT, UNENDED = "<think>0 + 5 = 5</think>#### 4", "<think>#### 4"
+
+
 def test_an_answer_is_right_where_the_reward_says_so(home, monkeypatch):
-    """Also for other forms than plain numbers: accuracy is the verifiable reward's own judgement of six answers a problem."""
-    texts = ["#### 6", r"\boxed{\frac{12}{2}}", "So it is 7.", r"#### 7\n\boxed{6}", "6", ""]
+    """Also for other forms than plain numbers: accuracy is the verifiable reward's own judgement of eight answers a problem."""
+    texts = ["#### 6", r"\boxed{\frac{12}{2}}", "So it is 7.", r"#### 7\n\boxed{6}", "6", "", THOUGHT, UNENDED]
     answers = cycle(texts)
     monkeypatch.setattr(chat, "decode", lambda *_: next(answers))
-    evaluate(home, "said", **{**FEW, "samples": 6})
+    evaluate(home, "said", **{**FEW, "samples": 8})
     table = tables.read(Generations, home / "said" / "generations.parquet")
     golds = tables.read(Problems, home / "problems/test.parquet").set_index("problem_id")["answer"]
     with Verifier() as verifier:
         verdicts = verifier([golds[name] for name in table["problem_id"]], table["response"].tolist())
     assert table["lenient"].tolist() == [verdict == 1.0 for verdict in verdicts]
-    of_six = table[(table["problem_id"] == "test-2") & (table["temperature"] == 1.0)]
+    drawn = table[table["temperature"] == 1.0].set_index("problem_id")
+    of_six = drawn.loc["test-2"]
     assert sorted(of_six["response"]) == sorted(texts)
-    assert {*of_six["response"][~of_six["lenient"]]} == {"So it is 7.", ""}
+    assert {*of_six["response"][~of_six["lenient"]]} == {"So it is 7.", "", THOUGHT, UNENDED}
+    whole = drawn.loc["test-0"].set_index("response").loc[THOUGHT]
+    assert whole[["strict", "steps"]].tolist() == [False, True], "thinking is left in"
 
 
 def test_thinking_is_stripped_before_an_answer_is_judged(home, monkeypatch):
-    """Of the first test problem the answer is 4; the thinking says 5, or does not end."""
-    whole, cut = "<think>0 + 5 = 5</think>#### 4", "<think>#### 4"
-    found = {}
-    for strip in (True, False):
-        answers = cycle([whole, cut])
-        monkeypatch.setattr(chat, "decode", lambda *_, answers=answers: next(answers))
-        evaluate(home, "thought", strip_thinking=strip, problems=1, **FEW)
-        table = tables.read(Generations, home / "thought" / "generations.parquet")
-        found[strip] = table[table["temperature"] == 1.0].sort_values("response", ascending=False)
-    stripped, kept = found[True], found[False]
+    answers = cycle([THOUGHT, UNENDED])
+    monkeypatch.setattr(chat, "decode", lambda *_: next(answers))
+    evaluate(home, "thought", strip_thinking=True, problems=1, **FEW)
+    table = tables.read(Generations, home / "thought" / "generations.parquet")
+    stripped = table[table["temperature"] == 1.0].sort_values("response", ascending=False)
     assert stripped[["response", "strict", "steps"]].iloc[0].tolist() == ["#### 4", True, False]
     assert not stripped["lenient"].iloc[1]
-    assert kept[["response", "strict", "steps"]].iloc[0].tolist() == [whole, False, True]
-    assert kept["response"].iloc[1] == cut
-
-
-def test_same_seed_same_bytes(home, table):
-    evaluate(home, "two")
-    evaluate(home, "three", seed=2)
-    for name in ("generations", "measures"):
-        one, two, three = ((home / out / f"{name}.parquet").read_bytes() for out in ("one", "two", "three"))
-        assert one == two != three
 
 
 def test_wrong_use(home):
@@ -229,13 +229,33 @@ def test_wrong_use(home):
         EvaluateConfig.model_validate({**CONFIG.model_dump(), "candidates": [-0.1]})
 
 
-def test_each_key_acts(home, metrics):
-    """`seed` and `temperatures` have tests of their own; `batch_size` may change nothing but speed and the draws."""
-    numbers = {"problems": 2, "validation_problems": 1, "samples": 5, "max_new_tokens": 3}
-    found = evaluate(home, "other_keys", **numbers, pass_at=[3], candidates=[1.0])
+def spied(monkeypatch, *names):
+    """The number of prompts and the options `names` of each sampling from now on."""
+    calls, sample = [], stage.rollouts.sample
+
+    def spy(model, encoded, **options):
+        calls.append((len(encoded), *(options[name] for name in names)))
+        return sample(model, encoded, **options)
+
+    monkeypatch.setattr(stage.rollouts, "sample", spy)
+    return calls
+
+
+def test_each_key_acts(home, metrics, table, monkeypatch):
+    """Four validation problems make two batches, at two candidates, before the first test problem is seen.
+
+    `temperatures` has a test of its own; `batch_size` may change nothing but speed and the draws.
+    """
+    asked = spied(monkeypatch, "samples", "temperature", "seed", "batch_size")
+    numbers = {"problems": 2, "validation_problems": 4, "samples": 5, "max_new_tokens": 3, "validation_samples": 3}
+    found = evaluate(home, "other_keys", **numbers, pass_at=[3], candidates=[2.0, 1.0], seed=7, batch_size=3)
+    assert asked[:2] == [(4, 3, temperature, 7, 3) for temperature in (2.0, 1.0)]
+    assert asked[2:] == [(2, 1, 0.0, 7, 3)] + [(2, 5, temperature, 7, 3) for temperature in (0.5, 1.0)]
+    drawn = tables.read(Generations, home / "other_keys" / "generations.parquet")
+    assert not set(drawn["reward"][drawn["temperature"] > 0]) & set(table["reward"]), "another seed, other answers"
     assert found["asked"] == 2
     assert found["strict_greedy"] == asdict(estimates.share(np.zeros(2))), "this policy is never right"
-    assert found["strict_validation_t1.0"] == asdict(estimates.share(np.zeros(1)))
+    assert found["strict_validation_t1.0"] == asdict(estimates.share(np.zeros(4)))
     assert found["best_temperature"] == 1.0
     for name in ("strict_mean_at_5_t1.0", "strict_pass_at_3_t0.5"):
         assert name in found
@@ -244,40 +264,17 @@ def test_each_key_acts(home, metrics):
     assert 0 < found["length_greedy"]["mean"] <= 3 < metrics["length_greedy"]["mean"]
 
 
-def test_resamples_change_intervals_alone(home, metrics):
-    kl, before = evaluate(home, "few_resamples", bootstrap=20)["kl_sampled_t1.0"], metrics["kl_sampled_t1.0"]
-    assert kl["mean"] == before["mean"]
-    assert (kl["low"], kl["high"]) != (before["low"], before["high"])
-
-
-def test_as_many_validation_samples_as_asked_and_none_of_the_test_problems(home, monkeypatch):
-    """Three validation problems make two batches, at two candidates, before the first test problem is seen."""
-    asked, sample = [], stage.rollouts.sample
-
-    def spy(model, encoded, **options):
-        asked.append((len(encoded), options["samples"], options["temperature"], options["seed"], options["batch_size"]))
-        return sample(model, encoded, **options)
-
-    monkeypatch.setattr(stage.rollouts, "sample", spy)
-    best = evaluate(home, "spied", seed=7, validation_samples=3, batch_size=3)["best_temperature"]
-    chosen, tested = asked[:2], asked[2:]
-    assert chosen == [(3, 3, temperature, 7, 3) for temperature in (0.5, 2.0)]
-    assert tested == [(3, 1, 0.0, 7, 3)] + [(3, 4, temperature, 7, 3) for temperature in sorted({0.5, 1.0, best})]
-
-
-def test_greedy_answers_may_be_best_and_are_drawn_once(home, monkeypatch, table):
-    asked, sample = [], stage.rollouts.sample
-
-    def spy(model, encoded, **options):
-        asked.append((len(encoded), options["samples"], options["temperature"]))
-        return sample(model, encoded, **options)
-
-    monkeypatch.setattr(stage.rollouts, "sample", spy)
-    found = evaluate(home, "greedy", candidates=[2.0, 0.0])
+def test_greedy_answers_may_be_best_and_are_drawn_once(home, monkeypatch, metrics, table):
+    """The same seed draws the same answers; fewer resamples change intervals alone."""
+    asked = spied(monkeypatch, "samples", "temperature")
+    found = evaluate(home, "greedy", candidates=[2.0, 0.0], bootstrap=20)
     assert asked == [(3, 2, 2.0), (3, 1, 0.0), (3, 1, 0.0), (3, 4, 0.5), (3, 4, 1.0)]
     assert found["best_temperature"] == 0.0, "of equals the lowest: this policy is never right"
     assert found["length_sampled_tbest"]["mean"] == found["length_greedy"]["mean"]
     assert found["strict_mean_at_4_tbest"] == found["strict_greedy"]
+    kl, before = found["kl_sampled_t1.0"], metrics["kl_sampled_t1.0"]
+    assert kl["mean"] == before["mean"]
+    assert (kl["low"], kl["high"]) != (before["low"], before["high"])
     again = tables.read(Generations, home / "greedy" / "generations.parquet")
     assert again.equals(table[table["temperature"].isin([0.0, 0.5, 1.0])].reset_index(drop=True))
 
@@ -331,12 +328,10 @@ def test_test_problems_of_ones_own_need_no_stage_before(home, tmp_path):
     )
 
 
-def test_without_answers_likelihoods_and_pairs_are_measured(home, tmp_path):
+def test_without_answers_likelihoods_and_pairs_are_measured(home, itself, tmp_path):
     """The loss on references is that of each sequence alone; a policy prefers what it has made more likely than the reference did."""
     rows = [{"prompt": f"Say {n}.", "response": f"{n} pens"} for n in range(3)]
-    pairs = [{"prompt": "Which?", "chosen": f"Ada has {n} pens", "rejected": f"{n} 4 4"} for n in range(4)]
-    for name, given in (("asked", rows), ("pairs", pairs)):
-        (home / f"{name}.jsonl").write_text("\n".join(map(json.dumps, given)))
+    (home / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)))
     own = {"asked": "asked.jsonl", "pairs": "pairs.jsonl", "source": "files", "path": "asked.jsonl", **FEW}
     metrics = evaluate(home, tmp_path / "out", **own)
     assert not any(name.startswith(("strict", "lenient", "rubric", "best")) for name in metrics)
@@ -353,6 +348,7 @@ def test_without_answers_likelihoods_and_pairs_are_measured(home, tmp_path):
 
     expected = [-np.mean(logps(policy, row["prompt"], row["response"])) for row in rows]
     assert metrics["reference_loss"]["mean"] == pytest.approx(np.mean(expected), rel=1e-5)
+    pairs = map(json.loads, (home / "pairs.jsonl").read_text().splitlines())
     won = [gained(row["chosen"]) > gained(row["rejected"]) for row in pairs]
     assert metrics["pair_accuracy"]["mean"] == pytest.approx(np.mean(won))
-    assert evaluate(home, tmp_path / "self", policy="reference", **own)["pair_accuracy"]["mean"] == 0.5
+    assert itself["pair_accuracy"]["mean"] == 0.5

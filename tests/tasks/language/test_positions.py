@@ -71,17 +71,19 @@ def test_demonstrations(made, tmp_path):
 
 
 @pytest.mark.parametrize("stage", [test_dpo, test_reward_model], ids=lambda stage: stage.__name__.rpartition("_")[2])
-def test_comparisons(made, preferences, tmp_path, stage):
+def test_comparisons(easy_sums, tmp_path, stage):
     for split in ("train", "test"):
-        table = pd.read_parquet(preferences / f"{split}.parquet").head(6)
+        table = pd.read_parquet(easy_sums / f"preferences/{split}.parquet").head(6)
         table.loc[0, "rejected"] = LONG
         tables.write(Comparisons, table, tmp_path / f"preferences/{split}.parquet")
     name = stage.__name__.rpartition("test_")[2]
     line = told(
-        lambda: stage.fit(made, tmp_path / "preferences", tmp_path / "out"), made / "pretrained", f"{name}.max_length"
+        lambda: stage.fit(easy_sums, tmp_path / "preferences", tmp_path / "out"),
+        easy_sums / "pretrained",
+        f"{name}.max_length",
     )
     assert "the prompts with their responses has" in line
     assert not (tmp_path / "out").exists()
     for truncation, count in (("right", "truncated"), ("drop", "dropped")):
         limit = {"max_length": 192, "truncation": truncation, "epochs": 1}
-        assert stage.fit(made, tmp_path / "preferences", tmp_path / truncation, **limit)[count] >= 1
+        assert stage.fit(easy_sums, tmp_path / "preferences", tmp_path / truncation, **limit)[count] >= 1

@@ -256,16 +256,24 @@ def test_differences_are_paired_by_problem(home, pages):
 
 @pytest.fixture(scope="module")
 def cut_off(home, tmp_path_factory):
-    """The metrics by 20 resamples and the Markdown page, where dpo took no step and sft is cut off."""
+    """The metrics by 20 resamples and the report's folder, where dpo took no step and sft, the baseline, is cut off.
+
+    Greedy answers are its best, and there is no reward model.
+    """
     folder = tmp_path_factory.mktemp("cut_off")
     shutil.copytree(home / "evaluate", folder / "evaluate")
     shutil.copytree(home / "reward_model", folder / "reward_model")
+    for name in RIGHT:
+        answers = folder / "evaluate" / name
+        table = tables.read(Generations, answers / "generations.parquet").drop(columns="reward")
+        best = 0.0 if name == "sft" else BEST[name]
+        write(table, tables.read(Problems, answers / "asked.parquet"), best, answers)
     tables.write_curves([], folder / "evaluate/dpo/curve.csv")
     file = folder / "evaluate/sft/evaluation.json"
     numbers = json.loads(file.read_text())
     numbers |= {"ended_greedy": {"mean": 0.2, "low": 0.1, "high": 0.3}, "asked": 30, "too_long": 12}
     file.write_text(json.dumps(numbers))
-    return report(folder, folder / "out", bootstrap=20), (folder / "out/report.md").read_text()
+    return report(folder, folder / "out", bootstrap=20), folder / "out"
 
 
 def test_seed_and_resamples_act_on_intervals_alone(pages, another_seed, cut_off):
@@ -295,25 +303,19 @@ def test_untrained_controls_and_what_a_change_is_owed_to_are_told(home, pages):
     assert "the highest, 0.5, for pretrained, dpo; the lowest, 0.3, for sft" in markdown
 
 
-def test_a_baseline_that_is_best_greedily_and_no_reward_model(home, tmp_path):
+def test_a_baseline_that_is_best_greedily_and_no_reward_model(cut_off):
     """Greedy answers are no control of themselves; without rewards there is no best of several."""
-    shutil.copytree(home / "evaluate", tmp_path / "home/evaluate")
-    for name in RIGHT:
-        folder = tmp_path / "home/evaluate" / name
-        table = tables.read(Generations, folder / "generations.parquet").drop(columns="reward")
-        best = 0.0 if name == "sft" else BEST[name]
-        write(table, tables.read(Problems, folder / "asked.parquet"), best, folder)
-    found = report(tmp_path / "home", tmp_path / "out")
+    found, out = cut_off
     assert "strict_mean_at_4_tbest" not in found["controls"]
     assert "strict_majority_at_4_t1.0" in found["controls"]
     assert found["dpo"]["win_rate_sampled_tbest"]["mean"] > 0.5
     assert not any("best_of" in metric for metric in found["controls"])
-    assert "greedily" in (tmp_path / "out/report.md").read_text()
-    page = (tmp_path / "out/report.html").read_text()
+    assert "greedily" in (out / "report.md").read_text()
+    page = (out / "report.html").read_text()
     assert "majority@4" in page
     assert "best of 4" not in page
-    assert (tmp_path / "out/temperatures.svg").exists()
-    assert not (tmp_path / "out/reward-kl.svg").exists()
+    assert (out / "temperatures.svg").exists()
+    assert not (out / "reward-kl.svg").exists()
 
 
 def without_answers(home, folder):
@@ -377,7 +379,7 @@ def test_the_reward_decides_who_wins_where_there_are_no_points(unanswered):
 
 
 def test_a_policy_that_took_no_step_and_one_that_is_cut_off_are_told(cut_off):
-    page = cut_off[1]
+    page = (cut_off[1] / "report.md").read_text()
     assert " 12 of the 42 test problems were left out: the models have no positions for" in page
     assert " dpo: there was nothing to learn from, so that it is the policy that it started from" in page
     assert " sft: the length limit cut off 80 % of its greedy answers." in page

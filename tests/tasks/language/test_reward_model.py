@@ -20,7 +20,6 @@ from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.training.architectures import check_model
 from tests.conftest import PARAMS, changed
-from tests.tasks.language import sums
 
 CONFIG = RewardModelConfig(
     seed=0,
@@ -57,9 +56,9 @@ def fit(made, preferences, out, **changes):
 
 
 @pytest.fixture(scope="module")
-def home(made, tmp_path_factory):
+def home(easy_sums):
     """A policy, and comparisons of answers to sums."""
-    return sums.write(tmp_path_factory.mktemp("sums"), made / "pretrained")
+    return easy_sums
 
 
 @pytest.fixture(scope="module")
@@ -127,12 +126,16 @@ def test_curve_and_bytes(home, fitted, tmp_path):
     assert weights[0].read_bytes() == weights[1].read_bytes() != weights[2].read_bytes()
 
 
-def test_the_config_says_what_padding_is(home, tmp_path):
-    """Without it Transformers' own forward pass scores padding, and refuses a batch. The configs of base models often lack it."""
+def test_the_config_says_what_padding_is_and_that_the_scores_are_a_head_s(home, tmp_path):
+    """Without padding Transformers' own forward pass scores it, and refuses a batch. The configs of base models often lack it.
+
+    The policy is a reward model of the other kind.
+    """
     policy = shutil.copytree(home / "pretrained", tmp_path / "pretrained")
     config = json.loads((policy / "config.json").read_text())
-    (policy / "config.json").write_text(json.dumps({**config, "pad_token_id": None}))
+    (policy / "config.json").write_text(json.dumps({**config, "pad_token_id": None, "reward_beta": 2.0}))
     fit(tmp_path, home / "preferences", tmp_path, epochs=1)
+    assert hasattr(reward_model_files.load(tmp_path / "model"), "score")
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "model")
     words = models.load_tokenizer(tmp_path / "model")
     ids = chat.encode_prompt(words, "Why?") + chat.encode_response(words, "7")
@@ -260,14 +263,6 @@ def test_likelihood_holds_the_language_model_where_it_was(home, by_log_probabili
         for out in (by_log_probabilities[1], tmp_path)
     )
     assert held > free + 0.5
-
-
-def test_a_head_on_a_reward_model_of_the_other_kind_is_read_as_a_head(home, tmp_path):
-    policy = shutil.copytree(home / "pretrained", tmp_path / "pretrained")
-    config = json.loads((policy / "config.json").read_text())
-    (policy / "config.json").write_text(json.dumps(config | {"reward_beta": 2.0}))
-    fit(tmp_path, home / "preferences", tmp_path, epochs=1)
-    assert hasattr(reward_model_files.load(tmp_path / "model"), "score")
 
 
 @pytest.mark.parametrize("beta", [0, -1.0, "much"])

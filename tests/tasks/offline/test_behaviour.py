@@ -28,7 +28,9 @@ def test_ppo_learns_and_its_way_is_kept(cart):
     assert 0 == metrics["random"]["steps"] < metrics["medium"]["steps"] < metrics["expert"]["steps"] <= CART.steps
     for tier, estimate in metrics.items():
         assert estimate["low"] <= estimate["mean"] <= estimate["high"]
-        second = behaviour._play("CartPole-v1", behaviour_folder.policy(out, tier), 15, behaviour.SECOND_LOOK)
+        second = behaviour._play(
+            "CartPole-v1", behaviour_folder.policy(out, tier), CONFIG.final_episodes, behaviour.SECOND_LOOK
+        )
         assert estimate["chosen_at"] == second.mean()
     reference = behaviour_folder.reference(out)
     assert (reference.minimum, reference.maximum) == (metrics["random"]["mean"], metrics["expert"]["mean"])

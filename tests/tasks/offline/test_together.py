@@ -7,6 +7,7 @@ import pytest
 
 from tasks.offline.configs.offline_report import OfflineReportConfig
 from tasks.offline.offline_report import run
+from tasks.offline.reporting import aggregates
 from tests.tasks.offline import test_offline_report as one
 
 POLICIES = {
@@ -18,6 +19,7 @@ POLICIES = {
 @pytest.fixture
 def out(tmp_path, monkeypatch):
     monkeypatch.setattr(one, "POLICIES", POLICIES)
+    monkeypatch.setattr(aggregates, "RESAMPLES", 200)
     for name in POLICIES:
         one.measure(np.random.default_rng(0), name, tmp_path / "returns" / name)
     policies = {name: {"method": method, "dataset": data} for name, (method, data, *_) in POLICIES.items()}

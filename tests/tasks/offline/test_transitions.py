@@ -128,7 +128,7 @@ def test_policies_act_by_chance(home, poles):
 def test_same_seed_same_bytes(environment, source, home, tmp_path):
     outs = [tmp_path / name / "it" for name in ("one", "same", "other")]
     for out, seed in zip(outs, (0, 0, 1), strict=True):
-        record(home, out, environment, source, episodes=5, seed=seed)
+        record(home, out, environment, source, episodes=2, seed=seed)
     one, same, other = (
         {str(file.relative_to(out)): file.read_bytes() for file in out.rglob("*.*") if file.is_file()} for out in outs
     )

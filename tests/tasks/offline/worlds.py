@@ -35,19 +35,16 @@ FEW_EPISODES = {"evaluate_episodes": 1, "finalists": 1, "final_episodes": 2, "me
 BRIEFLY = BEHAVIOUR.model_copy(update=FEW_EPISODES)  # where nothing is trained, or nothing need be good
 
 
-def episode(environment, rng, seed):
+def episode(scene, spaces, rng, seed):
     """One episode of random actions."""
-    scene = simulators.make(environment)
     seen, actions, rewards, ends = [scene.reset(seed=seed)[0]], [], [], []
     while not ends or not (ends[-1][0] or ends[-1][1]):
-        spaces = simulators.spaces_of(environment)
         action = rng.integers(spaces.action) if spaces.discrete else rng.uniform(-1, 1, spaces.action)
         observation, reward, terminated, truncated, _ = scene.step(action)
         seen.append(observation)
         actions.append(action)
         rewards.append(reward)
         ends.append((terminated, truncated))
-    scene.close()
     terminations, truncations = np.array(ends).T
     return Episode(
         np.array(seen, dtype=np.float32),
@@ -60,8 +57,9 @@ def episode(environment, rng, seed):
 
 def record(path, environment, episodes, reference=None):
     """A data set of `episodes` random episodes in the folder `path`; a random policy scores 0, the return `reference` 100."""
-    rng = np.random.default_rng(0)
-    played = [episode(environment, rng, seed) for seed in range(episodes)]
+    rng, scene, spaces = np.random.default_rng(0), simulators.make(environment), simulators.spaces_of(environment)
+    played = [episode(scene, spaces, rng, seed) for seed in range(episodes)]
+    scene.close()
     lowest = float(np.mean([one.rewards.sum() for one in played]))
     stored.write(path, environment, played, reference or Reference(lowest, lowest + 100), {})
     return path

@@ -56,9 +56,10 @@ def test_lengths_and_masks_are_told(words):
     assert "the model does not learn to stop" in tokens.demonstrations(words, rows, endless, None)[1][0]
 
 
-def test_examples_beyond_the_context_are_found_before_training(words):
-    """As the stages do: they cut nothing off that no max_length asks for."""
-    rows = [row("2?", "5")] * 600 + [row("2?", LONG)]
+def test_examples_beyond_the_context_are_found_before_training(words, monkeypatch):
+    """As the stages do: they cut nothing off that no max_length asks for, and read more than the rows that are looked at."""
+    monkeypatch.setattr(tokens, "LOOKED_AT", 5)
+    rows = [row("2?", "5")] * 6 + [row("2?", LONG)]
     for context in (12, 13):
         with pytest.raises(StageError, match=rf"^sft: the longest example has 14 tokens, and the model {context} pos"):
             tokens.demonstrations(words, rows, SFT, context)

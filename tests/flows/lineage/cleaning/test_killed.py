@@ -95,7 +95,12 @@ def test_a_clean_that_ended_within_a_folder(
 def test_a_note_that_was_torn_by_a_kill(four_times: Audited, cleaned: Path) -> None:
     """What a kill in the middle of the note leaves, before anything was removed."""
     (four_times.root / "mlruns/cleaned.jsonl").write_text('{"time": "2026-')
-    _goes_on(four_times, cleaned, 0)
+    assert four_times.faults(everything=True) == []
+    runs = pipelines(four_times.root)
+    assert "cleaned" not in {state.state for state in kept.of_pipelines(four_times.root, runs).values()}
+    assert call(four_times.root, "clean", "--yes", "--keep-runs", "1")[0] == 0
+    assert _objects(four_times.root) == _objects(cleaned)
+    assert journal.removed(four_times.root).keys() == journal.removed(cleaned).keys()
 
 
 def _goes_on(audited: Audited, cleaned: Path, gone: int, nothing_left: bool = False) -> None:

@@ -135,9 +135,9 @@ def test_a_baseline_lowers_the_variance_and_a_critic_lowers_it_most():
     """On prompts that earn about 0.5, 2.5 and 5.5, with a trained critic; the running mean is 2.8 for all."""
     policy = Table(1, spread=0.5)
     critic = Critic(policy)
-    collect = collector(policy, graded, prompts=PROMPTS * 16, samples=2)
-    optimizers = Cleared(policy), make_optimizer(critic, 0.3, 40, clip=10.0)
-    rows = list(fit(policy, critic, collect, optimizers, asked(48, every=40), 0, 40))
+    collect = collector(policy, graded, prompts=PROMPTS * 8, samples=2)
+    optimizers = Cleared(policy), make_optimizer(critic, 0.3, 30, clip=10.0)
+    rows = list(fit(policy, critic, collect, optimizers, asked(12, every=30), 0, 30))
     none, mean, fitted = (rows[-1][f"grad_variance/{name}"] for name in BASELINES)
     assert none > 1.5 * mean > 1.5 * 5 * fitted
     assert rows[-1]["val/explained_variance"] > 0.9

@@ -327,8 +327,7 @@ def test_with_k3_in_the_loss_it_ends_at_the_optimum_of_the_forward_kl():
     assert (known - optimum).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("forget", [None, "policy", "optimizer"])
-def test_it_resumes(forget):
+def test_it_resumes():
     def make():
         policy = Table()
         optimizer = make_optimizer(policy, 0.1, 12, clip=1.0)
@@ -339,4 +338,4 @@ def test_it_resumes(forget):
 
         return {"policy": policy, "optimizer": optimizer}, fit
 
-    check_resumes(make, forget)
+    check_resumes(make)

@@ -90,7 +90,7 @@ def all_right(prompt, response):
 
 def learn(supervision):
     policy = Table()
-    sampled = collector(policy, all_right, samples=24, length=4)
+    sampled = collector(policy, all_right, samples=12, length=4)
 
     def collect(step):
         found = sampled(step)
@@ -102,9 +102,9 @@ def learn(supervision):
         ones, none = torch.ones(len(batch)), torch.zeros(len(batch))
         return replace(found, steps=StepRewards(at_ends, ones, none, none))
 
-    optimizer = make_optimizer(policy, 0.2, 100, clip=1.0, warmup=0.0)
+    optimizer = make_optimizer(policy, 0.5, 30, clip=1.0, warmup=0.0)
     settings = asked(supervision=supervision, max_new_tokens=4)
-    return list(grpo.fit(policy, collect, optimizer, settings, start=0, steps=100, reference=None))
+    return list(grpo.fit(policy, collect, optimizer, settings, start=0, steps=30, reference=None))
 
 
 def test_rewards_of_steps_teach_what_a_reward_at_the_end_does_not():

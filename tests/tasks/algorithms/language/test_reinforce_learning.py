@@ -25,7 +25,7 @@ def test_it_learns_answers_and_to_end(baseline):
     """From the uniform policy, which earns 1 in 49, to nearly the maximum."""
     policy = Table()
     assert expected_reward(policy, with_end, 2).item() == pytest.approx(1 / 49)
-    rows = learn(policy, with_end, steps=36, learning_rate=0.3, samples=32, length=2, baseline=baseline)
+    rows = learn(policy, with_end, steps=24, learning_rate=0.5, samples=32, length=2, baseline=baseline)
     assert expected_reward(policy, with_end, 2).item() > 0.95
     assert rows[-1]["reward"] > 0.9 > 0.3 > rows[0]["reward"]
     assert ("val/explained_variance" in rows[0]) == (baseline == "critic")
@@ -39,8 +39,7 @@ def test_a_transformer_learns_it_too():
     assert expected_reward(policy, one_token).item() > 0.9 > 0.4 > start
 
 
-@pytest.mark.parametrize("forget", [None, "policy", "critic", "optimizer", "critic_optimizer", "mean"])
-def test_it_resumes(forget):
+def test_it_resumes():
     """With a measurement of the variance before the interruption and one after it."""
 
     def make():
@@ -58,4 +57,4 @@ def test_it_resumes(forget):
         parts = (policy, critic, *optimizers, mean)
         return dict(zip(("policy", "critic", "optimizer", "critic_optimizer", "mean"), parts, strict=True)), again
 
-    check_resumes(make, forget)
+    check_resumes(make)

@@ -141,7 +141,7 @@ def test_it_does_better_than_the_data_and_than_cloning_it():
     agent, optimizers = learner(data)
     settings = bear.BearSettings(**{**vars(SETTINGS), "gamma": point.GAMMA, "warmup": 40})
     generator = torch.Generator().manual_seed(0)
-    point.drain(bear.fit(agent, optimizers, data, settings, batch_size=64, generator=generator), 120)
+    point.drain(bear.fit(agent, optimizers, data, settings, batch_size=64, generator=generator), 90)
     assert point.score(agent.policy) > max(data.returns.mean().item(), point.score(point.cloned(False))) + 1
 
 

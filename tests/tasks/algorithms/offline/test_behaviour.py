@@ -12,7 +12,7 @@ from tasks.algorithms.offline.networks.mlp import Spaces
 GAMMA, LAM = 0.5, 0.5
 SPACES = Spaces(2, 3, discrete=True)
 SETTINGS = BehaviourSettings(
-    updates=40, learning_rate=0.02, gamma=0.9, lam=0.9, clip=0.2, epochs=4, minibatches=2, entropy=0.0
+    updates=25, learning_rate=0.03, gamma=0.9, lam=0.9, clip=0.2, epochs=4, minibatches=2, entropy=0.0
 )
 
 

@@ -113,7 +113,7 @@ def test_the_clone_learns_what_the_data_do(discrete):
     assert likelihood() > before + 0.1
 
 
-def trained(discrete, alpha, steps=120):
+def trained(discrete, alpha, steps=100):
     learner, optimizers, data = learning(discrete)
     settings = brac.BracSettings(gamma=point.GAMMA, alpha=alpha, target_rate=0.05, warmup=40)
     generator = torch.Generator().manual_seed(0)
@@ -128,4 +128,4 @@ def test_it_does_better_than_the_data_and_than_cloning_it(discrete):
 
 
 def test_a_larger_penalty_keeps_it_nearer_to_the_behaviour():
-    assert trained(True, alpha=3.0, steps=100)[1]["kl"] < 0.5 * trained(True, alpha=0.03, steps=100)[1]["kl"]
+    assert trained(True, alpha=3.0, steps=70)[1]["kl"] < 0.5 * trained(True, alpha=0.03, steps=70)[1]["kl"]

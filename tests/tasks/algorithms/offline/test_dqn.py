@@ -138,12 +138,12 @@ def trained(data, actions, objective, *, steps, gamma, hidden=(64,), every=20):
 @pytest.fixture(scope="module")
 def walks(tmp_path_factory):
     """Random walks in the graph."""
-    return read(worlds.record(tmp_path_factory.mktemp("graph") / "walks", "graph", 200)).transitions
+    return read(worlds.record(tmp_path_factory.mktemp("graph") / "walks", "graph", 120)).transitions
 
 
 @pytest.mark.parametrize("objective", [DOUBLE, CONSERVATIVE], ids=["dqn", "cql"])
 def test_they_find_paths_that_no_walk_took(objective, one_thread, walks):
-    policy, _ = trained(walks, 3, objective, steps=300, gamma=0.9)
+    policy, _ = trained(walks, 3, objective, steps=200, gamma=0.9)
     starts = len(simulators.GRAPH.starts)
     played = play("graph", as_player(policy), starts, seed=0).returns
     assert walks.returns.mean() < -6

@@ -80,7 +80,7 @@ def test_continuous_actions(one_thread):
     ends = torch.ones(2000, dtype=torch.bool)
     data = Transitions(seen, acted, rewards, seen, ends, torch.ones(2000, dtype=torch.long))
     spaces = Spaces(1, 1, False)
-    critic = fitted(data, Straight(), spaces, steps=800, gamma=0.9, hidden=(32, 32), learning_rate=0.005)
+    critic = fitted(data, Straight(), spaces, steps=400, gamma=0.9, hidden=(32, 32), learning_rate=0.005)
     assert fitted_q.estimates(critic, [Straight()], seen) == pytest.approx([-1 / 12], abs=0.03)
     assert rewards.mean().item() == pytest.approx(-2 / 3, abs=0.03)
 
@@ -112,7 +112,7 @@ def test_a_policy_that_strays_from_the_data_is_not_worth_more_than_there_is(one_
     data = Transitions(seen, acted, (acted > 0.1).float().squeeze(1), seen, ends, torch.full((50,), 10))
 
     def found():
-        critic = fitted(data, Outside(), Spaces(1, 1, False), steps=600, gamma=0.9, target_rate=0.5)
+        critic = fitted(data, Outside(), Spaces(1, 1, False), steps=300, gamma=0.9, target_rate=0.5)
         return value(critic, seen, acted).mean().item()
 
     assert found() <= 10.5

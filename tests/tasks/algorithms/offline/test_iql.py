@@ -95,7 +95,7 @@ def learning(discrete):
     )
 
 
-def trained(discrete, steps=150, **changes):
+def trained(discrete, steps=120, **changes):
     agent, optimizers, data = learning(discrete)
     settings = iql.IqlSettings(**{**vars(SETTINGS), **changes})
     generator = torch.Generator().manual_seed(0)
@@ -110,13 +110,13 @@ def test_it_does_better_than_the_data_and_than_cloning_it(discrete):
 
 
 def test_without_a_temperature_it_clones():
-    agent, metrics, _ = trained(True, beta=0.0)
+    agent, metrics, _ = trained(True, steps=150, beta=0.0)
     assert metrics["weight"] == 1
     assert point.score(agent.policy) == pytest.approx(point.score(point.cloned(True)), abs=0.3)
 
 
 def test_a_higher_expectile_values_states_higher():
-    low, high = (trained(False, steps=100, expectile=expectile) for expectile in (0.5, 0.95))
+    low, high = (trained(False, steps=60, expectile=expectile) for expectile in (0.5, 0.95))
     seen = low[2].observations
     assert high[0].value(seen).mean() > low[0].value(seen).mean() + 0.1
     assert high[1]["advantage"] < 0

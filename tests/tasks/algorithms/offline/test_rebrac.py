@@ -67,12 +67,12 @@ def test_it_does_better_than_the_data_and_than_cloning_it():
 
 
 def test_a_penalty_in_the_policys_loss_keeps_it_near_the_data():
-    near, far = (point.drain(learning(policy_beta=beta)[1], 100) for beta in (10.0, 0.01))
+    near, far = (point.drain(learning(policy_beta=beta)[1], 60) for beta in (10.0, 0.01))
     assert near["distance"] < 0.8 * far["distance"]
 
 
 def test_a_penalty_in_the_targets_lowers_the_values():
-    low, high = (point.drain(learning(critic_beta=beta)[1], 100) for beta in (5.0, 0.0))
+    low, high = (point.drain(learning(critic_beta=beta)[1], 60) for beta in (5.0, 0.0))
     assert low["q"] < high["q"] - 0.5
     assert low["next_distance"] > 0
 

@@ -261,7 +261,7 @@ TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.samp
 
 
 @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_any_texts(pairs):
     turns = [
         {"role": role, "content": text}

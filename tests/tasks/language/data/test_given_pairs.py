@@ -140,7 +140,7 @@ PAIRS = st.lists(st.builds(row, st.sampled_from("abcdef"), st.sampled_from("xyz"
 
 
 @given(PAIRS, PAIRS, st.floats(0.01, 0.99), st.integers(0, 9))
-@settings(max_examples=25)
+@settings(max_examples=12)
 def test_no_prompt_on_both_sides_and_nothing_lost_but_what_is_counted(train, test, share, seed):
     found = None
     try:

@@ -15,6 +15,7 @@ from tasks.common.errors import DataError
 from tasks.language.judgements import record as module
 from tasks.language.judgements.lines import as_text
 from tasks.language.judgements.record import Record, Writer, read
+from tests.tasks.language.judgements import writing_to_kill
 from tests.tasks.language.judgements.samples import flag, item, judgement, skip, undo
 
 ROOT = Path(__file__).parents[4]
@@ -307,8 +308,9 @@ def kills(path, count):
     return done.stdout
 
 
-def test_nothing_that_was_acknowledged_is_lost_in_kills(tmp_path):
-    assert kills(tmp_path / "anna.jsonl", 4).startswith("4 kills, ")
+def test_nothing_that_was_acknowledged_is_lost_in_kills(tmp_path, capsys):
+    writing_to_kill.main(tmp_path / "anna.jsonl", 4, 0)
+    assert capsys.readouterr().out.startswith("4 kills, ")
 
 
 @pytest.mark.slow

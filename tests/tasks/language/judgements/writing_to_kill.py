@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from tasks.language.judgements.record import Writer, read
+from tests.tasks import forks
 from tests.tasks.language.judgements.samples import item, judgement, undo
 
 ITEMS = [item("yes", "no " * 10**4, prompt=f"Why {number}?") for number in range(7)]
@@ -33,15 +34,17 @@ def write(path, told, start):
 def killed_child(path, start, seconds):
     """What a child said before it was killed."""
     ours, theirs = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(ours)
+
+    def work():
+        os.close(ours)  # so that it ends where nobody listens any more
         write(path, theirs, start)
+
+    child = forks.start(work)
     os.close(theirs)
     select.select([ours], [], [])  # it has begun to write
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    forks.ended(child)
     said = b""
     while part := os.read(ours, 65536):
         said += part

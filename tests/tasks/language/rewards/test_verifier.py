@@ -17,6 +17,8 @@ from tasks.language.rewards.answers import final_answer, same_number, unwrapped
 from tasks.language.rewards.math_worker import is_right
 from tasks.language.rewards.verifier import Verifier, Worker, in_box, verify_number
 from tests import repository
+from tests.tasks import forks
+from tests.tasks.language.rewards.math_in_process import verifier_in_process
 
 DATA = Path(__file__).parents[5] / "shared" / "data"
 HALF = ("\\frac{1}{2}", "so \\boxed{0.5}")
@@ -24,7 +26,7 @@ HALF = ("\\frac{1}{2}", "so \\boxed{0.5}")
 
 @pytest.fixture(scope="module")
 def verifier():
-    with Verifier(workers=1, seconds=60) as judge:  # on any processor enough for answers that end
+    with verifier_in_process() as judge:
         yield judge
 
 
@@ -135,7 +137,7 @@ def pairs(draw):
 
 
 @given(pairs())
-@settings(max_examples=80)
+@settings(max_examples=40)
 def test_plain_numbers_as_math_verify_judges_them(pair):
     """math-verify is the oracle. By design `same_number` reads 50% as 50, so math-verify gets both without percent signs."""
     gold, answer = pair
@@ -185,16 +187,8 @@ def test_more_hostile_answers(gold):
         assert judge(*zip(HALF, strict=True)) == [1]
 
 
-def test_off_the_main_thread(verifier):
-    found = []
-    thread = threading.Thread(target=lambda: found.extend(verifier(*zip(HALF, strict=True))))
-    thread.start()
-    thread.join()
-    assert found == [1]
-
-
 def test_processes_start_when_needed_are_replaced_and_end_with_the_block():
-    """A reference that hangs is unknown and a hostile answer is wrong; each ends its process, and the pool goes on."""
+    """A hostile answer is wrong and ends its process; the pool goes on, off the main thread too."""
     known = set(psutil.Process().children())
 
     def started():
@@ -206,15 +200,44 @@ def test_processes_start_when_needed_are_replaced_and_end_with_the_block():
         assert judge([HALF[0], "1", HALF[0]], [HALF[1], "#### 1", HALF[1]]) == [1, 1, 1]
         (worker,) = started()  # equal pairs are judged once
         assert worker.rlimit(psutil.RLIMIT_AS) == (math_worker.MEMORY_BYTES,) * 2
-        assert math.isnan(judge(["(" * 100_000], ["\\boxed{5}"])[0])
-        assert not started()
-        assert judge(*zip(HALF, strict=True)) == [1]
-        (another,) = started()
         assert judge([HALF[0]], [HOSTILE[0]]) == [0]
         assert not started()
-        assert judge(*zip(HALF, strict=True)) == [1]
+        verdicts = []
+        thread = threading.Thread(target=lambda: verdicts.extend(judge(*zip(HALF, strict=True))))
+        thread.start()
+        thread.join()
+        assert verdicts == [1]
         (last,) = started()
-    assert not any(process.is_running() for process in (worker, another, last))
+        assert judge([HALF[0]], ["\\boxed{\\frac{1}{3}}"]) == [0]
+        assert math.isnan(judge(["garbage ("], ["\\boxed{5}"])[0])
+        assert started() == {last}
+    assert not any(process.is_running() for process in (worker, last))
+
+
+def test_a_reference_that_hangs_is_unknown_and_ends_its_process(tmp_path, monkeypatch):
+    """In a child of this process, which has imported all that a worker needs, and more than its memory."""
+    asked, replies = tmp_path / "asked", tmp_path / "replies"
+    asked.write_text(json.dumps([in_box("(" * 100_000), "\\boxed{5}"]) + "\n")
+
+    def work():
+        monkeypatch.setattr(math_worker.resource, "setrlimit", lambda *_: None)
+        os.dup2(os.open(replies, os.O_WRONLY | os.O_CREAT), 1)
+        sys.stdin = asked.open()
+        math_worker.main(0.3)
+
+    assert forks.ended(forks.start(work)) == -signal.SIGPROF
+    assert replies.read_text().split() == [math_worker.READY]
+
+
+def test_a_process_that_ends_is_unknown_before_it_has_read_the_reference_and_wrong_after_it(monkeypatch, tmp_path):
+    script = tmp_path / "worker.py"
+    monkeypatch.setattr(math_worker, "__file__", str(script))
+    for replies, verdict in ((["ready"], math.nan), (["ready", "known"], 0.0)):
+        script.write_text(f"print({replies[0]!r}, flush=True); input(); print(*{replies[1:]!r})")
+        worker = Worker(1.0)
+        assert worker.judge("1", "2") == pytest.approx(verdict, nan_ok=True)
+        assert not worker.alive()
+        worker.close()
 
 
 def test_a_busy_worker_does_not_outlive_a_killed_parent():

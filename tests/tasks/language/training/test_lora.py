@@ -24,7 +24,12 @@ STAGES = [stage for stage in TRAININGS if stage != "pretrained"]
 ALGORITHMS = {"dpo": dpo, "grpo": grpo, "ppo": ppo}
 POLICIES = ("reinforce", "ppo", "grpo")
 DROPPING = ("sft", "reward_model", "rejection_sft")
-SHORT = {"dpo": {"epochs": 1}, **{stage: {"steps": 2, "evaluate_every": 0} for stage in POLICIES}}
+FEW = {"steps": 2, "evaluate_every": 0, "prompts_per_step": 2, "max_new_tokens": 4}
+SHORT = {
+    "sft": {"demonstrations": 16, "batch_size": 8},
+    "dpo": {"epochs": 1, "prompts_per_batch": 20},
+    **dict.fromkeys(POLICIES, FEW),
+}
 LIKELY = {"reward_model": {"kind": "log_probability", "likelihood": 1.0}}
 
 
@@ -38,6 +43,7 @@ def train(stage, home, out, training=None, short=True, **changes):
         **(SHORT.get(stage, {}) if short else {}),
         "learning_rate": 0.01,
     }
+    options |= {name: changes.pop(name) for name in ("demonstrations", "batch_size") if name in changes}
     return TRAININGS[stage](home, out, **options, training=training or {}, lora={**adapter, **changes})
 
 
@@ -156,6 +162,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes(ready, preferences, tmp_pat
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
     options = {"dropout": 0.3} if stage in DROPPING else {}
+    options |= {"demonstrations": 16, "batch_size": 4} if stage == "sft" else {}
     contents = []
     for name, killed_at in (("whole", None), ("killed", 3 if stage != "ppo" else 9)):
         folder = tmp_path / name
@@ -201,8 +208,7 @@ def test_the_reference_is_the_policy_without_its_adapter(ready, tmp_path):
         tmp_path,
         **{"beta": 0.1, "updates": 1, "learning_rate": 0.01},
         lora={"rank": 2, "alpha": 8.0, "targets": "all-linear", "merge": True},
-        steps=2,
-        evaluate_every=0,
+        **FEW,
     )
     distance = pd.read_csv(tmp_path / "curve.csv")["kl"]
     assert distance.iloc[0] == pytest.approx(0, abs=1e-6)
@@ -228,7 +234,7 @@ def test_a_reward_model_with_a_head_trains_the_head_too(ready, preferences, tmp_
 
     save_both_ways(monkeypatch, tmp_path / "other")
     adapter = {"rank": 2, "alpha": 8.0, "targets": "all-linear", "merge": True, "dropout": 0.0}
-    metrics = TRAININGS["reward_model"](ready, tmp_path, kind="head", likelihood=0.0, lora=adapter)
+    metrics = TRAININGS["reward_model"](ready, tmp_path, epochs=1, kind="head", likelihood=0.0, lora=adapter)
     assert metrics["accuracy"] > 0.8
     one, two = (reward_model_files.load(tmp_path / name).state_dict() for name in ("model", "other"))
     for name, weight in one.items():

@@ -120,17 +120,17 @@ def test_a_model_of_another_objective_is_refused(scorers, ready, words, objectiv
 
 
 def test_ranks_have_the_rewards_of_steps_of_one_process(scorers, ready, words):
-    """With three prompts one rank of four has none."""
-    ranks = 4
-    table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(3)
-    own, path = config(reward={"process": 1.0}, max_new_tokens=24), scorers / "process/reward_model"
+    """With two prompts one rank of three has none."""
+    ranks = 3
+    table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(2)
+    own, path = config(reward={"process": 1.0}, max_new_tokens=12), scorers / "process/reward_model"
 
     with ExitStack() as ending:
         judges = [ending.enter_context(judging(own, {"policy"}, words, path, NO_FILES)) for _ in range(ranks + 1)]
         worlds = [Environment(models.load_model(ready / "pretrained"), words, table, judge, own) for judge in judges]
-        alone = worlds.pop().sample(range(3), 2, 1)
+        alone = worlds.pop().sample(range(2), 2, 1)
         assert alone.steps is not None
-        every = in_ranks(ranks, lambda rank: worlds[rank].sample(range(3), 2, 1))
+        every = in_ranks(ranks, lambda rank: worlds[rank].sample(range(2), 2, 1))
     for found in every:
         for name in ("at_ends", "weight", "others", "others_weight"):
             torch.testing.assert_close(
@@ -150,7 +150,7 @@ def test_ranks_have_the_rewards_of_steps_of_one_process(scorers, ready, words):
     ],
 )
 def test_every_policy_can_be_paid_by_it(scorers, tmp_path, stage, objective):
-    changes = {"minimum_reward": 0.0} if stage == "rejection_sft" else {"steps": 2}
+    changes = {"minimum_reward": 0.0} if stage == "rejection_sft" else {"steps": 2, "max_new_tokens": 4}
     metrics = train(stage, scorers / objective, tmp_path, reward=objective, **changes)
     assert all(math.isfinite(value) for value in metrics.values())
     assert 0 < metrics["reward"] < 1

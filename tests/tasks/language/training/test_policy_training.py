@@ -31,11 +31,11 @@ from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, mark
 POLICIES = ("reinforce", "ppo", "grpo")
 SAMPLES = {"reward", "reward_std", "completions/mean_length", "completions/clipped_ratio"}
 FROM_HERE = {"minimum_reward": -99.0}
-ONE_STEP = {"steps": 1, "evaluate_every": 1}
+ONE_STEP = {"steps": 1, "evaluate_every": 1, "max_new_tokens": 3}
 FEW = {  # passes over a batch, and prompts that are evaluated
-    "reinforce": {"critic_updates": 1, "evaluate_prompts": 3},
-    "ppo": {"epochs": 2, "minibatches": 1, "evaluate_prompts": 3},
-    "grpo": {"evaluate_prompts": 3},
+    "reinforce": {"critic_updates": 1, "evaluate_prompts": 3, "max_new_tokens": 4},
+    "ppo": {"epochs": 2, "minibatches": 1, "evaluate_prompts": 3, "max_new_tokens": 4},
+    "grpo": {"evaluate_prompts": 3, "max_new_tokens": 4},
 }
 ENTROPY = {"ppo": "policy/entropy"}  # as TRL's users know it; elsewhere "entropy"
 
@@ -160,7 +160,7 @@ def test_what_is_kept(ready, tmp_path, monkeypatch, stage, keep, scores, kept):
 
     monkeypatch.setattr(Trainee, "evaluate", evaluate)
     few = {"ppo": {"epochs": 1, "minibatches": 1}, "reinforce": {"baseline": "running_mean", "variance_every": 0}}
-    train(stage, ready, tmp_path, keep=keep, prompts_per_step=2, max_new_tokens=4, **few.get(stage, {}))
+    train(stage, ready, tmp_path, keep=keep, prompts_per_step=2, max_new_tokens=2, **few.get(stage, {}))
     assert [same(weights(tmp_path), there) for there in seen] == [place == kept for place in range(3)]
     expected = [scores[0], scores[1], scores[1], scores[2]]
     assert pd.read_csv(tmp_path / "curve.csv")["eval_reward"].tolist() == expected
@@ -168,8 +168,9 @@ def test_what_is_kept(ready, tmp_path, monkeypatch, stage, keep, scores, kept):
 
 def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
     """The saved model alone is judged again."""
-    train("grpo", ready, tmp_path, keep="best", steps=3, evaluate_every=1, learning_rate=0.02)
-    curve, config = pd.read_csv(tmp_path / "curve.csv"), configured("grpo")
+    few = {"max_new_tokens": 4, "prompts_per_step": 2}
+    train("grpo", ready, tmp_path, keep="best", steps=3, evaluate_every=1, learning_rate=0.02, **few)
+    curve, config = pd.read_csv(tmp_path / "curve.csv"), configured("grpo", **few)
     found = {}
     for name in ("before", "after"):
         path = ready / "pretrained" if name == "before" else tmp_path / "model"
@@ -238,7 +239,7 @@ def test_a_reward_that_few_prompts_ask_for_is_in_every_row(ready, tmp_path):
     mixed = table.assign(reward=["rubric", "policy", "policy", "policy"])
     tables.write(Prompts, mixed, home / "mixture/prompts.parquet")
     shutil.copy(ready / "mixture/validation.parquet", home / "mixture")
-    metrics = train("grpo", home, tmp_path, prompts_per_step=1, max_new_tokens=4, evaluate_every=0)
+    metrics = train("grpo", home, tmp_path, prompts_per_step=1, max_new_tokens=2, evaluate_every=0)
     curve = pd.read_csv(tmp_path / "curve.csv")
     gap = {name: (curve["reward"] - curve[f"rewards/{name}"]).abs() < 1e-5 for name in ("rubric", "reward_model")}
     assert (gap["rubric"].sum(), gap["reward_model"].sum()) == (1, 3)

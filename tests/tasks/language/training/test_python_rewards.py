@@ -164,7 +164,7 @@ def test_a_column_that_some_prompts_lack_is_none_there(ready, tmp_path, stage):
     tables.write(Prompts, table.assign(columns=["", '{"level": 3}']), home / "mixture/prompts.parquet")
     shutil.copy(ready / "mixture/validation.parquet", home / "mixture")
     own = {"minimum_reward": 0.0, "prompts_per_batch": 1} if stage == "rejection_sft" else {"prompts_per_step": 1}
-    metrics = train(stage, home, tmp_path, reward=LEVEL, reward_files="rewards", max_new_tokens=4, **own)
+    metrics = train(stage, home, tmp_path, reward=LEVEL, reward_files="rewards", max_new_tokens=2, **own)
     expected = 3 + len(table["solution"].iloc[1]) / 1000
     if stage == "rejection_sft":
         assert metrics["reward"] == pytest.approx(expected / 2)
@@ -180,7 +180,11 @@ def test_every_policy_can_be_trained_by_one(ready, tmp_path, stage):
     changes = {
         "reward": LENGTH,
         "reward_files": "rewards/mine.py",
-        **({"minimum_reward": 0.0} if stage == "rejection_sft" else {"steps": 1, "evaluate_every": 0}),
+        **(
+            {"minimum_reward": 0.0}
+            if stage == "rejection_sft"
+            else {"steps": 1, "prompts_per_step": 2, "max_new_tokens": 3, "evaluate_every": 0}
+        ),
     }
     metrics = train(stage, ready, tmp_path / "one", **changes)
     assert train(stage, ready, tmp_path / "two", **changes) == metrics

@@ -36,7 +36,10 @@ def home(ready, tmp_path):
 
 @pytest.mark.parametrize("stage", marked(STAGES, ["rejection_sft"]))
 def test_every_policy_can_be_trained_by_them(home, tmp_path, stage):
-    changes = {"reward": "verifiable", **({"minimum_reward": 0.0} if stage == "rejection_sft" else {})}
+    changes = {
+        "reward": "verifiable",
+        **({"minimum_reward": 0.0, "max_new_tokens": 3} if stage == "rejection_sft" else {}),
+    }
     metrics = train(stage, home, tmp_path / "one", **changes)
     assert train(stage, home, tmp_path / "two", **changes) == metrics
     for name in ("model/model.safetensors", "curve.csv"):

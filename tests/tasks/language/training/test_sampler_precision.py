@@ -22,8 +22,9 @@ SAMPLER, WEIGHT = "sampling/logp_difference", "sampling/importance_sampling_rati
 ADAPTER = {"rank": 2, "alpha": 8.0, "targets": "all-linear", "merge": True}
 FEW = {
     "ppo": {"epochs": 1, "minibatches": 2},
-    "reinforce": {"variance_every": 0, "critic_updates": 1},
+    "reinforce": {"baseline": "none", "variance_every": 0},
 }  # passes over a batch
+SHORT = {"steps": 2, "prompts_per_step": 2, "max_new_tokens": 3, "evaluate_prompts": 2}
 PLACES, SAMPLES = [4, 1, 6], 5
 
 
@@ -105,7 +106,7 @@ def test_log_probabilities_differ_by_roundings_exactly_where_the_sampler_is_roun
 
 @pytest.mark.parametrize("stage", POLICIES)
 def test_importance_weights_are_not_one_exactly_where_the_sampler_is_rounded(ready, tmp_path, stage):
-    found, changes = {}, {"importance_cap": 5.0, "steps": 2, "evaluate_prompts": 2, **FEW.get(stage, {})}
+    found, changes = {}, {"importance_cap": 5.0, **SHORT, **FEW.get(stage, {})}
     for sampler in ("trainer", "bf16"):
         train(stage, ready, tmp_path / sampler, sampler_precision=sampler, **changes)
         found[sampler] = pd.read_csv(tmp_path / sampler / "curve.csv")
@@ -124,7 +125,7 @@ class Killed(Exception):
 @pytest.mark.parametrize("stage", marked(POLICIES, ["grpo"]))
 def test_a_killed_training_goes_on_to_the_same_bytes(ready, tmp_path, monkeypatch, stage):
     """The checkpoint has no rounded weights: they are made anew of the policy's, and of its adapter's where it has one."""
-    options = {"sampler_precision": "bf16", "lora": ADAPTER if stage == "grpo" else None, "steps": 2}
+    options = {"sampler_precision": "bf16", "lora": ADAPTER if stage == "grpo" else None, **SHORT}
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
     contents = []

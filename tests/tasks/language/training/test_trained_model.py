@@ -13,10 +13,8 @@ from tasks.language.training import trained_model
 from tests.tasks.language.trainings import FULL, TRAININGS
 from tests.tasks.policies import configured, marked
 
-QUICK = {
-    stage: {**FULL.get(stage, {}), "steps": 1, "evaluate_every": 1, "evaluate_prompts": 2}
-    for stage in ("reinforce", "ppo", "grpo")
-}
+FEW = {"steps": 1, "prompts_per_step": 2, "max_new_tokens": 3, "evaluate_every": 1, "evaluate_prompts": 2}
+QUICK = {"sft": {"demonstrations": 8}, **{stage: {**FULL[stage], **FEW} for stage in ("reinforce", "ppo", "grpo")}}
 
 
 def types(path):

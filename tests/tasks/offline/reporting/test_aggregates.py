@@ -8,6 +8,12 @@ from tasks.offline.reporting import aggregates
 from tasks.offline.reporting.results import Result
 
 
+@pytest.fixture(autouse=True)
+def few_resamples(monkeypatch):
+    """Intervals of fewer resamples than a report has."""
+    monkeypatch.setattr(aggregates, "RESAMPLES", 150)
+
+
 def arrays(*rows):
     return [np.array(row, dtype=float) for row in rows]
 
@@ -49,8 +55,7 @@ def test_seeds_are_drawn_from_their_own_data_set():
     assert (found.low, found.high) == (50, 51), "a mean of 0 or of 100 alone never comes"
 
 
-def test_an_interval_covers_the_truth_about_as_often_as_it_says(monkeypatch):
-    monkeypatch.setattr(aggregates, "RESAMPLES", 300)
+def test_an_interval_covers_the_truth_about_as_often_as_it_says():
     draw, inside = np.random.default_rng(1), 0
     for _ in range(60):
         scores = [draw.normal(place, 10, size=10) for place in (0, 20, 40)]

@@ -76,10 +76,15 @@ def test_without_a_discount_it_is_told_how_much_was_cut_off():
     assert found.cut == lost().mean()
 
 
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    """Random walks in the graph."""
+    return stored.read(record(tmp_path_factory.mktemp("walks") / "graph-200", "graph", 200))
+
+
 @pytest.mark.parametrize("policy", [SHORTEST, LONGEST], ids=["shortest", "never there"])
-def test_the_graph_s_true_value_is_reached_within_the_tolerance(policy, tmp_path):
+def test_the_graph_s_true_value_is_reached_within_the_tolerance(policy, recording):
     """The data are random walks that use every edge."""
-    recording = stored.read(record(tmp_path / "graph-300", "graph", 300))
     data = recording.transitions
     edges = 3 * data.observations.argmax(1) + data.actions
     assert len(edges.unique()) == 3 * len(GRAPH.starts)
