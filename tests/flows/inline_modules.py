@@ -25,7 +25,8 @@ def run_module(
         patch.chdir(cwd)
         patch.setattr(sys, "argv", [module, *arguments])
         patch.setattr(sys, "stdin", io.StringIO(input or ""))
-        patch.delitem(sys.modules, module, raising=False)
+        for name in (module, f"{module}.__main__"):
+            patch.delitem(sys.modules, name, raising=False)
         status = 0
         try:
             runpy.run_module(module, run_name="__main__", alter_sys=True)
