@@ -103,11 +103,7 @@ def changed(base: str, minutes: float) -> int:
     if not reached:
         print(f"{len(files)} files differ from {base}, and reach no test")
         return 0
-    listed = subprocess.run(
-        [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", f"{SLOW} and not core", *reached],
-        **{"cwd": ROOT, "capture_output": True, "text": True, "check": False},
-    )
-    functions = list(dict.fromkeys(line.partition("[")[0] for line in listed.stdout.splitlines() if "::" in line))
+    functions = slow_functions([*reached])
     known = seconds(SLOW_SECONDS)
     chosen, left_out = cheapest(functions, known, PROCESSES * 60 * minutes)
     print(
@@ -118,6 +114,15 @@ def changed(base: str, minutes: float) -> int:
         print(f"  left out: {name} ({f'{known[name]:.0f} s' if name in known else 'not timed yet'})", flush=True)
     later = ["--no-later", str(60 * minutes), "-rs"]
     return run(chosen, "-m", f"{SLOW} and not core", *later) if chosen else 0
+
+
+def slow_functions(files: Sequence[str]) -> list[str]:
+    """The slow test functions in these files, beside the core, as FILE::FUNCTION."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-m", f"{SLOW} and not core", *files]
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode not in (0, 5):  # 5: there are none
+        sys.exit(f"the slow tests cannot be collected:\n{listed.stdout}{listed.stderr}")
+    return list(dict.fromkeys(line.partition("[")[0] for line in listed.stdout.splitlines() if "::" in line))
 
 
 def cheapest(functions: Sequence[str], known: Mapping[str, float], budget: float) -> tuple[list[str], list[str]]:

@@ -55,6 +55,15 @@ def test_files_are_those_of_git_or_without_git_all(repository: Path) -> None:
     assert files_of(repository) == sorted({*everything, ".gitignore"} - {"notes.txt"})
 
 
+def test_the_slow_tests_of_files_are_listed_as_functions() -> None:
+    """With the options that pyproject.toml has for pytest."""
+    file = "tests/flows/workers/test_real_worker.py"
+    names = suite.slow_functions([file, "tests/test_suite.py"])
+    assert names
+    assert {name.partition("::")[0] for name in names} == {file}
+    assert not [name for name in names if "[" in name]
+
+
 def test_the_cheapest_slow_tests_run() -> None:
     known = {"a": 50.0, "b": 5.0, "c": 90.0}
     assert suite.cheapest(["a", "b", "c", "d"], known, 80.0) == (["b", "a"], ["c", "d"]), "d has not been timed"
