@@ -36,7 +36,7 @@ VERSION = lru_cache(metadata.version)
 
 @contextmanager
 def quick() -> Iterator[None]:
-    """Stages find `python` and have no supervisors; DVC is quick, and the version of a package is looked up once.
+    """Stages find `python` and have no supervisors; DVC remembers no hashes, and the version of a package is looked up once.
 
     MLflow looks up its newest schema once, and its commits do not wait for the disk.
     """
