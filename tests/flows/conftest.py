@@ -7,6 +7,7 @@ import pytest
 
 from tests.flows.engine.toy import Toy
 from tests.flows.toy_pipeline import make_repository
+from tests.flows.unsupervised import without_supervisors
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -24,6 +25,12 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / ".dvc/config").write_text("[core]\n    analytics = false\n    check_update = false\n")  # no daemons of dvc
     (root / ".gitignore").write_text("/data/\n/mlruns/\n")
     return root
+
+
+@pytest.fixture
+def plain_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stages have no supervisors."""
+    without_supervisors(monkeypatch)
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Any
@@ -41,19 +42,23 @@ def ended(child: int) -> int:
 
 def render_templates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chat templates are rendered in a fork, with the limits of `python -m tasks.common.model_files`, and not in a fresh process."""
-    instead = SimpleNamespace(run=_run, TimeoutExpired=subprocess.TimeoutExpired)
+    instead = SimpleNamespace(run=run_module, TimeoutExpired=subprocess.TimeoutExpired)
     monkeypatch.setattr(model_files, "subprocess", instead)
 
 
-def _run(command: Sequence[str], *, input: str, **_: Any) -> subprocess.CompletedProcess[str]:
-    """As subprocess.run does with `python -m` and a module."""
+def run_module(
+    command: Sequence[str], *, input: str = "", cwd: str | Path = ".", **_: Any
+) -> subprocess.CompletedProcess[str]:
+    """As subprocess.run does with `python -m MODULE ARGUMENT..`, in a fork."""
+    assert command[:2] == [sys.executable, "-m"]
     module = command[2]
     with TemporaryFile("w+") as stdin, TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
         stdin.write(input)
         stdin.seek(0)
 
         def child() -> None:
-            sys.stdin, sys.stdout, sys.stderr = stdin, stdout, stderr
+            os.chdir(cwd)
+            sys.stdin, sys.stdout, sys.stderr, sys.argv = stdin, stdout, stderr, [*command[2:]]
             sys.modules.pop(module, None)
             status = 0
             try:

@@ -12,13 +12,6 @@ from flows.engine.coordinator import Coordinator
 from flows.engine.plan import PlanError
 from tests.flows.engine.toy import Toy
 from tests.flows.machine.test_supervisor import wait_for
-from tests.flows.unsupervised import without_supervisors
-
-
-@pytest.fixture
-def plain_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stages have no supervisors; those that end in another way than by success have them in the tests below."""
-    without_supervisors(monkeypatch)
 
 
 def test_records_are_those_of_plain_dvc_repro(make_toy: Callable[[str], Toy]) -> None:

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from flows.engine.dvc_repository import params_read_once
 from tests.flows.engine.toy import Toy
-from tests.flows.unsupervised import without_supervisors
 
 USED = [
     ("dvc.repo", "Repo", ["root_dir", "_wait_for_lock"]),
@@ -67,8 +66,8 @@ def test_what_the_engine_calls_is_where_it_was(module: str, name: str, parameter
     assert not missing, f"{where}; it no longer takes {missing}"
 
 
+@pytest.mark.usefixtures("plain_commands")
 def test_params_are_parsed_once_for_a_plan_and_anew_for_the_next(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    without_supervisors(monkeypatch)
     toy.stage("a")
     toy.stage("b", "a")
     toy.run()

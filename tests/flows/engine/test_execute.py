@@ -8,14 +8,6 @@ from flows.engine.execute import Execution, ranks
 from flows.engine.state import Event
 from flows.machine import resources
 from tests.flows.engine.toy import Toy
-from tests.flows.unsupervised import without_supervisors
-
-
-@pytest.fixture
-def plain_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stages have no supervisors."""
-    without_supervisors(monkeypatch)
-
 
 MEET = "mkdir -p data; touch {me}.here; for i in $(seq 600); do test -e {other}.here && break; sleep 0.05; done; "
 

@@ -21,7 +21,6 @@ from flows.engine.mlflow_recording import FlowRun
 from flows.engine.mlflow_rows import Rows
 from tasks.common import tracking
 from tests.flows.engine.toy import Toy
-from tests.flows.unsupervised import without_supervisors
 
 METRIC = '{"metrics": {"loss": %s}, "step": %d, "time": 5}\n'
 
@@ -270,9 +269,8 @@ sys.exit("fails" in how)
 
 
 @pytest.fixture
-def leaves(toy: Toy, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
+def leaves(toy: Toy, empty_mlflow: Path, plain_commands: None) -> Toy:
     """A stage that runs LEAVES, and a store."""
-    without_supervisors(monkeypatch)
     toy.write("leaves.py", LEAVES)
     toy.stage("a", cmd="python leaves.py")
     (toy.root / "mlruns").mkdir()

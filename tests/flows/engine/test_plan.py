@@ -7,13 +7,8 @@ import pytest
 
 from flows.engine.plan import PlanError, plan
 from tests.flows.engine.toy import Toy
-from tests.flows.unsupervised import without_supervisors
 
-
-@pytest.fixture(autouse=True)
-def plain_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stages have no supervisors."""
-    without_supervisors(monkeypatch)
+pytestmark = pytest.mark.usefixtures("plain_commands")
 
 
 def test_a_plan_is_in_topological_order_and_says_why(toy: Toy) -> None:

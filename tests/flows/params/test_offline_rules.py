@@ -1,12 +1,7 @@
 """Before anything runs, one line says that a method cannot take a data set's actions, or that its environment has no goals."""
 
-import os
-import runpy
-import subprocess
-import sys
 from collections.abc import Collection
 from pathlib import Path
-from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,29 +41,13 @@ SUITED = (f"td3.datasets=[{HOPPER}]", f"bc.datasets=[{CARTPOLE}, {HOPPER}]")
 ENVIRONMENTS = ("CartPole-v1", "Hopper-v5", "graph", "bit-flip")
 
 
-def in_a_fork(command: list[str], *, cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
-    """What subprocess.run makes of `python -m MODULE NAME...`, in a child of this process, which keeps its imports."""
-    from tasks.offline.environments import simulators  # noqa: F401  # the children need not import it
-
-    assert command[:2] == [sys.executable, "-m"]
-    with TemporaryFile("w+") as stdout:
-
-        def child() -> None:
-            os.chdir(cwd)
-            sys.stdout, sys.argv = stdout, command[2:]
-            runpy.run_module(command[2], run_name="__main__", alter_sys=True)
-            stdout.flush()
-
-        status = forks.ended(forks.start(child))
-        stdout.seek(0)
-        return subprocess.CompletedProcess(command, status, stdout.read(), "")
-
-
 @pytest.fixture(scope="module")
 def kinds() -> dict[str, dict[str, Any] | None]:
-    """What the project says of environments."""
+    """What the project says of environments, in a fork that finds the simulators imported."""
+    from tasks.offline.environments import simulators  # noqa: F401
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offline_rules, "subprocess", SimpleNamespace(run=in_a_fork))
+        patch.setattr(offline_rules, "subprocess", SimpleNamespace(run=forks.run_module))
         return offline_rules._kinds(ROOT, ENVIRONMENTS)
 
 

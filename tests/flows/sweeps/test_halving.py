@@ -11,7 +11,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.sweeps.halving import Group, Reached, Rung, file, from_curve, read
 from flows.sweeps.measure import Measure
 from tests.flows.engine.toy import Toy
-from tests.flows.sweeps.swept import Swept, in_shell, swept
+from tests.flows.sweeps.swept import Swept, swept
 
 QUARTER, HALF = Fraction(1, 4), Fraction(1, 2)
 
@@ -99,35 +99,32 @@ def test_a_curve_says_what_its_training_had_reached() -> None:
     assert from_curve("step,loss\n", half, "loss") is None, "it had no steps"
 
 
-# Eight steps, of which each adds a line to the checkpoint: its accuracy. It starts in a tenth of Python's time.
 FIT = """
-rate=$(sed 's/.*"fit": {"rate": \\([0-9]*\\).*/\\1/' params.yaml)
-said=$(sed 's/.*"fit": \\({[^}]*}\\).*/\\1/' params.yaml)
-rows=mlruns/checkpoints/fit
-touch $rows
-[ "$rate" != 9 ] || { echo diverged; exit 1; }
-part() { echo "$POSTTRAIN_PAUSE" | sed "s/.*\\"$1\\": \\"\\([^\\"]*\\)\\".*/\\1/"; }
-at=9
-[ "${POSTTRAIN_PAUSE:-null}" = null ] || { share=$(part share); at=$((8 / ${share#*/})); }
-step=$(wc -l < $rows)
-look() {
-    [ $step -lt $at ] && return
-    value=$(sed -n ${at}p $rows)
-    echo "{\\"step\\": $at, \\"total\\": 8, \\"metric\\": \\"$(part metric)\\", \\"value\\": $value}" > "$(part file)"
-    echo paused
-    exit 75
-}
-look
-while [ $step -lt 8 ]; do
-    step=$((step + 1))
-    echo "$rate $step" >> LOG
-    echo $((rate * step)) >> $rows
-    look
-done
-mkdir -p data/curves
-{ echo step,accuracy; cat -n $rows | tr -d ' ' | tr '\\t' ,; } > data/curves/fit.csv
-echo "trained with $said" > data/fit
-rm $rows
+import json, os, pathlib, sys
+params = json.loads(pathlib.Path("params.yaml").read_text())["fit"]
+checkpoint = pathlib.Path("mlruns/checkpoints/fit.json")
+rows = json.loads(checkpoint.read_text()) if checkpoint.exists() else []
+pause = json.loads(os.environ.get("POSTTRAIN_PAUSE") or "null")
+if params["rate"] == 9:
+    sys.exit("diverged")
+def look():
+    if pause and len(rows) >= 8 // int(pause["share"].partition("/")[2]):
+        at = 8 // int(pause["share"].partition("/")[2])
+        checkpoint.write_text(json.dumps(rows))
+        pathlib.Path(pause["file"]).write_text(json.dumps({"step": at, "total": 8, "metric": pause["metric"], "value": rows[at - 1]["accuracy"]}))
+        print("paused")
+        sys.exit(75)
+look()
+while len(rows) < 8:
+    with open(LOG, "a") as file:
+        file.write(f"{params['rate']} {len(rows) + 1}\\n")
+    rows.append({"accuracy": params["rate"] * (len(rows) + 1)})
+    look()
+pathlib.Path("data/curves").mkdir(parents=True, exist_ok=True)
+lines = [f"{step},{row['accuracy']}" for step, row in enumerate(rows, 1)]
+pathlib.Path("data/curves/fit.csv").write_text("\\n".join(["step,accuracy", *lines]) + "\\n")
+pathlib.Path("data/fit").write_text(f"trained with {params}")
+checkpoint.unlink(missing_ok=True)
 """
 
 
@@ -135,13 +132,13 @@ rm $rows
 def training(toy: Toy) -> Toy:
     """a, which fit needs, and score, which needs fit. A step of fit is a line of steps.txt."""
     toy.stage("a")
-    toy.write("fit.sh", FIT.replace("LOG", f"'{toy.root}/mlruns/steps.txt'"))
+    toy.write("fit.py", FIT.replace("LOG", repr(str(toy.root / "mlruns/steps.txt"))))
     (toy.root / "mlruns").mkdir(exist_ok=True)
     outs = ["data/fit", "data/curves/fit.csv"]
-    toy.stage("fit", "a", cmd="sh fit.sh", deps=["fit.sh", "data/a"], outs=outs)
+    toy.stage("fit", "a", cmd="python fit.py", deps=["fit.py", "data/a"], outs=outs)
     toy.stage("score", "fit")
     toy.set(fit={"rate": 1, "seed": 0}, score={"x": 1})
-    return in_shell(toy)
+    return toy
 
 
 def steps(toy: Toy) -> list[str]:
@@ -233,7 +230,7 @@ def test_a_number_that_the_curves_in_the_cache_lack_is_one_line(training: Toy) -
 
 
 def test_a_stage_that_does_not_pause_is_made_whole_and_compared_by_its_curve(training: Toy) -> None:
-    training.write("fit.sh", training.read("fit.sh").replace("POSTTRAIN_PAUSE", "NOT_ASKED"))
+    training.write("fit.py", training.read("fit.py").replace("POSTTRAIN_PAUSE", "NOT_ASKED"))
     found = early(training, "fit.rate=1,2")
     assert steps(training) == of_each(r1=8, r2=8)
     assert [one.done for one in found.points] == [True, True]
@@ -243,9 +240,12 @@ def test_a_stage_that_does_not_pause_is_made_whole_and_compared_by_its_curve(tra
 
 def test_a_training_of_no_steps_is_whole_and_holds_up_no_other(training: Toy) -> None:
     """As `rejection_sft` is where no answer was kept."""
-    changed = training.read("fit.sh").replace("look\nwhile [ $step -lt 8 ]", "while [ $rate != 1 ] && [ $step -lt 8 ]")
-    assert changed != training.read("fit.sh")
-    training.write("fit.sh", changed)
+    training.write(
+        "fit.py",
+        training.read("fit.py").replace(
+            "look()\nwhile len(rows) < 8:", "while len(rows) < (8 if params['rate'] > 1 else 0):"
+        ),
+    )
     found = early(training, "fit.rate=1,2,3,4")
     assert steps(training) == of_each(r2=2, r3=4, r4=8)
     assert [one.done for one in found.points] == [True, False, False, True]
@@ -254,16 +254,12 @@ def test_a_training_of_no_steps_is_whole_and_holds_up_no_other(training: Toy) ->
     assert steps(training) == []
 
 
-CROSSING = """
-case $rate$((step > 2)) in 10) v=10;; 11) v=5;; 20) v=1;; 21) v=9;; 30) v=12;; 31) v=4;; 40) v=2;; 41) v=8;; esac
-    echo $v"""
+CROSSING = """{1: (10, 5), 2: (1, 9), 3: (12, 4), 4: (2, 8)}[params["rate"]][len(rows) >= 2]"""
 
 
 def test_rungs_that_a_smaller_sweep_has_left_out_are_waited_for(training: Toy) -> None:
     """Of two values there is one rung, at 50 %. Of four there is another before it, which decides first."""
-    changed = training.read("fit.sh").replace("echo $((rate * step))", CROSSING)
-    assert changed != training.read("fit.sh")
-    training.write("fit.sh", changed)
+    training.write("fit.py", training.read("fit.py").replace('params["rate"] * (len(rows) + 1)', CROSSING))
     early(training, "fit.rate=1,2")
     early(training, "fit.rate=3,4")
     assert steps(training) == of_each(r1=4, r2=8, r3=4, r4=8)

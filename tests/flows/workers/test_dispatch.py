@@ -11,14 +11,9 @@ from flows.engine.dvc_stage import cached_entries
 from flows.engine.plan import plan
 from flows.workers import dispatch, in_checkout
 from tests.flows.engine.toy import Toy
-from tests.flows.unsupervised import without_supervisors
 from tests.flows.workers.fleet import Fleet, gpu
 
-
-@pytest.fixture(autouse=True)
-def plain_commands(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stages have no supervisors."""
-    without_supervisors(monkeypatch)
+pytestmark = pytest.mark.usefixtures("plain_commands")
 
 
 @pytest.fixture
