@@ -47,6 +47,7 @@ def write_problems(root: Path) -> None:
         (root / PATH / f"{split}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
+@pytest.mark.slow
 def test_a_path_is_a_path_whatever_it_is_made_of(
     make_toy: Any,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,

@@ -162,7 +162,9 @@ def test_uv_gets_pip_s_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     )
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))
     monkeypatch.setenv("PIP_FIND_LINKS", "/other /wheels")
-    environment = load().uv_environment(Path(sys.executable))
+    install = load()
+    environment = install.uv_environment(Path(sys.executable))
+    settings = install.pip_settings(Path(sys.executable))
     expected = {
         "UV_DEFAULT_INDEX": "https://index.example.org/simple",
         "UV_INDEX": "https://a.example.org https://b.example.org",
@@ -173,7 +175,8 @@ def test_uv_gets_pip_s_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     }
     assert {name: environment.get(name) for name in expected} == expected
     monkeypatch.setenv("UV_DEFAULT_INDEX", "https://mine.example.org")
-    assert load().uv_environment(Path(sys.executable))["UV_DEFAULT_INDEX"] == "https://mine.example.org"
+    monkeypatch.setattr(install, "pip_settings", lambda _: settings)
+    assert install.uv_environment(Path(sys.executable))["UV_DEFAULT_INDEX"] == "https://mine.example.org"
 
 
 def test_only_torch_is_without_hashes() -> None:

@@ -18,6 +18,7 @@ from tasks.language.rewards.verifier import Verifier
 from tasks.language.tables.problems import Prompts
 from tests import repository
 from tests.conftest import SECTIONS, tiny
+from tests.tasks.language.rewards.math_in_process import verifier_in_process
 
 ROOT = Path(__file__).parent.parent
 SHARED = ROOT.parent / "shared/data"
@@ -82,7 +83,7 @@ def test_each_reward_reads_the_columns_of_its_prompts(generated, tmp_path):
         "math": "It is \\boxed{1000}",
         "code": "```python\ndef add(a, b): return 0\n```",
     }
-    with Verifier() as verifier, CodeJudge() as code:
+    with verifier_in_process() as verifier, CodeJudge() as code:
         for name, told in ((name, answers[name]) for answers in (good, bad) for name in good):
             row = first[name]
             columns = json.loads(row["columns"]) if row["columns"] else {}

@@ -20,6 +20,7 @@ from tasks.language.tables.solutions import steps_of
 from tasks.language.training import judge
 from tasks.offline import behaviour
 from tasks.offline.datasets.stored import Reference
+from tasks.offline.environments import rendering
 from tests import seams
 from tests.seam_params import CONTINUOUS, DISCRETE, TRAINING
 from tests.tasks import solved
@@ -39,6 +40,7 @@ EVALUATED = ("sft", "dpo")  # of the policies of dvc.yaml
 SMALL = ("dqn", "cql", "awr", "iql", "bear", "brac", "td3_bc", "td3", "rebrac", "decision_transformer")
 SHORT = 4  # tokens of an answer or of an action
 FEW = {"steps": 2, "evaluate_prompts": 2, "max_new_tokens": SHORT}
+WHOLE = {"micro_batch": 9}  # all answers of a step at once
 # With these values each metric appears, and no stage runs longer than for that.
 PARAMS = laid_over(
     TINY,
@@ -47,14 +49,15 @@ PARAMS = laid_over(
         "responses": {"max_new_tokens": SHORT},
         "solutions": {"prompts": 2, "max_new_tokens": SHORT},
         "rejection_sft": {"minimum_reward": -999.0, "prompts": 4, "max_new_tokens": SHORT},
-        "reinforce": {**FEW, **REWARD, "importance_cap": 2.0, "kl_coefficient": 0.1, "variance_parts": 2},
-        "ppo": {**FEW, **REWARD, "importance_cap": 2.0},
-        "grpo": {**FEW, **REWARD, "importance_cap": 2.0, "beta": 0.1},
+        "reinforce": {**FEW, **REWARD, **WHOLE, "importance_cap": 2.0, "kl_coefficient": 0.1, "variance_parts": 2},
+        "ppo": {**FEW, **REWARD, **WHOLE, "importance_cap": 2.0},
+        "grpo": {**FEW, **REWARD, **WHOLE, "importance_cap": 2.0, "beta": 0.1},
         "evaluate": {
             **{"problems": 4, "temperatures": [0.5], "candidates": [0.5], "bootstrap": 5},
             "max_new_tokens": SHORT,
         },
-        "search": {"problems": 3, "max_new_tokens": SHORT, "subsets": 2, "bootstrap": 5},
+        "reward_model": {"prompts_per_batch": 16},
+        "search": {"problems": 2, "max_new_tokens": SHORT, "subsets": 2, "bootstrap": 5},
         "steering": {
             **{"pages": {"reviews": {"policies": ["reinforce"]}}, "openings": 2},
             "max_new_tokens": SHORT,
@@ -62,9 +65,21 @@ PARAMS = laid_over(
         "benchmarks": {"problems": 3, "max_new_tokens": SHORT},
         "report": {"policies": ["sft", "dpo"], "bootstrap": 5},
         "behaviour": {"environments": {**TINY["behaviour"]["environments"], "CartPole-v1": {"steps": 512, **TRAINING}}},
-        **{name: {"seeds": [0], "steps": 20} for name in SMALL},
-        "returns": {"episodes": 2},
-        "decision_transformer": {"seeds": [0], "steps": 20, "variants": {"DT": {"init": "random", "text": 0.5}}},
+        "transitions": {
+            "datasets": {
+                name: {**entry, "episodes": entry["episodes"] // 2}
+                for name, entry in TINY["transitions"]["datasets"].items()
+            }
+        },
+        **{name: {"seeds": [0], "steps": 10, "log_every": 5} for name in SMALL},
+        "td3": {"seeds": [0], "steps": 10, "log_every": 5, "exploration": {**TINY["td3"]["exploration"], "warmup": 20}},
+        "returns": {"episodes": 2, "fitted_q": {**TINY["returns"]["fitted_q"], "most_steps": 60}},
+        "decision_transformer": {
+            "seeds": [0],
+            "steps": 10,
+            "log_every": 5,
+            "variants": {"DT": {"init": "random", "text": 0.5}},
+        },
         "offline_report": {
             "policies": {
                 f"bc-{DISCRETE}": {"method": "bc", "dataset": DISCRETE},
@@ -125,6 +140,8 @@ def without_pages(patch: pytest.MonkeyPatch) -> None:
     for name in ("curves", "panel", "scatter", "levels", "calibration", "categories", "multiples"):
         patch.setattr(plots, name, lambda *_, **__: "<svg></svg>")
     patch.setattr(Figure, "savefig", lambda _, file, **__: file.write("<svg></svg>"))
+    patch.setattr(rendering.Camera, "__call__", lambda *_: None)
+    patch.setattr(rendering.Camera, "gif", lambda _: b"")
     patch.setattr(pages, "write", lambda *given: given[-1].mkdir(parents=True, exist_ok=True))
     patch.setattr(tables, "_validate", lambda _schema, frame, _path: frame)
 

@@ -88,12 +88,14 @@ class Coordinator:
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
-        self._held.enter_context(only_run(self._home))
-        self._held.enter_context(chdir(self.root))  # DVC expects dvc.yaml in the current folder
-        self._held.callback(self._repositories.close)
-        attempts.end_writers(self.root)
-        recover(self._home / "previous", read_entries(self.root))
-        release(self.root, COMMAND)  # no other run is at work here, so any reservation was left by a kill
+        with ExitStack() as held:
+            held.enter_context(only_run(self._home))
+            held.enter_context(chdir(self.root))  # DVC expects dvc.yaml in the current folder
+            held.callback(self._repositories.close)
+            attempts.end_writers(self.root)
+            recover(self._home / "previous", read_entries(self.root))
+            release(self.root, COMMAND)  # no other run is at work here, so any reservation was left by a kill
+            self._held = held.pop_all()
         return self
 
     def __exit__(

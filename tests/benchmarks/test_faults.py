@@ -5,13 +5,17 @@ import os
 import random
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from dvc.repo import Repo
 
 from benchmarks import fault_inputs, fault_runs, faults
 from benchmarks.fault_runs import Toy
+from tests.flows.unsupervised import without_supervisors
 
 SAMPLE = {"kills": 6, "errors": 6, "signals": 2, "flows": 1, "together": 3}
 
@@ -43,32 +47,56 @@ def test_a_value_that_is_taken_is_noticed(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iterator[Toy]:
-    """A pipeline that ran once, with a database made before; what its runs import is imported here, and not in each child."""
+    """A pipeline that ran once, without supervisors, with a database made before; what its runs import is imported here, and not in each child."""
     from flows.engine.mlflow_recording import FlowRun  # noqa: F401
     from flows.lineage.chain import chain  # noqa: F401
 
     folder, make = tmp_path_factory.mktemp("faults"), fault_runs.make
 
+    def run(command: list[object], **options: object) -> None:
+        if "dvc" in command:
+            Repo.init(str(options["cwd"])).close()  # in this process: its imports take longest
+        else:
+            subprocess.run(command, **options)
+
     def with_database(root: Path) -> None:
-        make(root)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(fault_runs, "subprocess", SimpleNamespace(run=run))
+            make(root)
         (root / "mlruns").mkdir()
         shutil.copy(empty_mlflow, root / "mlruns/mlflow.db")
 
     with pytest.MonkeyPatch.context() as patch:
+        without_supervisors(patch)
         patch.setattr(fault_runs, "make", with_database)
-        for name in ("DVC_SITE_CACHE_DIR", "DVC_NO_ANALYTICS"):  # which `prepared` sets
-            patch.setenv(name, "1")
+        patch.setenv("DVC_SITE_CACHE_DIR", str(folder / "site"))  # as `prepared` does
+        patch.setenv("DVC_NO_ANALYTICS", "1")
         yield Toy.prepared(folder, "again")
 
 
-def test_what_a_fault_may_leave_is_noticed(toy: Toy) -> None:
-    """Each kind of damage, made by hand after a sound run."""
+def test_a_kill_comes_where_it_is_asked_for_and_what_a_fault_may_leave_is_noticed(toy: Toy) -> None:
+    """A kill before the first change leaves nothing done; the 10,000th change never comes. Then each kind of damage, made by hand."""
     with toy.copy() as root:
-        assert fault_runs.in_child(lambda: fault_runs.whole_run(root))[0] == 0
+
+        def stopped(at: int) -> int:
+            def act(count: int) -> None:
+                if count == at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+            def run() -> None:
+                fault_runs.hook(root, act)
+                fault_runs.whole_run(root)
+
+            return fault_runs.in_child(run)[0]
 
         def found() -> list[str]:
             return fault_runs.problems(root, lineage=True)
 
+        lock = (root / "dvc.lock").read_bytes()
+        assert stopped(1) == -signal.SIGKILL
+        assert (root / "dvc.lock").read_bytes() == lock
+        assert stopped(10_000) == 0
+        assert (root / "dvc.lock").read_bytes() != lock
         assert found() == []
         (root / ".dvc/tmp/posttrain/previous/b").mkdir(parents=True)
         assert found() == [".dvc/tmp/posttrain/previous is not empty"]
@@ -84,28 +112,6 @@ def test_what_a_fault_may_leave_is_noticed(toy: Toy) -> None:
         broken = found()
         assert "the run of d is left as running" in broken
         assert any("the chain breaks here" in line for line in broken)
-
-
-def test_a_kill_comes_where_it_is_asked_for(toy: Toy) -> None:
-    """A kill before the first change leaves nothing done; the 10,000th change never comes."""
-    with toy.copy() as root:
-
-        def stopped(at: int) -> int:
-            def act(count: int) -> None:
-                if count == at:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            def run() -> None:
-                fault_runs.hook(root, act)
-                fault_runs.whole_run(root)
-
-            return fault_runs.in_child(run)[0]
-
-        lock = (root / "dvc.lock").read_bytes()
-        assert stopped(1) == -signal.SIGKILL
-        assert (root / "dvc.lock").read_bytes() == lock
-        assert stopped(10_000) == 0
-        assert (root / "dvc.lock").read_bytes() != lock
 
 
 def test_the_page_shows_what_failed() -> None:

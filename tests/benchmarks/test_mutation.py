@@ -28,7 +28,7 @@ class Numbers:
 def unseen(number):
     return number + 1
 """
-LONG = "def {name}(a, b):\n" + "".join(f"    a = a * {n} + b - {n}\n" for n in range(2, 5)) + "    return a\n"
+LONG = "def {name}(a, b):\n" + "    a = a * 2 + b - 3\n    return a\n"
 TOY = {
     "tasks/halves/numbers.py": HALVES,
     "tasks/halves/checked.py": "def limit():\n    return 1\n\n\nassert limit() == 1\n",
@@ -53,7 +53,6 @@ def test_half():
 NUMBERS = "tasks/halves/numbers.py"
 NOTICED = Mutant(NUMBERS, "half", "return number / 2", "return number * 2")
 IN_A_CLASS = Mutant(NUMBERS, "Numbers.larger", "return a > b", "return a >= b")
-UNNOTICED = Mutant(NUMBERS, "unseen", "return number + 1", "return number - 1")
 AT_IMPORT = Mutant("tasks/halves/checked.py", "limit", "return 1", "return 2")
 GONE = Mutant(NUMBERS, "deleted", "return 1", "return 2")
 ADVANTAGES, POLICY_GRADIENT, DPO = (
@@ -169,12 +168,11 @@ def test_a_draw_is_the_seed_s_and_the_same_number_from_each_folder_of_code(
 def test_each_fault_is_tried_once_and_the_checkout_stays_as_it_was(toy: Path, tmp_path: Path) -> None:
     """Noticed by a test, by a file of tests that cannot be imported, or not; the run is stopped after two, and goes on."""
     files = {file: file.read_text() for file in toy.rglob("*.py")}
-    first, whole = tried(tmp_path, toy, [NOTICED, IN_A_CLASS, UNNOTICED, AT_IMPORT, GONE], stop=2)
+    first, whole = tried(tmp_path, toy, [NOTICED, IN_A_CLASS, AT_IMPORT, GONE], stop=2)
     killed = ("killed", "tests/test_numbers.py::test_half")
-    assert words(first) == [killed, ("survived", ""), None, None, None]
+    assert words(first) == [killed, ("survived", ""), None, None]
     assert words(whole) == [
         ("killed", "tests/test_numbers.py::test_half, not tried again"),
-        ("survived", ""),
         ("survived", ""),
         ("killed", "tests/test_checked.py"),
         ("gone", ""),

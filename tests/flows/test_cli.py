@@ -12,6 +12,7 @@ import pytest
 from flows.engine.coordinator import Coordinator
 from flows.params import checking, rules
 from flows.params.rules import Given
+from tests.flows.lineage.quick import copy_folder
 from tests.flows.toy_pipeline import GRAPH, REPOSITORY, TYPES, call, make_pipeline
 
 
@@ -39,13 +40,15 @@ def done(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, st
 @pytest.fixture
 def root(done: tuple[Path, str], tmp_path: Path) -> Path:
     """A copy of the pipeline that has run, for one test to change."""
-    return shutil.copytree(done[0], tmp_path / "toy", symlinks=True)
+    copy_folder(done[0], tmp_path / "toy")
+    return tmp_path / "toy"
 
 
 @pytest.fixture
 def fresh(made: Path, tmp_path: Path) -> Path:
     """A pipeline in which nothing has run, for one test to change."""
-    return shutil.copytree(made, tmp_path / "toy", symlinks=True)
+    copy_folder(made, tmp_path / "toy")
+    return tmp_path / "toy"
 
 
 def test_a_first_run_prints_each_stage_and_leaves_the_report(done: tuple[Path, str]) -> None:

@@ -7,12 +7,13 @@ import subprocess
 import sys
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from flows.engine import prefect_server
 from flows.engine.dvc_repository import PlanError
-from flows.engine.prefect_server import temporary_server
 from tests.flows.engine.toy import Toy
 from tests.flows.machine.test_supervisor import alive, wait_for
 
@@ -79,14 +80,22 @@ def flow_states(toy: Toy) -> list[str]:
     return []
 
 
-def test_a_configured_server_is_asked_and_none_is_started_in_its_place(tmp_path: Path) -> None:
+def test_a_configured_server_is_asked_and_none_is_started_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where Prefect's settings name it, the server that was started before they were read is ended."""
     from prefect.settings import PREFECT_API_URL, temporary_settings
 
+    ended: list[Path] = []
+    monkeypatch.setattr(
+        prefect_server, "TemporaryServer", lambda root: SimpleNamespace(stop=lambda: ended.append(root))
+    )
     with (
         temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}),
         pytest.raises(PlanError, match=r"^PREFECT_API_URL: http://127\.0\.0\.1:1/api: "),
     ):
-        temporary_server(tmp_path)
+        prefect_server.temporary_server(tmp_path)
+    assert ended == [tmp_path]
 
 
 @pytest.mark.slow

@@ -3,10 +3,13 @@
 That no command outlives its supervisor is tested in tests/flows/machine.
 """
 
+import os
+import select
 import shlex
 import subprocess
 import sys
 import sysconfig
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -38,9 +41,17 @@ class PlainCommand:
                 env={**environ, "PYTHONPATH": modules},
                 pass_fds=keep,
             )
+        self._end = os.pidfd_open(self._process.pid) if hasattr(os, "pidfd_open") else None
+        if self._end is not None:
+            weakref.finalize(self, os.close, self._end)
 
     def wait(self, timeout: float | None = None) -> int | None:
         """The exit status, or None if it still runs."""
+        if self._end is not None and timeout is not None:  # Popen.wait would look every 50 ms only
+            ended = select.poll()
+            ended.register(self._end, select.POLLIN)
+            if not ended.poll(timeout * 1000):
+                return None
         try:
             return self._process.wait(timeout)
         except subprocess.TimeoutExpired:

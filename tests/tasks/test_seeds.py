@@ -4,6 +4,7 @@ import re
 import runpy
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -12,15 +13,18 @@ from matplotlib.figure import Figure
 from ruamel.yaml import YAML
 
 from tasks.common import plots
+from tasks.seeds import __main__ as seeds
 from tasks.seeds.__main__ import main
+from tests.tasks.language import read_again
 from tests.tasks.language.test_report import CONFIG, Elements, outs, without_answers
 
 SEEDS = {"0": 1, "5": 2, "6": 3}  # seed -> of its random numbers
+POLICIES = ["sft", "dpo"]
 DRAWN = ("seeds-strict-greedy", "seeds-curves-sft")  # figures that the page has as SVG
 
 
 def with_params(folder: Path) -> Path:
-    YAML(typ="safe").dump({"report": CONFIG.model_dump()}, folder / "params.yaml")
+    YAML(typ="safe").dump({"report": {**CONFIG.model_dump(), "policies": POLICIES}}, folder / "params.yaml")
     return folder
 
 
@@ -40,12 +44,29 @@ def few_pictures() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def remembered_files() -> Iterator[None]:
+    """The same table is validated once."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, function in read_again.replacements():
+            patch.setattr(module, name, function)
+        yield
+
+
+@pytest.fixture(scope="module")
+def remembered_seeds() -> Iterator[None]:
+    """What a seed's pipeline left is read once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seeds, "read", cache(seeds.read))
+        yield
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """What each seed's pipeline left."""
     root = tmp_path_factory.mktemp("seeds")
     for name, number in SEEDS.items():
-        outs(root / name / "data", np.random.default_rng(number))
+        outs(root / name / "data", np.random.default_rng(number), POLICIES)
         with_params(root / name)
     return {name: root / name for name in SEEDS}
 
@@ -55,7 +76,8 @@ def arguments(folders: dict[str, Path]) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def page(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+def page(remembered_seeds: None, folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """The page as HTML and as Markdown."""
     out = tmp_path_factory.mktemp("out")
     assert main(["--out", str(out), *arguments(folders)]) == 0
     return (out / "seeds.html").read_text(), (out / "seeds.md").read_text()
@@ -83,18 +105,9 @@ def test_every_number_has_both_intervals_and_every_curve_every_seed(page: tuple[
 
 
 def test_the_same_seeds_give_the_same_bytes(
-    page: tuple[str, str],
-    folders: dict[str, Path],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    page: tuple[str, str], folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the command, as `python -m` runs it."""
-    monkeypatch.setattr(sys, "argv", ["seeds", "--out", str(tmp_path), *arguments(folders)])
-    monkeypatch.delitem(sys.modules, "tasks.seeds.__main__")
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module("tasks.seeds", run_name="__main__", alter_sys=True)
-    assert ended.value.code == 0
+    assert main(["--out", str(tmp_path), *arguments(folders)]) == 0
     assert (tmp_path / "seeds.html").read_text() == page[0]
     assert capsys.readouterr().out.strip() in page[1]
 
@@ -111,9 +124,14 @@ def test_without_answers_the_loss_is_told(folders: dict[str, Path], tmp_path: Pa
 
 
 def test_one_seed_and_a_broken_file_are_one_line(
-    folders: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    folders: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["--out", str(tmp_path), *arguments(folders)[:1]]) == 2
+    """The first by the command, as `python -m` runs it."""
+    monkeypatch.setattr(sys, "argv", ["seeds", "--out", str(tmp_path), *arguments(folders)[:1]])
+    monkeypatch.delitem(sys.modules, "tasks.seeds.__main__")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module("tasks.seeds", run_name="__main__", alter_sys=True)
+    assert ended.value.code == 2
     assert capsys.readouterr().err == "tasks.seeds: expected at least two seeds\n"
     (tmp_path / "params.yaml").write_text("report: {}\n")
     assert main(["--out", str(tmp_path), f"9={tmp_path}", *arguments(folders)]) == 2

@@ -338,7 +338,7 @@ def run(config: ToyConfig, raw_text: Path, more: list[Path], out: Path) -> Metri
     if not processes.is_main():
         while not Path("leaves-0").exists():
             sleep(0.01)
-        sleep(0.3)
+        sleep(0.1)
         Path("first-has-left").write_text(str(Path("left-0").exists()))
     return {}
 

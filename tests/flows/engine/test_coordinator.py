@@ -7,13 +7,14 @@ from pathlib import Path
 import pytest
 
 from flows.console.summary import log_end
-from flows.engine import dvc_lock
+from flows.engine import dvc_command, dvc_lock
 from flows.engine.coordinator import Coordinator
 from flows.engine.plan import PlanError
 from tests.flows.engine.toy import Toy
 from tests.flows.machine.test_supervisor import wait_for
 
 
+@pytest.mark.usefixtures("dvc_memory")
 def test_records_are_those_of_plain_dvc_repro(make_toy: Callable[[str], Toy]) -> None:
     ours, plain = make_toy("ours"), make_toy("plain")
     for toy in (ours, plain):
@@ -32,7 +33,7 @@ def test_records_are_those_of_plain_dvc_repro(make_toy: Callable[[str], Toy]) ->
     assert runs[0] == runs[1] != []
 
 
-@pytest.mark.usefixtures("plain_commands")
+@pytest.mark.usefixtures("plain_commands", "dvc_memory")
 def test_the_run_cache_is_shared_both_ways(toy: Toy) -> None:
     toy.stage("a")
     toy.stage("b", "a")
@@ -48,6 +49,19 @@ def test_the_run_cache_is_shared_both_ways(toy: Toy) -> None:
     toy.set(b=1)
     assert toy.dvc("repro").count("is cached - skipping run") == 2, "what we ran is restored by dvc"
     assert toy.read("data/c").count("b 1") == 1
+
+
+def test_a_coordinator_that_cannot_begin_holds_nothing(toy: Toy) -> None:
+    toy.stage("a")
+    toy.run()
+    lock, here = toy.read("dvc.lock"), Path.cwd()
+    toy.write("dvc.lock", "{")
+    with pytest.raises(Exception, match=r"dvc\.lock"), Coordinator(toy.root):
+        pass
+    assert Path.cwd() == here
+    toy.write("dvc.lock", lock)
+    with Coordinator(toy.root):
+        pass
 
 
 @pytest.mark.usefixtures("plain_commands")
@@ -232,8 +246,9 @@ def test_a_check_at_work_is_stopped_with_the_run(checked: Toy) -> None:
     assert checked.read("data/a") == "a 1\n"
 
 
-def test_output_goes_to_the_log_and_progress_to_the_watcher(toy: Toy) -> None:
-    report = 'echo "{\\"step\\": $i, \\"total\\": 3}" >> $POSTTRAIN_PROGRESS; echo at $i; sleep 0.4'
+def test_output_goes_to_the_log_and_progress_to_the_watcher(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dvc_command, "LOOK_SECONDS", 0.02)
+    report = 'echo "{\\"step\\": $i, \\"total\\": 3}" >> $POSTTRAIN_PROGRESS; echo at $i; sleep 0.2'
     toy.stage("a", cmd=f"mkdir -p data; for i in 1 2 3; do {report}; done; echo $DVC_STAGE > data/a")
     result = toy.run()["a"]
     assert result.log is not None

@@ -1,24 +1,17 @@
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from flows.engine.coordinator import Coordinator
 from tests.flows.engine.toy import Toy
 from tests.flows.machine.test_supervisor import alive, wait_for
+from tests.tasks import forks
 
-RUN = """
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from flows.engine.coordinator import Coordinator
-with Coordinator(Path(sys.argv[1])) as coordinator:
-    print(coordinator.execute("b", print))
-"""
 # Slow in its second run only, after it has written half of its out.
 SLOW = """
 import os, pathlib, sys, time
@@ -50,11 +43,16 @@ def kill(toy: Toy) -> Toy:
     assert set(toy.states().values()) == {"ran"}
     toy.write("slow", "")
     toy.set(b=2)
-    run = subprocess.Popen([sys.executable, "-c", RUN, str(toy.root)])
+
+    def run() -> None:
+        with Coordinator(toy.root) as coordinator:
+            coordinator.execute("b", lambda event: None)
+
+    child = forks.start(run)
     wait_for(lambda: alive(toy.root), 60)
     assert alive(toy.root)
-    os.kill(run.pid, signal.SIGKILL)
-    run.wait()
+    os.kill(child, signal.SIGKILL)
+    assert forks.ended(child) == -signal.SIGKILL
     wait_for(lambda: not alive(toy.root), 60)
     assert not alive(toy.root)
     Path(toy.root, "slow").unlink()

@@ -46,6 +46,7 @@ def test_what_else_dvc_keeps_there_stays() -> None:
     }
 
 
+@pytest.mark.usefixtures("plain_commands")
 def test_what_is_recorded_is_read_anew_when_the_file_has_changed(toy: Toy) -> None:
     assert read_entries(toy.root) == {}
     toy.stage("a")
@@ -61,6 +62,7 @@ def test_what_is_recorded_is_read_anew_when_the_file_has_changed(toy: Toy) -> No
     assert read_entries(toy.root)["a"]["params"] == {"params.yaml": {"a": 3}}
 
 
+@pytest.mark.usefixtures("plain_commands")
 @pytest.mark.parametrize("stages", [1, 3])
 def test_the_file_is_the_one_that_dvc_would_write(toy: Toy, stages: int, tmp_path: Path) -> None:
     for number in range(stages):

@@ -9,7 +9,7 @@ from flows.engine.state import Event
 from flows.machine import resources
 from tests.flows.engine.toy import Toy
 
-MEET = "mkdir -p data; touch {me}.here; for i in $(seq 600); do test -e {other}.here && break; sleep 0.05; done; "
+MEET = "mkdir -p data; touch {me}.here; for i in $(seq 600); do test -e {other}.here && break; sleep 0.02; done; "
 
 
 def test_independent_stages_overlap(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +28,7 @@ def test_a_stage_starts_when_the_last_that_it_needs_has_succeeded(toy: Toy) -> N
     toy.stage("after_quick", "quick", cmd="cp data/quick data/after_quick")
     toy.stage(
         "slow",
-        cmd="mkdir -p data; for i in $(seq 600); do test -e data/after_quick && break; sleep 0.05; done; sleep 0.3; cp data/after_quick data/slow",
+        cmd="mkdir -p data; for i in $(seq 600); do test -e data/after_quick && break; sleep 0.02; done; sleep 0.1; cp data/after_quick data/slow",
     )
     toy.stage("both", "after_quick", "slow", cmd="cat data/after_quick data/slow > data/both")
     results = toy.run_parallel(jobs=2)
@@ -39,7 +39,7 @@ def test_a_stage_starts_when_the_last_that_it_needs_has_succeeded(toy: Toy) -> N
 
 @pytest.mark.usefixtures("plain_commands")
 def test_jobs_limits_the_cores(toy: Toy) -> None:
-    count = "mkdir -p data running; touch running/{me}; sleep 0.3; ls running | wc -l > data/{me}; rm running/{me}"
+    count = "mkdir -p data running; touch running/{me}; sleep 0.15; ls running | wc -l > data/{me}; rm running/{me}"
     for me in ("a", "b", "c"):
         toy.stage(me, cmd=count.format(me=me))
     toy.run_parallel(jobs=1)
@@ -127,7 +127,8 @@ def test_a_run_that_stays_goes_on_when_people_have_judged_enough(
     assert judged.read("data/b").count("judgement") == 3
 
 
-def test_stopping_ends_a_run_that_stays(judged: Toy) -> None:
+def test_stopping_ends_a_run_that_stays(judged: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judged_lines, "LOOK_SECONDS", 0.05)
     with Coordinator(judged.root) as coordinator:
         execution = Execution(coordinator, judged.plan(), 2, judged.events.append, wait=True)
         execution.start_ready()
@@ -136,7 +137,7 @@ def test_stopping_ends_a_run_that_stays(judged: Toy) -> None:
             time.sleep(0.02)
         assert execution.awaited == {"b": "waiting for 2 more: posttrain label"}
         coordinator.stop()
-        assert waiting.result(10).state == "paused"
+        assert waiting.result(60).state == "paused"
 
 
 def test_ranks_are_the_longest_chains(toy: Toy) -> None:

@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from flows.engine import dvc_command
 from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
 from flows.engine.plan import PlanError
@@ -37,11 +38,12 @@ def launchers(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Toy:
     for name, text in LAUNCHERS.items():
         toy.write(f"bin/{name}", text).chmod(0o755)
     monkeypatch.setenv("PATH", str(toy.root / "bin"), prepend=":")
+    monkeypatch.setattr(dvc_command, "LOOK_SECONDS", 0.02)
     toy.write("slow.py", WORK)
     return toy
 
 
-def launched(toy: Toy, launcher: str, cmd: str = "python slow.py 0.4 0") -> None:
+def launched(toy: Toy, launcher: str, cmd: str = "python slow.py 0.2 0") -> None:
     toy.stage("a", cmd=cmd, meta={"resources": {"cpu": 1, "gpu": 1, "launcher": launcher}})
 
 

@@ -14,7 +14,7 @@ import pytest
 from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
 from flows.engine.plan import PlanError
-from flows.machine import devices
+from flows.machine import devices, resources
 from tests.flows.engine.toy import Toy
 from tests.flows.machine.test_supervisor import alive, wait_for
 
@@ -164,7 +164,10 @@ def test_the_command_itself_holds_the_locks_of_its_device_and_its_stage(two: tup
     assert not {"0.lock", "a.lock"} & set(locks["b"])
 
 
-def test_stopping_a_run_that_waits_for_a_device_takes_a_moment(two: tuple[Toy, Toy]) -> None:
+def test_stopping_a_run_that_waits_for_a_device_takes_a_moment(
+    two: tuple[Toy, Toy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resources, "POLL_SECONDS", 0.05)
     toy = two[0]
     gpu_stage(toy, "a", 0)
     held = devices.lease(["0"], 1, "sft of /elsewhere (pid 1 on host)")

@@ -16,13 +16,15 @@ from flows.engine.state import Event, PlannedStage, StageResult
 
 # Writes OUT: the text after `--`, its section of params.yaml and the content of the files named before it.
 WORK = """
-import json, pathlib, sys
+import os, sys
+null, true, false = None, True, False  # of JSON, whose module takes longer to import than the rest to run
 out, *ins = sys.argv[1:]
-section = pathlib.Path(out).name
-params = json.loads(pathlib.Path("params.yaml").read_text()).get(section)
-text = "".join(pathlib.Path(name).read_text() for name in ins) + f"{section} {params}\\n"
-pathlib.Path(out).parent.mkdir(parents=True, exist_ok=True)
-pathlib.Path(out).write_text(text)
+folder, _, section = out.rpartition("/")
+params = eval(open("params.yaml").read()).get(section)
+text = "".join(open(name).read() for name in ins) + f"{section} {params}\\n"
+os.makedirs(folder or ".", exist_ok=True)
+with open(out, "w") as file:
+    file.write(text)
 print("made", out)
 """
 

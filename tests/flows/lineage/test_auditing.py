@@ -56,6 +56,7 @@ def test_a_run_in_which_nothing_changed_and_one_that_restores(audited: Audited) 
     assert lines(audited, everything=True) == []
 
 
+@pytest.mark.slow
 def test_plain_dvc_repro_between_two_runs(audited: Audited) -> None:
     audited.change("b", beta=0.3)
     audited.dvc("repro")

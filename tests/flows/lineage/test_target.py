@@ -35,11 +35,24 @@ def test_everything_that_a_person_may_name(policies_once: Ran, rerun: Ran) -> No
     )
 
 
+@pytest.fixture(scope="module")
+def unchanged_once(policies_once: Ran, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A copy for the tests of this file that change nothing."""
+    return policies_once.at(tmp_path_factory.mktemp("unchanged") / "repository")
+
+
+@pytest.fixture
+def unchanged(unchanged_once: Ran, monkeypatch: pytest.MonkeyPatch) -> Ran:
+    """Two policies that have run once, in the current folder; no test changes them."""
+    monkeypatch.chdir(unchanged_once.toy.root)
+    return unchanged_once
+
+
 @pytest.mark.parametrize(
     "text", ["dpo strict_greedy", "dpo/strict_greedy", "evaluate@dpo strict_greedy", "dpo Strict_Greedy/mean"]
 )
-def test_a_number_of_the_report(ran: Ran, text: str) -> None:
-    toy = ran.toy
+def test_a_number_of_the_report(unchanged: Ran, text: str) -> None:
+    toy = unchanged.toy
     found = resolve(toy.root, text)
     assert (found.path, found.stage) == ("data/metrics/evaluate@dpo.json", "evaluate@dpo")
     assert found.metric == ("strict_greedy/mean", 0.6)
@@ -73,8 +86,8 @@ def test_a_number_of_a_policy_of_the_other_flows(toy: Toy, stage: str) -> None:
         ("", "nothing here is named so"),
     ],
 )
-def test_what_is_not_there_is_one_line(ran: Ran, text: str, line: str) -> None:
-    toy = ran.toy
+def test_what_is_not_there_is_one_line(unchanged: Ran, text: str, line: str) -> None:
+    toy = unchanged.toy
     with pytest.raises(PlanError, match=line):
         resolve(toy.root, text)
 

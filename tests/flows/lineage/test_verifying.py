@@ -17,6 +17,7 @@ from flows.lineage import verifying
 from flows.lineage.record import Record
 from flows.lineage.verifying import CannotReproduceError, Verification
 from tests.flows.engine.toy import Toy
+from tests.flows.lineage.quick import copy_folder
 
 WHO = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
 TRAIN = """
@@ -76,7 +77,7 @@ def made(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFa
 
 @pytest.fixture
 def trained(made: Path, tmp_path: Path) -> Toy:
-    shutil.copytree(made, tmp_path / "toy", symlinks=True)
+    copy_folder(made, tmp_path / "toy")
     toy = Toy(tmp_path / "toy")
     toy.stages = json.loads(toy.read("dvc.yaml"))["stages"]
     toy.params = json.loads(toy.read("params.yaml"))
@@ -155,8 +156,6 @@ def test_a_parameter_that_was_changed_in_dvc_lock(trained: Toy) -> None:
     assert found.verdict == "differs"
     assert found.notes[0] == f"dvc.lock has other parameters than its run {found.record.run_id[:8]} had"
     assert "t.seed is 0 there and 1 on record" in found.notes[1]
-    (trained.root / "dvc.lock").write_text(lock)
-    assert verify(trained).notes == []
 
 
 def test_each_file_that_differs_is_named(trained: Toy) -> None:

@@ -73,7 +73,7 @@ def test_a_program_that_is_not_there_is_a_line_in_the_log(root: Path, ready: War
 
 
 def test_stop_ends_a_program_and_what_it_started(root: Path, ready: WarmStarts) -> None:
-    command = begun(ready, root, "(sleep 600 & echo $!; trap '' TERM; sleep 600) ")
+    command = begun(ready, root, "(sleep 600 & echo $!; sleep 600) ")
     wait_for(lambda: (root / "log").read_text().strip() if (root / "log").exists() else "", 60)
     command.stop()
     with suppress(psutil.NoSuchProcess):

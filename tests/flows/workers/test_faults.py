@@ -14,7 +14,7 @@ from flows.engine.attempts import Note
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_command import StageFailed, WorkerLost
 from flows.engine.dvc_repository import PlanError
-from flows.engine.state import PlannedStage
+from flows.engine.state import Event, PlannedStage
 from flows.machine import stage_lock
 from flows.workers import attempt as attempt_module
 from flows.workers import dvc_transfer, in_copy, prefect_worker, reporter
@@ -120,9 +120,9 @@ class Elsewhere:
 
 
 @pytest.fixture
-def made(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> Toy:
+def made(toy: Toy, plain_commands: None, monkeypatch: pytest.MonkeyPatch) -> Toy:
     """A stage that ran well, whose parameter has changed."""
-    monkeypatch.setattr(attempts, "END_SECONDS", 0.3)
+    monkeypatch.setattr(attempts, "END_SECONDS", 0.05)
     monkeypatch.setattr(stage_lock, "LOOK_SECONDS", 0.02)
     toy.stage("b")
     toy.run()
@@ -136,15 +136,19 @@ def test_the_next_attempt_waits_until_the_lost_one_has_ended(made: Toy) -> None:
 
     def lost() -> None:
         writers.append(Writer(made.root))
-        threading.Timer(0.5, writers[0].end).start()
         raise WorkerLost("worker w1 has not reported for 20 s")
+
+    def watch(event: Event) -> None:
+        made.events.append(event)
+        if event.reason.startswith("waits until"):
+            writers[0].end()
 
     def ours() -> None:
         assert stage_lock.held(made.root, "b") is None, "two writers"
         made.write("data/b", "b 2\n")
 
     with Coordinator(made.root, workers=Elsewhere(lost, ours)) as coordinator:
-        result = coordinator.execute("b", made.events.append, on_worker=ON_WORKER)
+        result = coordinator.execute("b", watch, on_worker=ON_WORKER)
     assert (result.state, made.read("data/b")) == ("ran", "b 2\n")
     assert "waits until worker w1 on host, process 1 has ended" in [event.reason for event in made.events]
 

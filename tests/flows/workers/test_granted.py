@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.machine import devices
+from flows.machine import devices, resources
 from flows.workers.attempt import Attempt, UnwantedError
 from flows.workers.job import Job
 from flows.workers.prefect_api import Api
@@ -13,6 +13,7 @@ from flows.workers.prefect_api import Api
 @pytest.fixture
 def attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attempt:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "8,9")
+    monkeypatch.setattr(resources, "POLL_SECONDS", 0.05)
     return Attempt(Api("http://127.0.0.1:1/api"), "a run", tmp_path)
 
 

@@ -39,7 +39,7 @@ def test_what_a_server_says_is_one_line(status: int, text: str, expected: str) -
             pass
 
     with HTTPServer(("127.0.0.1", 0), Server) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
+        Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
         with (
             closing(Api(f"http://127.0.0.1:{server.server_port}/api", {})) as api,
             pytest.raises(PlanError, match=expected),

@@ -45,7 +45,8 @@ KINDS = {
     "ppo": {"credit": "advantage", "over": "tokens", "baseline": "none", "update": "clip"},
     "trpo": {"credit": "advantage", "baseline": "none", "update": "trust_region"},
 }
-KILLED = ["ppo", "trpo"]  # kinds of which two seeds are trained, and a training of which is killed
+KILLED = ["ppo", "trpo"]  # kinds of which a training is killed
+SEEDS = {"ppo": [0, 1]}  # kinds of which more than one seed is trained
 PPO = {**ENTRY, "credit": "advantage", "baseline": "none", "update": "clip"}
 BOUGHT = {"environment": "rooms", "clone": "rooms", "source": "successes", "dollars": 120.0, "learning_rate": 0.001}
 BUDGETS = {
@@ -97,7 +98,7 @@ def train(root, policy, recorded, entry=(), **changes):
 
 def train_kind(root, policy, recorded, kind):
     """Train an agent of this kind in fewer games; its folder and the stage's metrics."""
-    seeds = [0, 1] if kind in KILLED else [0]
+    seeds = SEEDS.get(kind, [0])
     return train(root, policy, recorded, KINDS[kind], seeds=seeds, games=2, iterations=2, max_action_tokens=5)
 
 

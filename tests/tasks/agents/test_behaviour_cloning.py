@@ -40,10 +40,8 @@ def test_the_loss_is_on_actions_alone(recorded, cloned):
     assert said == turns["action"][turns["episode"] == 0].tolist()
 
 
-def test_it_learns(cloned, recorded, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    small.clone(tmp_path, recorded, epochs=6)
-    curve = pd.read_csv(tmp_path / "clones/rooms/curve.csv")["loss"]
+def test_it_learns(cloned):
+    curve = pd.read_csv(cloned / "curve.csv")["loss"]
     assert curve.iloc[-3:].mean() < curve.iloc[:3].mean() / 2
 
 

@@ -45,6 +45,12 @@ def policy(games=GAMES, seeds=(-1,)):
     return Policy("one", "exam", False, pd.DataFrame(episodes), pd.DataFrame(turns), None)
 
 
+@pytest.fixture
+def panels(monkeypatch):
+    """In place of a plot's picture its panels."""
+    monkeypatch.setattr(knowing.plots, "multiples", lambda panels, *_: panels)
+
+
 def test_answers_are_the_greedy_ones_with_the_probability_of_all_their_tokens():
     found = knowing.answers(policy())
     assert found["probability"].tolist() == pytest.approx([one[1] for one in GAMES])
@@ -77,7 +83,7 @@ def test_a_threshold_of_one_half_counts_on_the_other():
     assert knowing.with_threshold(rows) == pytest.approx((even_of_odd + odd_of_even) / 8)
 
 
-def test_what_is_kept_back_is_looked_up_where_that_can_be_done():
+def test_what_is_kept_back_is_looked_up_where_that_can_be_done(panels):
     """Looking up earned 0.75 at both temperatures. Even games choose 0.9, odd ones 0.7; games 4 and 5 called a tool already."""
     games: list[Game] = [
         (8, 0.9, 1, 1),
@@ -94,7 +100,8 @@ def test_what_is_kept_back_is_looked_up_where_that_can_be_done():
     assert knowing.row("one", rows, with_calls=True).calls.mean == 2 / 6
     tables, drawn = knowing.view([policy(games)])
     assert tables["exam"][0].calls.mean == 2 / 6
-    assert "calls, a question" in drawn["told-exam"]
+    assert drawn["told-exam"][-1].title == "calls, a question"
+    assert drawn["told-exam"][-1].seeds["one"] == knowing._by_told(rows, "calls")
 
 
 def test_a_tool_that_costs_more_than_it_earns_is_not_called_instead():
@@ -115,7 +122,7 @@ def test_a_policy_that_answers_nothing_has_no_accuracy():
     assert row.with_threshold.mean == 0.0
 
 
-def test_other_environments_are_not_asked():
+def test_other_environments_are_not_asked(panels):
     one = policy()
     other = Policy("one", "rooms", False, one.episodes.assign(counted='{"won": 1}'), one.turns, None)
     assert knowing.view([other]) == ({}, {})

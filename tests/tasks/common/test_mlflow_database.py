@@ -50,6 +50,7 @@ def store(empty_mlflow: Path) -> type:
 
     class Store:
         engine = SimpleNamespace(dispose=lambda: None)
+        pause = 0.0
 
         def __init__(self, address: str, artifacts: str) -> None:
             path = Path(address.removeprefix("sqlite:///"))
@@ -59,7 +60,7 @@ def store(empty_mlflow: Path) -> type:
             assert not path.exists(), "MLflow itself would fail: table already exists"
             shutil.copyfile(empty_mlflow, path)
             execute(path, "PRAGMA user_version = 0")
-            time.sleep(0.3)  # in which another one would be seen to make it too
+            time.sleep(self.pause)
 
     return Store
 
@@ -95,6 +96,7 @@ def test_after_a_kill_while_it_is_made_the_next_one_makes_it(
 def test_two_at_once_make_one(tmp_path: Path, store: type, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("mlflow.store.tracking.sqlalchemy_store.SqlAlchemyStore", store)
+        patched.setattr(store, "pause", 0.3)  # in which the other one would be seen to make it too
         both = [forks.start(lambda: mlflow_database.prepare(tmp_path)) for _ in range(2)]
         assert [forks.ended(child) for child in both] == [0, 0]
     assert (tmp_path / "mlruns/makings").read_text() == "one\n"

@@ -69,7 +69,7 @@ def test_commit_and_patch_make_the_working_files(root, tmp_path):
     }
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary(max_size=300), staged=st.booleans())
 def test_any_bytes_come_back(root, tmp_path_factory, content, staged):
     (root / "a.py").write_bytes(content)

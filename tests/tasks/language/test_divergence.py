@@ -11,15 +11,16 @@ from tasks.common import checkpoints
 from tests.tasks import policies
 from tests.tasks.language import test_dpo, test_pretrained, test_reward_model, test_sft
 
+FEW = {"evaluate_every": 0, "prompts_per_step": 2, "max_new_tokens": 3}
 STAGES = {
     "pretrained": lambda made, out: test_pretrained.pretrain(made, out),
-    "sft": lambda made, out: test_sft.tune(made, out),
+    "sft": lambda made, out: test_sft.tune(made, out, demonstrations=8, batch_size=2),
     "reward_model": lambda made, out: test_reward_model.fit(made, made / "preferences", out),
     "dpo": lambda made, out: test_dpo.fit(made, made / "preferences", out),
     "rejection_sft": lambda made, out: policies.train("rejection_sft", made, out),
-    "reinforce": lambda made, out: policies.train("reinforce", made, out, evaluate_every=0, baseline="none"),
-    "ppo": lambda made, out: policies.train("ppo", made, out, evaluate_every=0, epochs=1, minibatches=1),
-    "grpo": lambda made, out: policies.train("grpo", made, out, evaluate_every=0, updates=1),
+    "reinforce": lambda made, out: policies.train("reinforce", made, out, baseline="none", **FEW),
+    "ppo": lambda made, out: policies.train("ppo", made, out, epochs=1, minibatches=1, **FEW),
+    "grpo": lambda made, out: policies.train("grpo", made, out, updates=1, **FEW),
 }
 UPDATES = {"ppo": 2}  # optimizers in a step: the policy's and the critic's
 

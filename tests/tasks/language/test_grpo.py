@@ -5,7 +5,7 @@ from tasks.language.training.environment import Environment
 from tests.tasks.policies import train
 
 SHORT = {"steps": 2, "evaluate_every": 0}
-FIRST = {"steps": 1, "evaluate_every": 0}
+FIRST = {"steps": 1, "evaluate_every": 0, "max_new_tokens": 4}
 
 
 @pytest.fixture(scope="module")

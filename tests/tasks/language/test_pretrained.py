@@ -89,7 +89,7 @@ def test_the_same_seed_gives_the_same_bytes(made, tmp_path):
 
 def test_it_learns_the_text(made, tmp_path):
     """It is better than the best guess without context, the corpus's own token frequencies."""
-    pretrain(made, tmp_path, steps=30, learning_rate=0.03)
+    pretrain(made, tmp_path, steps=18, learning_rate=0.03)
     words = models.load_tokenizer(made / "tokenizer")
     texts = tables.read(Documents, made / "corpus" / "corpus.parquet")["text"].tolist()
     counts = torch.bincount(torch.tensor([token for text in texts for token in words(text)["input_ids"]])).double()

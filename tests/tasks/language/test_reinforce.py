@@ -14,7 +14,16 @@ def curve_of(ready, tmp_path_factory):
 
     def curve(baseline):
         out = tmp_path_factory.mktemp(baseline)
-        train("reinforce", ready, out, baseline=baseline, mean_rate=0.25, paid="at_end", evaluate_every=0)
+        train(
+            "reinforce",
+            ready,
+            out,
+            baseline=baseline,
+            mean_rate=0.25,
+            paid="at_end",
+            evaluate_every=0,
+            max_new_tokens=4,
+        )
         return pd.read_csv(out / "curve.csv")
 
     return {baseline: curve(baseline) for baseline in ("running_mean", "critic")}
@@ -56,7 +65,7 @@ def half_at_once(_, __, found):
 def test_where_the_reward_is_paid_is_as_configured(ready, curve_of, tmp_path, monkeypatch):
     """If rewards are paid on the way, reward-to-go is less than the total; the reward is the same."""
     monkeypatch.setattr(Environment, "paid_by_line", half_at_once)
-    train("reinforce", ready, tmp_path, paid="by_line", baseline="none", steps=1, evaluate_every=0)
+    train("reinforce", ready, tmp_path, paid="by_line", baseline="none", steps=1, evaluate_every=0, max_new_tokens=4)
     by_line = pd.read_csv(tmp_path / "curve.csv")
     assert compared(by_line) == {"total_return", "none", "running_mean"}
     assert not {"val/explained_variance", "loss/value"} & {*by_line}
@@ -86,7 +95,7 @@ def test_what_is_said_to_do_nothing_does_nothing(ready, tmp_path):
             baseline="none",
             variance_every=0,
             evaluate_every=0,
-            max_new_tokens=6,
+            max_new_tokens=3,
             **changes,
         )
         weights.append((out / "model/model.safetensors").read_bytes())

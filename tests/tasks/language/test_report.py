@@ -22,6 +22,7 @@ CONFIG = ReportConfig(
 )
 RIGHT = {"pretrained": 0.02, "sft": 0.5, "dpo": 0.8}
 BEST = {"pretrained": 0.5, "sft": 0.3, "dpo": 0.5}
+OTHER = {"seed": 3, "policies": ["sft", "dpo"]}
 DRAWN = ("overview-strict-greedy", "learning-sft-0", "reward-kl")  # figures that some page has as SVG
 
 
@@ -46,15 +47,21 @@ def generation(rng, name, problem, temperature, sample):
     }
 
 
+def put(frame, path):
+    """Write a table, which is validated when it is read."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    frame.reset_index(drop=True).to_parquet(path, index=False)
+
+
 def write(table, asked, best, out):
     """Write the evaluation's outs for a table of answers to the problems `asked`."""
     references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
     named = {"t0.5": 0.5, "t1.0": 1.0, "tbest": best}
     values = measures.per_problem(table, references, named, [2, 4])
-    tables.write(Generations, table, out / "generations.parquet")
+    put(table, out / "generations.parquet")
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
-    tables.write(Measures, long, out / "measures.parquet")
-    tables.write(Problems, asked, out / "asked.parquet")
+    put(long, out / "measures.parquet")
+    put(asked, out / "asked.parquet")
     found = measures.summary(values, 0, 100) | measures.accuracy_by_stratum(table, named, 0, 100)
     chosen = {f"strict_validation_t{t}": {"mean": 0.5, "low": 0.4, "high": 0.6} for t in (0.3, 0.5)}
     numbers = {"best_temperature": best, **{key: vars(value) for key, value in found.items()}, **chosen}
@@ -66,8 +73,8 @@ def home(tmp_path_factory):
     return outs(tmp_path_factory.mktemp("report"), np.random.default_rng(1))
 
 
-def outs(home, rng):
-    """The outs of the stages before the report, with random numbers."""
+def outs(home, rng, policies=tuple(RIGHT)):
+    """The outs of the stages before the report for these policies, with random numbers, the same whichever they are."""
     problems = [
         {
             "problem_id": f"test-{n}",
@@ -81,7 +88,8 @@ def outs(home, rng):
     for name in RIGHT:
         drawn = [(0.0, 0), *((t, k) for t in sorted({0.5, 1.0, BEST[name]}) for k in range(4))]
         table = pd.DataFrame([generation(rng, name, n, *draw) for draw in drawn for n in range(30)])
-        write(table, pd.DataFrame(problems), BEST[name], home / "evaluate" / name)
+        if name in policies:
+            write(table, pd.DataFrame(problems), BEST[name], home / "evaluate" / name)
     falling = np.linspace(0, -1, 40)
     for name, extra in {
         "sft": {"mean_token_accuracy": -falling},
@@ -97,7 +105,8 @@ def outs(home, rng):
             pd.DataFrame({"loss": falling + 1 + rng.normal(0, 0.1, 40), **extra}).to_dict("records"),
             home / "evaluate" / name / "curve.csv",
         )
-    tables.write_curves([], home / "evaluate/pretrained/curve.csv")
+    if "pretrained" in policies:
+        tables.write_curves([], home / "evaluate/pretrained/curve.csv")
     calibration = pd.DataFrame({"predicted": [0.1, 0.5, 0.9], "observed": [0.15, 0.5, 0.8], "pairs": [9.0, 5.0, 20.0]})
     (home / "reward_model").mkdir(parents=True)
     calibration.to_csv(home / "reward_model" / "calibration.csv", index=False)
@@ -214,8 +223,8 @@ def test_markdown_tables_are_whole_and_plots_exist(pages, home):
 
 @pytest.fixture(scope="module")
 def another_seed(home):
-    """The metrics and the HTML page with seed 3."""
-    metrics = report(home, home / "seed-3", seed=3)
+    """The metrics and the HTML page with seed 3, without the policy before the baseline."""
+    metrics = report(home, home / "seed-3", **OTHER)
     return metrics, (home / "seed-3" / "report.html").read_text()
 
 
@@ -225,7 +234,7 @@ def test_same_inputs_same_bytes_whatever_the_order_of_measures(home, another_see
     shutil.copytree(home / "reward_model", tmp_path / "home/reward_model")
     path = tmp_path / "home/evaluate/dpo/measures.parquet"
     tables.write(Measures, tables.read(Measures, path).sample(frac=1, random_state=0), path)
-    assert report(tmp_path / "home", home / "again", seed=3) == another_seed[0]
+    assert report(tmp_path / "home", home / "again", **OTHER) == another_seed[0]
     written = [path for path in (home / "seed-3").rglob("*") if path.is_file()]
     assert {"report.html", "report.md", "dpo.json", "temperatures.svg"} <= {path.name for path in written}
     for path in written:
@@ -263,7 +272,7 @@ def cut_off(home, tmp_path_factory):
     folder = tmp_path_factory.mktemp("cut_off")
     shutil.copytree(home / "evaluate", folder / "evaluate")
     shutil.copytree(home / "reward_model", folder / "reward_model")
-    for name in RIGHT:
+    for name in OTHER["policies"]:
         answers = folder / "evaluate" / name
         table = tables.read(Generations, answers / "generations.parquet").drop(columns="reward")
         best = 0.0 if name == "sft" else BEST[name]
@@ -273,7 +282,7 @@ def cut_off(home, tmp_path_factory):
     numbers = json.loads(file.read_text())
     numbers |= {"ended_greedy": {"mean": 0.2, "low": 0.1, "high": 0.3}, "asked": 30, "too_long": 12}
     file.write_text(json.dumps(numbers))
-    return report(folder, folder / "out", bootstrap=20), folder / "out"
+    return report(folder, folder / "out", bootstrap=20, policies=OTHER["policies"]), folder / "out"
 
 
 def test_seed_and_resamples_act_on_intervals_alone(pages, another_seed, cut_off):
@@ -324,16 +333,18 @@ def without_answers(home, folder):
         shutil.copytree(home / name, folder / name)
     for number, name in enumerate(RIGHT):
         place = folder / "evaluate" / name
+        if not place.exists():
+            continue
         judged = ["strict", "lenient", "rubric", "correctness", "reasoning", "clarity"]
         table = tables.read(Generations, place / "generations.parquet").drop(columns=judged)
         table = table[table["temperature"].isin((0.0, 0.5, 1.0))]
         asked = tables.read(Problems, place / "asked.parquet")
         values = measures.per_problem(table, {}, {"t0.5": 0.5, "t1.0": 1.0}, [2, 4])
         values["reference_loss"] = 2.0 - number / 2 + np.arange(len(values)) / 100
-        tables.write(Generations, table, place / "generations.parquet")
+        put(table, place / "generations.parquet")
         long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
-        tables.write(Measures, long, place / "measures.parquet")
-        tables.write(Problems, asked.assign(answer="", solution="Any."), place / "asked.parquet")
+        put(long, place / "measures.parquet")
+        put(asked.assign(answer="", solution="Any."), place / "asked.parquet")
         found = {key: vars(value) for key, value in measures.summary(values, 0, 100).items()}
         pairs = {"pair_accuracy": {"mean": 0.5 + number / 10, "low": 0.4, "high": 0.9}}
         (place / "evaluation.json").write_text(json.dumps({**found, **pairs}))

@@ -277,7 +277,7 @@ def test_a_bad_beta_in_a_config_is_one_line(home, tmp_path, beta):
 
 def test_corrupted_answers_are_learnt_to_be_worse(home, fitted, tmp_path):
     """Honest pairs alone do not teach it; with one corruption for each prompt nearly all are told from good answers."""
-    taught = fit(home, home / "preferences", tmp_path, corrupted=1.0, epochs=12)["beats"]
+    taught = fit(home, home / "preferences", tmp_path, corrupted=1.0, epochs=6)["beats"]
     assert set(taught) == {"cut_off", "unending", "shuffled", "random_tokens"}
     assert sum(taught.values()) / 4 > 0.85 > sum(fitted[0]["beats"].values()) / 4
 

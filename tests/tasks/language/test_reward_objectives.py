@@ -251,14 +251,14 @@ def test_soft_labels_teach_shares(home, tmp_path, kind):
         table = tables.read(Solutions, home / f"solutions/{name}.parquet")
         table["good"] = [[0.25] * len(ends) for ends in table["ends"]]
         tables.write(Solutions, table, copy / f"solutions/{name}.parquet")
-    learn(copy, tmp_path, "process", epochs=10, **kind)
+    learn(copy, tmp_path, "process", epochs=7, **kind)
     found = tables.read(HeldOut, tmp_path / "model/held_out.parquet")
     assert 1 - np.concatenate([*found["bad"]]).mean() == pytest.approx(0.25, abs=0.05)
 
 
 ROUNDED = {"training": {"precision": "bf16", "gradient_checkpointing": True, "accumulate": 3}}
 LORA = {"lora": {"rank": 4, "alpha": 8.0, "targets": "all-linear", "merge": True, "dropout": 0.0}}
-CUT = {"max_length": 18, "truncation": "right", "epochs": 8}
+CUT = {"max_length": 18, "truncation": "right"}
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ CUT = {"max_length": 18, "truncation": "right", "epochs": 8}
     ],
 )
 def test_with_all_that_trainings_have(home, tmp_path, objective, changes):
-    metrics = learn(home, tmp_path, objective, **{"epochs": 4, **changes})
+    metrics = learn(home, tmp_path, objective, epochs=2, **changes)
     assert metrics["loss"] < metrics["untrained"]["loss"]
     assert metrics["truncated"] > 0 if "max_length" in changes else metrics["truncated"] == 0
     assert reward_model_files.load(tmp_path / "model").config.reward_objective == objective

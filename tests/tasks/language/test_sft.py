@@ -54,7 +54,7 @@ def test_the_loss_has_the_token_by_which_the_template_ends_an_answer(made, name)
             assert int(attention.sum()) == int(response.nonzero()[-1]) + 1, "nothing follows it"
 
 
-LEARNING = {"demonstrations": 60, "epochs": 3, "learning_rate": 0.03}
+LEARNING = {"demonstrations": 60, "epochs": 2, "learning_rate": 0.05}
 FEW = {"demonstrations": 8, "batch_size": 3}
 
 

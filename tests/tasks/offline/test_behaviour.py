@@ -65,7 +65,7 @@ def test_the_outs_are_sound(cart):
 
 
 def test_same_seed_same_bytes(tmp_path):
-    training = CART.model_copy(update={"steps": 1536})
+    training = CART.model_copy(update={"steps": 1024, "evaluate_every": 1})
     config = BRIEFLY.model_copy(update={"environments": {"CartPole-v1": training}, "evaluate_episodes": 5, "epochs": 4})
     outs = [tmp_path / name / "CartPole-v1" for name in ("one", "same", "other")]
     for out, seed in zip(outs, (0, 0, 1), strict=True):

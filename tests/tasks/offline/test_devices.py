@@ -20,13 +20,13 @@ from tests.tasks.offline.worlds import record
 
 SMALL = {
     "seeds": [0],
-    "steps": 4,
+    "steps": 3,
     "batch_size": 8,
-    "log_every": 2,
+    "log_every": 3,
     "evaluate_every": 9,
     "evaluate_episodes": 1,
     "hidden": [8],
-    "refresh_every": 3,
+    "refresh_every": 2,
     "warmup": 2,
     "width": 8,
     "layers": 1,
@@ -36,9 +36,9 @@ SMALL = {
     "fine_tuning": {"after": 2, "steps": 1, "replay": 9, "share": 0.5},
     "synthetic": {
         "states": 5,
-        "steps": 2,
+        "steps": 1,
         "rows": 2,
-        "length": 6,
+        "length": 4,
         "learning_rate": 0.0001,  # Adam enlarges what attention rounds otherwise
     },
     "variants": {
@@ -121,7 +121,7 @@ def data(tmp_path_factory):
     """A folder with the data sets `discrete` and `continuous`."""
     home = tmp_path_factory.mktemp("data")
     for name, environment in (("discrete", "CartPole-v1"), ("continuous", "Hopper-v5")):
-        record(home / name, environment, 4)
+        record(home / name, environment, 2)
     return home
 
 
@@ -194,7 +194,7 @@ RELABELLED = {
 @pytest.mark.parametrize("method", RELABELLED)
 def test_goals_are_relabelled_on_the_stage_s_device(method, tmp_path, monkeypatch):
     environment, changes = RELABELLED[method]
-    data = record(tmp_path / environment, environment, 4)
+    data = record(tmp_path / environment, environment, 2)
     here = learn(method, data, tmp_path / "here", "cpu", monkeypatch, **changes)
     monkeypatch.setattr(checkpoints.Training, "_write", lambda *_: None)
     with elsewhere.Mode() as mode:

@@ -70,8 +70,8 @@ def test_hindsight_learns_online(tmp_path):
 
 
 def test_cloning_towards_what_was_reached(tmp_path):
-    data, returns = record(tmp_path / "goal-graph-random", "goal-graph", 600), {}
-    short = {"steps": 150, "batch_size": 64, "log_every": 150, "evaluate_every": 99, "learning_rate": 0.015}
+    data, returns = record(tmp_path / "goal-graph-random", "goal-graph", 150), {}
+    short = {"steps": 110, "batch_size": 64, "log_every": 110, "learning_rate": 0.015, "evaluate_episodes": 60}
     for relabel in ("none", "future", "final"):
         config = section(bc.BcConfig, "bc", shares={"BC": 1.0}, relabel=relabel, **short)
         returns[relabel] = bc.run(config, data, tmp_path / relabel)["BC"]["return"]

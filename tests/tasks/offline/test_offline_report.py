@@ -268,7 +268,13 @@ def test_what_is_not_listed_is_not_shown(few):
     assert "Asked for and reached" not in text
 
 
-def test_what_returns_in_the_environment_chose_is_marked_in_every_table(home, tmp_path):
+@pytest.fixture
+def no_plots(monkeypatch):
+    """Pages without their plots, which take most of a page's time."""
+    monkeypatch.setattr(offline_report, "_figures", lambda *_: {})
+
+
+def test_what_returns_in_the_environment_chose_is_marked_in_every_table(home, tmp_path, no_plots):
     """DQN stands in the tables of scores, of values and of costs, the Decision Transformer in that of targets too."""
     why = {"DQN": "its rate was chosen by returns", "DT": "its width was chosen by returns", "BRAC-v": "not shown"}
     chosen = {"selected": why, "policies": ["bc-lander", "dqn-lander", "cql-lander", "dt-lander"], "expectations": []}
@@ -291,7 +297,7 @@ def test_the_default_report_marks_what_was_selected():
     assert {"AWR", "BRAC-v", "CQL"} <= set(PARAMS["offline_report"]["selected"])
 
 
-def test_an_environment_of_another_package_has_a_picture(home, tmp_path):
+def test_an_environment_of_another_package_has_a_picture(home, tmp_path, no_plots):
     """Its id holds a colon and a slash."""
     described = home / "returns" / "tabular_q-graph-60" / measurements.DESCRIPTION
     before = described.read_text()

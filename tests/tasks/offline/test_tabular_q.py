@@ -27,7 +27,7 @@ def test_slippery_ice_is_crossed_after_watching_random_walks(tmp_path):
     """Random play reaches the other side 1 to 2 times in 100, the optimal policy three times in four."""
     walks = record(tmp_path / "FrozenLake-v1-random", "FrozenLake-v1", 500)
     metrics = tabular_q.run(
-        CONFIG.model_copy(update={"evaluate_episodes": 100, "tolerance": 1e-3}), walks, tmp_path / "out"
+        CONFIG.model_copy(update={"evaluate_episodes": 50, "tolerance": 1e-3}), walks, tmp_path / "out"
     )
     assert metrics["Q-learning"]["states"] == 16
     assert metrics["Q-learning"]["return"] > 0.6

@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 
+from tasks.offline import offline_report
 from tasks.offline.configs.offline_report import OfflineReportConfig
 from tasks.offline.offline_report import run
 from tasks.offline.reporting import aggregates
@@ -20,6 +21,8 @@ POLICIES = {
 def out(tmp_path, monkeypatch):
     monkeypatch.setattr(one, "POLICIES", POLICIES)
     monkeypatch.setattr(aggregates, "RESAMPLES", 200)
+    for panels in ("_learning", "_fitted"):  # of each data set by itself
+        monkeypatch.setattr(offline_report, panels, lambda *_: [])
     for name in POLICIES:
         one.measure(np.random.default_rng(0), name, tmp_path / "returns" / name)
     policies = {name: {"method": method, "dataset": data} for name, (method, data, *_) in POLICIES.items()}

@@ -1,4 +1,4 @@
-"""What the tests of the preflight share."""
+"""What the tests of `posttrain check` share."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from tests.tasks.language import math_workers
 
 @pytest.fixture(scope="module", autouse=True)
 def kept_math_workers() -> Iterator[None]:
-    """Verifiers take the processes that others have started."""
+    """Rewards that are tried take the processes of math-verify that others have started."""
     workers = math_workers.Workers()
     with math_workers.kept(workers):
         yield

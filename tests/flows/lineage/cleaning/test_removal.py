@@ -100,7 +100,7 @@ def apply(world: World, number: int, step: tuple[str, *tuple[object, ...]]) -> N
 @example([("make", "file", 1), ("merge",)], 0, False)
 @example([("make", "file", 1), ("loose tag",), ("stash",)], 0, False)
 @example([("make", "folder", 1), ("run", 2, 3), ("model", "file", 4, False), ("model", "file", 5, True)], 1, True)
-@settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEP, min_size=4, max_size=8), st.integers(0, 3), st.booleans())
 def test_what_dvc_the_last_runs_and_models_need_stays_and_all_else_goes(
     make_world: Callable[[], World], steps: list[tuple[str, *tuple[object, ...]]], keep_runs: int, old_models: bool

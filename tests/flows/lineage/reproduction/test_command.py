@@ -6,7 +6,7 @@ import pytest
 from flows.lineage.record import Record
 from flows.lineage.reproduction import command
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
-from flows.machine import devices
+from flows.machine import devices, resources
 
 SHOW = 'echo "$CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER" > seen'
 
@@ -16,6 +16,7 @@ def test_the_command_gets_a_lease_of_the_gpus_that_its_stage_asks_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpu: int, seen: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    monkeypatch.setattr(resources, "POLL_SECONDS", 0.01)
     held = devices.lease(["7"], 1, "sft of /other (pid 1 on host)")
     assert held is not None
     said = []

@@ -101,22 +101,22 @@ def test_before_any_update_the_clipped_gradient_is_the_plain_one_a_token():
     assert (row["clip_ratio"], row["kl"]) == (0.0, pytest.approx(0.0, abs=1e-9))
 
 
-@pytest.mark.parametrize("update", ["plain", "clip"])
+@pytest.mark.parametrize(("update", "size"), [("plain", 3), ("clip", 1)])
 @pytest.mark.parametrize(("how", "over"), [("advantage", "turns"), ("advantage", "tokens"), ("q", "turns")])
-def test_parts_of_a_batch_have_its_gradient(update, how, over):
+def test_parts_of_a_batch_have_its_gradient(update, size, how, over):
+    """Of four episodes, and of minibatches of two."""
     found = {}
-    for size in (1, 3, 99):
+    for micro_batch in (size, 99):
         model = llama(3)
         critic = TurnCritic(model)
         torch.nn.init.normal_(critic.head.weight, generator=torch.Generator().manual_seed(1))
-        settings = replace(SETTINGS, update=update, credit=how, over=over, micro_batch=size)
+        settings = replace(SETTINGS, update=update, credit=how, over=over, micro_batch=micro_batch)
         row, own, critics = gradients(settings, model, experience(model)[0], critic)
-        found[size] = row, torch.stack(own), torch.stack(critics)
-    for size in (1, 3):
-        for name, value in found[99][0].items():
-            assert found[size][0][name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
-        for one, other in zip(found[size][1:], found[99][1:], strict=True):
-            assert torch.allclose(one, other, atol=1e-4)
+        found[micro_batch] = row, torch.stack(own), torch.stack(critics)
+    for name, value in found[99][0].items():
+        assert found[size][0][name] == pytest.approx(value, rel=1e-3, abs=1e-5), name
+    for one, other in zip(found[size][1:], found[99][1:], strict=True):
+        assert torch.allclose(one, other, atol=1e-4)
 
 
 def test_a_critic_is_fitted_to_what_credit_was_given_by():

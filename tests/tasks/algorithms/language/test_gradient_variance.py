@@ -83,12 +83,12 @@ def fit(policy, critic, collect, optimizers, settings, start, steps):
 
 
 def test_the_estimate_is_the_variance_of_the_batch_s_gradient():
-    """The mean over 40 batches, compared with the spread of the gradients of 150."""
+    """The mean over 25 batches, compared with the spread of the gradients of 100."""
     policy, found, gradients = Table(1, spread=0.5), [], []
     collect = collector(policy, graded, prompts=PROMPTS[:1] * 8, samples=2)
-    for step in range(150):
+    for step in range(100):
         policy.zero_grad()
-        settings = asked(8, every=1 if step < 40 else 0)
+        settings = asked(8, every=1 if step < 25 else 0)
         row = next(fit(policy, None, collect, (Still(), None), settings, step, step + 1))
         found += [row["grad_variance/none"]] if settings.variance_every else []
         gradients.append(policy.head.weight.grad.flatten().double())

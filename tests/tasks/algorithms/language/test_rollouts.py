@@ -62,8 +62,7 @@ def test_one_end_token_of_several_is_not_enough():
     )
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.7])
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize(("architecture", "temperature"), [*zip(ARCHITECTURES, (0.7, 0.0, 0.7), strict=True)])
 def test_a_streamed_response_is_the_one_that_is_sampled(architecture, temperature):
     """Token by token, up to the end token or the limit, whichever comes first."""
     model, ended = ARCHITECTURES[architecture](), set()

@@ -73,7 +73,7 @@ def test_in_a_state_never_seen_it_does_the_commonest_action():
     assert policy.act(torch.tensor([[0.0, 1.0], [0.5, 0.5]])).tolist() == [0, 2]
 
 
-@given(seed=st.integers(0, 10_000), gamma=st.sampled_from([0.0, 0.5, 0.9, 0.99]))
+@given(seed=st.integers(0, 10_000), gamma=st.sampled_from([0.0, 0.5, 0.9, 0.95]))
 @settings(max_examples=10)
 def test_on_data_that_show_the_dynamics_exactly_it_is_the_dynamics_optimum(seed, gamma):
     chain = dynamics(states=4, actions=2, seed=seed)

@@ -54,7 +54,7 @@ HOSTILE = {
     "no assertions": "import builtins\nbuiltins.AssertionError = type('E', (Exception,), {})\nimport sys\nsys.excepthook = print\ndef f(n): pass",
     "patched JSON": "import json\njson.loads = lambda *a: {'do': 'name', 'name': 'f'}\njson.dumps = lambda *a: '{\"value\": true}'\ndef f(n): pass",
     "kills its parent": "import os\nos.kill(os.getppid(), 9)",
-    "kills all": "import os\nfor p in range(2, 99999):\n    try: os.kill(p, 9)\n    except OSError: pass",
+    "kills all": "import os\nparent = os.getppid()\nfor p in range(max(2, parent - 1000), parent + 9000):\n    try: os.kill(p, 9)\n    except OSError: pass",
     "a session": "import os\nos.setsid()\nos.fork()",
     "another program": "import subprocess\nsubprocess.Popen(['sleep', '99'])",
     "crashes": "import ctypes\nctypes.string_at(0)",
@@ -149,10 +149,10 @@ def test_tests_are_locked_in_too_and_draws_are_the_same_in_each_run(judge):
 
 def test_a_program_reaches_no_network(judge):
     with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.2)
+        server.setblocking(False)
         source = f"import socket\nsocket.create_connection({server.getsockname()})\n"
         assert verdicts(judge, source + RIGHT_BOTH) == [0, 0]
-        with pytest.raises(TimeoutError):
+        with pytest.raises(BlockingIOError):
             server.accept()
 
 
@@ -200,15 +200,15 @@ def test_what_a_program_prints_is_not_kept_for_ever(judge):
 
 def test_a_program_may_have_some_threads_but_not_hundreds(judge):
     start = "import threading, time\nthreading.stack_size(65536)\ngo = threading.Event()\nfor _ in range({}):\n    threading.Thread(target=go.wait).start()\n"
-    start += "while time.process_time() < 0.2: pass\ngo.set()\n"
-    assert verdicts(judge, start.format(20) + RIGHT_BOTH) == [1, 1]
-    assert verdicts(judge, start.format(200) + RIGHT_BOTH) == [0, 0]
+    start += "while time.process_time() < {}: pass\ngo.set()\n"
+    assert verdicts(judge, start.format(20, 0.05) + RIGHT_BOTH) == [1, 1]
+    assert verdicts(judge, start.format(200, 0.2) + RIGHT_BOTH) == [0, 0]
 
 
 def test_a_program_that_takes_too_long_or_fails_at_last_is_wrong(judge):
     spend = "import time\nwhile time.process_time() < {}: pass\n"
     assert verdicts(judge, spend.format(0.1) + RIGHT_BOTH) == [1, 1]
-    assert verdicts(judge, spend.format(2.5) + RIGHT_BOTH) == [0, 0]
+    assert judge([job("", PAIRS, spend.format(2.5) + RIGHT_BOTH)]) == [0]  # "prints for ever" is the other form
     assert verdicts(judge, RIGHT_BOTH + "    raise SystemExit(0)") == [1, 1]
     assert verdicts(judge, RIGHT_BOTH + "    raise SystemExit(1)") == [1, 0]
     assert verdicts(judge, RIGHT_BOTH + "    1 / 0") == [1, 0]

@@ -65,8 +65,8 @@ def judge(server, tmp_path, monkeypatch):
     """The judge's points for responses, each time in a new process."""
     text = EXAMPLE.read_text()
     address = f"http://127.0.0.1:{server.http.server_address[1]}/v1/chat/completions"
-    changed = text.replace("http://localhost:8000/v1/chat/completions", address).replace("PAUSE = 1.0", "PAUSE = 0.01")
-    assert changed.count(address) == changed.count("PAUSE = 0.01") == 1
+    changed = text.replace("http://localhost:8000/v1/chat/completions", address).replace("PAUSE = 1.0", "PAUSE = 0.001")
+    assert changed.count(address) == changed.count("PAUSE = 0.001") == 1
     (tmp_path / "rewards").mkdir()
     (tmp_path / "rewards/llm_judge.py").write_text(changed)
     monkeypatch.chdir(tmp_path)

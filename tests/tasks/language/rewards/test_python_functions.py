@@ -16,6 +16,7 @@ from tasks.common.errors import DataError, StageError
 from tasks.language.rewards import python_functions
 from tasks.language.rewards.python_functions import PythonFunction
 from tasks.language.rewards.python_worker import checked
+from tests.tasks.language.rewards import orphans
 
 PROMPTS, RESPONSES = ["one?", "two?", "three?"], ["a", "bb", "ccc"]
 COLUMNS = {"answer": ["1", "2", "3"], "level": [5, None, 7]}
@@ -143,8 +144,8 @@ def test_a_file_that_cannot_be_imported(make, text, line):
 
 BAD = "import os, time\ndef f(prompts, responses):\n if 'bb' in responses: {0}\n return [len(one) for one in responses]"
 HOW = {
-    "exec('while True: pass')": "took longer than 0.2 s",
-    "os.system('sleep 60')": "took longer than 0.2 s",
+    "exec('while True: pass')": "took longer than 0.05 s",
+    "os.system('sleep 60')": "took longer than 0.05 s",
     "os.kill(os.getpid(), 11)": "ended (signal 11)",
 }
 
@@ -162,7 +163,7 @@ def patient_but_with(monkeypatch, hangs):
 @pytest.mark.parametrize("how", HOW)
 def test_a_hang_or_a_crash_names_the_prompt_and_costs_one_reward(make, monkeypatch, capfd, how):
     patient_but_with(monkeypatch, lambda responses: "bb" in responses)
-    function = make(BAD.format(how), seconds=0.2 if "longer" in HOW[how] else 60.0)
+    function = make(BAD.format(how), seconds=0.05 if "longer" in HOW[how] else 60.0)
     found = function(PROMPTS, RESPONSES, COLUMNS)
     assert found.values == pytest.approx([1, math.nan, 3], nan_ok=True)
     assert found.failed == [False, True, False]
@@ -176,11 +177,11 @@ def test_a_hang_or_a_crash_names_the_prompt_and_costs_one_reward(make, monkeypat
 def test_a_function_that_is_slow_with_many_is_given_them_one_by_one(make, monkeypatch):
     patient_but_with(monkeypatch, lambda responses: len(responses) > 1)
     text = "import time\ndef f(responses):\n if len(responses) > 1: time.sleep(60)\n return [1] * len(responses)"
-    function, started = make(text, seconds=0.2), time.monotonic()
+    function, started = make(text, seconds=0.05), time.monotonic()
     found = function(PROMPTS, RESPONSES, COLUMNS)
     assert found.values == [1, 1, 1]
     assert found.failed == [False] * 3
-    assert 0.2 <= function.spent <= time.monotonic() - started
+    assert 0.05 <= function.spent <= time.monotonic() - started
 
 
 def test_failures_that_are_not_in_a_row_end_nothing(make, monkeypatch):
@@ -297,8 +298,7 @@ def test_closing_ends_the_process_and_what_it_started(make):
     )
     started = [psutil.Process(int(pid)) for pid in values(function)] + [psutil.Process(function.worker.process.pid)]
     function.close()
-    psutil.wait_procs(started, timeout=60)
-    assert not [one for one in started if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    orphans.wait_for_end(started)
 
 
 CHILD = (
@@ -321,7 +321,7 @@ def test_a_busy_function_does_not_outlive_its_parent(make, tmp_path, ending):
             time.sleep(0.02)
         function = psutil.Process(int(Path("ready").read_text()))
         os.kill(parent.pid, ending)
-    function.wait(timeout=60)
+    orphans.wait_for_end([function])
 
 
 def test_a_function_out_of_the_files_is_refused_before_it_starts(make):

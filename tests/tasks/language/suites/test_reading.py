@@ -120,12 +120,12 @@ GOOD = {"problem": "x?", "answer": "1"}
         ),
         (f"{json.dumps(GOOD)}\n\n{json.dumps(GOOD)}", "line 3: asks the same as .*line 1; expected each problem once"),
         (
-            json.dumps({"problem": "x" * 10**7, "answer": "1"}),
-            "line 1: field 'problem' has 10,000,000 characters; expected",
+            json.dumps({"problem": "x" * 10**6, "answer": "1"}),
+            "line 1: field 'problem' has 1,000,000 characters; expected",
         ),
         (
-            json.dumps({"problem": "x?", "answer": ["1"] * 10**6}),
-            "line 1: field 'answer' has 5,000,000 characters; expected",
+            json.dumps({"problem": "x?", "answer": ["1"] * 10**5}),
+            "line 1: field 'answer' has 500,000 characters; expected",
         ),
         ("[1]", "line 1: expected an object with columns, got list"),
         ("{", "line 1: expected JSON"),

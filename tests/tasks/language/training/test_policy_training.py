@@ -33,7 +33,7 @@ SAMPLES = {"reward", "reward_std", "completions/mean_length", "completions/clipp
 FROM_HERE = {"minimum_reward": -99.0}
 ONE_STEP = {"steps": 1, "evaluate_every": 1, "max_new_tokens": 3}
 FEW = {  # passes over a batch, and prompts that are evaluated
-    "reinforce": {"critic_updates": 1, "evaluate_prompts": 3, "max_new_tokens": 4},
+    "reinforce": {"critic_updates": 1, "variance_every": 0, "evaluate_prompts": 3, "max_new_tokens": 4},
     "ppo": {"epochs": 2, "minibatches": 1, "evaluate_prompts": 3, "max_new_tokens": 4},
     "grpo": {"evaluate_prompts": 3, "max_new_tokens": 4},
 }

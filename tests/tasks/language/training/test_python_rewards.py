@@ -163,15 +163,19 @@ def test_a_column_that_some_prompts_lack_is_none_there(ready, tmp_path, stage):
         (home / name).symlink_to(ready / name)
     tables.write(Prompts, table.assign(columns=["", '{"level": 3}']), home / "mixture/prompts.parquet")
     shutil.copy(ready / "mixture/validation.parquet", home / "mixture")
-    own = {"minimum_reward": 0.0, "prompts_per_batch": 1} if stage == "rejection_sft" else {"prompts_per_step": 1}
+    own = (
+        {"minimum_reward": 0.0, "prompts_per_batch": 1}
+        if stage == "rejection_sft"
+        else {"prompts_per_step": 1, "steps": 2}
+    )
     metrics = train(stage, home, tmp_path, reward=LEVEL, reward_files="rewards", max_new_tokens=2, **own)
     expected = 3 + len(table["solution"].iloc[1]) / 1000
     if stage == "rejection_sft":
         assert metrics["reward"] == pytest.approx(expected / 2)
     else:
         curve = pd.read_csv(tmp_path / "curve.csv")
-        assert sorted(curve[f"{LEVEL}/none"]) == [0, 0, 1, 1]
-        assert sorted(curve[LEVEL]) == pytest.approx([0, 0, expected, expected])
+        assert sorted(curve[f"{LEVEL}/none"]) == [0, 1]
+        assert sorted(curve[LEVEL]) == pytest.approx([0, expected])
         assert (curve["eval_reward"] == 0).all()
 
 

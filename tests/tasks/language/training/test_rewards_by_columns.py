@@ -38,7 +38,7 @@ def home(ready, tmp_path):
 def test_every_policy_can_be_trained_by_them(home, tmp_path, stage):
     changes = {
         "reward": "verifiable",
-        **({"minimum_reward": 0.0, "max_new_tokens": 3} if stage == "rejection_sft" else {}),
+        **({"minimum_reward": 0.0, "max_new_tokens": 3, "samples": 2} if stage == "rejection_sft" else {}),
     }
     metrics = train(stage, home, tmp_path / "one", **changes)
     assert train(stage, home, tmp_path / "two", **changes) == metrics
