@@ -299,10 +299,8 @@ def measure(tree: Path, column: str, mutants: Sequence[Mutant], processes: int, 
     """Try each fault that has no outcome in the column yet, those first that another column's tests noticed; `keep` is called after each."""
     for name in PRELOADED:
         importlib.import_module(name)
-    left = sorted(
-        (mutant for mutant in mutants if column not in mutant.outcomes),
-        key=lambda mutant: all(outcome["outcome"] not in KILLED for outcome in mutant.outcomes.values()),
-    )
+    left = [mutant for mutant in mutants if column not in mutant.outcomes]
+    left.sort(key=lambda mutant: not any(outcome["outcome"] in KILLED for outcome in mutant.outcomes.values()))
     done, total = len(mutants) - len(left), len(mutants)
     with tempfile.TemporaryDirectory() as scratch:
         trials = Trials(tree, Path(scratch), processes)
