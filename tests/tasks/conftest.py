@@ -1,5 +1,8 @@
 import subprocess
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -17,6 +20,27 @@ def forked_templates(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyP
     """Chat templates are rendered in a fork: the process of its own that a stage starts spends seconds on imports."""
     if not request.node.get_closest_marker("slow"):
         forks.render_templates(monkeypatch)
+
+
+REMEMBERING = {"agents", "language", "test_seeds.py"}  # elsewhere in tests/tasks reading itself is tested
+
+
+@pytest.fixture(scope="session")
+def reading_once() -> list[tuple[ModuleType, str, Callable[..., Any]]]:
+    """What `remembered_files` puts in place of functions that read; it remembers for all tests of this process."""
+    from tests.tasks import read_again
+
+    return read_again.replacements()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def remembered_files(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The same table is validated once, and a model of the same files is copied: that saves a third of a short training."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.relative_to(Path(__file__).parent).parts[0] in REMEMBERING:
+            for module, name, function in request.getfixturevalue("reading_once"):
+                patch.setattr(module, name, function)
+        yield
 
 
 @pytest.fixture

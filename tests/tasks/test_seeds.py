@@ -15,7 +15,6 @@ from ruamel.yaml import YAML
 from tasks.common import plots
 from tasks.seeds import __main__ as seeds
 from tasks.seeds.__main__ import main
-from tests.tasks.language import read_again
 from tests.tasks.language.test_report import CONFIG, Elements, outs, without_answers
 
 SEEDS = {"0": 1, "5": 2, "6": 3}  # seed -> of its random numbers
@@ -41,15 +40,6 @@ def few_pictures() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plots, "svg", svg)
-        yield
-
-
-@pytest.fixture(scope="module", autouse=True)
-def remembered_files() -> Iterator[None]:
-    """The same table is validated once."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, function in read_again.replacements():
-            patch.setattr(module, name, function)
         yield
 
 

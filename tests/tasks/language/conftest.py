@@ -8,7 +8,7 @@ from tasks.common import models, tables
 from tasks.language.tables.preferences import Comparisons, Rankings
 from tasks.language.tables.problems import Problems
 from tests.tasks import solved
-from tests.tasks.language import math_workers, read_again, sums
+from tests.tasks.language import math_workers, sums
 from tests.tasks.tiny import gpt2
 
 WORKER_TESTS = Path(__file__).parent / "rewards"  # there the processes themselves are tested
@@ -30,21 +30,6 @@ def kept_math_workers(request: pytest.FixtureRequest, idle_math_workers: math_wo
     else:
         with math_workers.kept(idle_math_workers):
             yield
-
-
-@pytest.fixture(scope="session")
-def reading_once() -> list[read_again.Replacement]:
-    """What `remembered_files` puts in place of functions that read; it remembers for all tests of this process."""
-    return read_again.replacements()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def remembered_files(reading_once: list[read_again.Replacement]) -> Iterator[None]:
-    """The same table is validated once, and a model of the same files is copied: that saves a third of a short training."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, function in reading_once:
-            patch.setattr(module, name, function)
-        yield
 
 
 @pytest.fixture(scope="session")
