@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.flows.engine.toy import Toy
+from tests.flows.quick_dvc import quick_dvc
 from tests.flows.toy_pipeline import make_repository
 from tests.flows.unsupervised import without_supervisors
 
@@ -31,6 +32,22 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def plain_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stages have no supervisors."""
     without_supervisors(monkeypatch)
+
+
+QUICK = {"engine", "workers"}  # folders; others choose for themselves
+
+
+@pytest.fixture
+def dvc_memory() -> None:
+    """DVC remembers hashes, as it does for users."""
+
+
+@pytest.fixture(autouse=True)
+def quick_toys(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """DVC remembers no hashes, but in slow tests and in those that use `dvc_memory`."""
+    memory = "dvc_memory" in request.fixturenames or request.node.get_closest_marker("slow")
+    if not memory and request.path.parent.name in QUICK:
+        quick_dvc(monkeypatch)
 
 
 @pytest.fixture

@@ -4,14 +4,16 @@ import os
 import runpy
 import subprocess
 import sys
+import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from tasks.common import model_files
@@ -38,6 +40,21 @@ def start(function: Callable[[], object]) -> int:
 def ended(child: int) -> int:
     """Wait for its end; the exit status, negative where a signal ended it."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def wait_for_end(processes: Iterable[psutil.Process], seconds: float = 60.0) -> None:
+    """Return once none of the processes runs; AssertionError where one still does then. Init may leave orphans zombies for seconds."""
+    deadline = time.monotonic() + seconds
+    while running := [process for process in processes if _runs(process)]:
+        assert time.monotonic() < deadline, running
+        time.sleep(0.01)
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def render_templates(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -94,7 +94,6 @@ class Answer(BaseHTTPRequestHandler):
 def test_a_configured_server_that_refuses_is_one_line(
     status: int | None, text: bytes, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("httpcore._sync.connection.RETRIES_BACKOFF_FACTOR", 0.01)  # seconds between tries to connect
     monkeypatch.setattr(Answer, "status", status)
     monkeypatch.setattr(Answer, "text", text)
     with HTTPServer(("127.0.0.1", 0), Answer) as server:

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from mlflow.store.db import utils
 from sqlalchemy import event
 from sqlalchemy.engine import Engine
 
@@ -30,7 +29,6 @@ from tests.flows.unsupervised import without_supervisors
 
 T = TypeVar("T", bound=Toy)
 Built = TypeVar("Built")
-NEWEST_SCHEMA = lru_cache(utils._get_latest_schema_revision)
 VERSION = lru_cache(metadata.version)
 
 
@@ -38,11 +36,10 @@ VERSION = lru_cache(metadata.version)
 def quick() -> Iterator[None]:
     """Stages find `python` and have no supervisors; DVC remembers no hashes, and the version of a package is looked up once.
 
-    MLflow looks up its newest schema once, and its commits do not wait for the disk.
+    MLflow's commits do not wait for the disk.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
-        patch.setattr(utils, "_get_latest_schema_revision", NEWEST_SCHEMA)
         patch.setattr(metadata, "version", VERSION)
         quick_dvc(patch)
         without_supervisors(patch)

@@ -1,13 +1,11 @@
 """How much memory a command and all that it started had at most, cold and warm."""
 
 import os
-import re
 import sys
 from pathlib import Path
 
 import pytest
 
-from flows.machine import supervisor
 from flows.machine.supervisor import PEAK_MEMORY, Command
 from flows.machine.warm_start import WarmStarts
 
@@ -26,7 +24,7 @@ else:
         pathlib.Path(f"{os.getpid()}.has").touch()
         while len(list(pathlib.Path().glob("*.has"))) < int(sys.argv[3]):
             time.sleep(0.01)
-        time.sleep(0.4)
+        time.sleep(1.0)
 sys.exit(3 * (processes == 0))
 """
 
@@ -43,19 +41,12 @@ def taken(tmp_path: Path, megabytes: int, processes: int) -> float:
 def test_the_peak_of_one_process_is_the_kernel_s_however_short_it_was(tmp_path: Path) -> None:
     before = taken(tmp_path, 0, 0)
     assert 5 < before < 60
-    assert taken(tmp_path, 100, 0) == pytest.approx(before + 100, abs=5)
+    assert taken(tmp_path, 200, 0) == pytest.approx(before + 200, abs=5)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the processes of a tree are not added up")
-def test_processes_at_once_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a supervisor that looks more often, so that the processes need not stay for long."""
-    text, changes = re.subn(
-        r"(?m)^SAMPLE_SECONDS = [\d.]+", "SAMPLE_SECONDS = 0.02", Path(supervisor.__file__).read_text()
-    )
-    assert changes == 1
-    (tmp_path / "supervisor.py").write_text(text)
-    monkeypatch.setattr(supervisor, "__file__", str(tmp_path / "supervisor.py"))
-    assert 3 * 100 < taken(tmp_path, 100, 3) < 3 * 100 + 200
+def test_processes_at_once_are_added_up(tmp_path: Path) -> None:
+    assert 3 * 150 < taken(tmp_path, 150, 3) < 3 * 150 + 200
 
 
 def test_a_second_command_counts_for_itself_and_nothing_is_written_unasked(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from tasks.agents.environments import own
 from tasks.agents.environments.games import games, optimum, solver, step_all
 from tasks.agents.environments.own import Own, close_hosts
 from tasks.agents.environments.protocol import GameFault, SettingError
-from tests.tasks.language.rewards import orphans
+from tests.tasks import forks
 
 HEADER = """
 import math, os, time
@@ -182,7 +182,7 @@ def test_no_process_is_left(folder):
     [child] = process.children()
     game.host.connection.close()  # as if this process had been killed
     process.wait(60)
-    orphans.wait_for_end([child])
+    forks.wait_for_end([child])
 
 
 def test_random_numbers_follow_from_the_seed(folder):

@@ -14,7 +14,7 @@ import pytest
 from tasks.common.errors import ConfigError
 from tasks.language.rewards import code_lock
 from tasks.language.rewards.code_tests import CodeJudge, Worker, check, job, program
-from tests.tasks.language.rewards import orphans
+from tests.tasks import forks
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_equal_jobs_are_run_once_and_processes_end_with_the_block(tmp_path):
         assert len(started) == 2  # an examiner and its runner
         assert judge([job("", MBPP, ADD)] * 3) == [1, 1, 1]
         assert set(psutil.Process().children(recursive=True)) - before == started
-    orphans.wait_for_end(started)
+    forks.wait_for_end(started)
 
 
 @pytest.mark.parametrize("tests", [{"tests": ["assert f(1)"]}, {"inputs": ["1"], "outputs": ["1"]}])
@@ -136,7 +136,7 @@ def test_a_busy_program_does_not_outlive_a_killed_parent(tests):
         while len(started := examiner.children(recursive=True)) < 2:
             time.sleep(0.02)
         os.kill(parent.pid, signal.SIGKILL)
-    orphans.wait_for_end([examiner, *started])
+    forks.wait_for_end([examiner, *started])
 
 
 def test_where_there_is_no_lock_nothing_runs(monkeypatch):

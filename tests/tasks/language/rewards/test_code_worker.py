@@ -54,7 +54,7 @@ HOSTILE = {
     "no assertions": "import builtins\nbuiltins.AssertionError = type('E', (Exception,), {})\nimport sys\nsys.excepthook = print\ndef f(n): pass",
     "patched JSON": "import json\njson.loads = lambda *a: {'do': 'name', 'name': 'f'}\njson.dumps = lambda *a: '{\"value\": true}'\ndef f(n): pass",
     "kills its parent": "import os\nos.kill(os.getppid(), 9)",
-    "kills all": "import os\nparent = os.getppid()\nfor p in range(max(2, parent - 1000), parent + 9000):\n    try: os.kill(p, 9)\n    except OSError: pass",
+    "kills all": "import os\nfor p in range(2, 99999):\n    try: os.kill(p, 9)\n    except OSError: pass",
     "a session": "import os\nos.setsid()\nos.fork()",
     "another program": "import subprocess\nsubprocess.Popen(['sleep', '99'])",
     "crashes": "import ctypes\nctypes.string_at(0)",

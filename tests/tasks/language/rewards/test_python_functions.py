@@ -16,7 +16,7 @@ from tasks.common.errors import DataError, StageError
 from tasks.language.rewards import python_functions
 from tasks.language.rewards.python_functions import PythonFunction
 from tasks.language.rewards.python_worker import checked
-from tests.tasks.language.rewards import orphans
+from tests.tasks import forks
 
 PROMPTS, RESPONSES = ["one?", "two?", "three?"], ["a", "bb", "ccc"]
 COLUMNS = {"answer": ["1", "2", "3"], "level": [5, None, 7]}
@@ -298,7 +298,7 @@ def test_closing_ends_the_process_and_what_it_started(make):
     )
     started = [psutil.Process(int(pid)) for pid in values(function)] + [psutil.Process(function.worker.process.pid)]
     function.close()
-    orphans.wait_for_end(started)
+    forks.wait_for_end(started)
 
 
 CHILD = (
@@ -321,7 +321,7 @@ def test_a_busy_function_does_not_outlive_its_parent(make, tmp_path, ending):
             time.sleep(0.02)
         function = psutil.Process(int(Path("ready").read_text()))
         os.kill(parent.pid, ending)
-    orphans.wait_for_end([function])
+    forks.wait_for_end([function])
 
 
 def test_a_function_out_of_the_files_is_refused_before_it_starts(make):

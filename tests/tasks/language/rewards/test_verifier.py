@@ -18,7 +18,6 @@ from tasks.language.rewards.math_worker import is_right
 from tasks.language.rewards.verifier import Verifier, Worker, in_box, verify_number
 from tests import repository
 from tests.tasks import forks
-from tests.tasks.language.rewards import orphans
 from tests.tasks.language.rewards.math_in_process import verifier_in_process
 
 DATA = Path(__file__).parents[5] / "shared" / "data"
@@ -182,7 +181,7 @@ MORE_HOSTILE = [
 @pytest.mark.slow
 @pytest.mark.parametrize("gold", ["5", "\\frac{1}{2}"])
 def test_more_hostile_answers(gold):
-    with Verifier(workers=2, seconds=0.5) as judge:
+    with Verifier(workers=2, seconds=1) as judge:
         answers = HOSTILE + MORE_HOSTILE
         assert judge([gold] * len(answers), answers) == [0] * len(answers)
         assert judge(*zip(HALF, strict=True)) == [1]
@@ -195,7 +194,7 @@ def test_processes_start_when_needed_are_replaced_and_end_with_the_block():
     def started():
         return set(psutil.Process().children()) - known
 
-    with Verifier(workers=2, seconds=0.5) as judge:
+    with Verifier(workers=2, seconds=1) as judge:
         assert judge(["42", "42"], ["#### 42", "#### 41"]) == [1, 0]
         assert not started()
         assert judge([HALF[0], "1", HALF[0]], [HALF[1], "#### 1", HALF[1]]) == [1, 1, 1]
@@ -249,7 +248,7 @@ def test_a_busy_worker_does_not_outlive_a_killed_parent():
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
         worker = psutil.Process(int(parent.stdout.readline()))
         os.kill(parent.pid, signal.SIGKILL)
-    orphans.wait_for_end([worker])
+    forks.wait_for_end([worker])
 
 
 def test_a_worker_that_does_not_start_is_an_error_and_judges_nothing(monkeypatch, tmp_path):
