@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol, overload
 
-Conversation = Sequence[Mapping[str, str]]  # of messages with `role` and `content`
+Conversation = Sequence[Mapping[str, Any]]  # of messages with `role` and `content`
 
 
 class Tokenizer(Protocol):
@@ -57,6 +57,7 @@ class Tokenizer(Protocol):
         conversation: Conversation,
         *,
         tokenize: Literal[False],
+        tools: Sequence[Any] | None = ...,
         chat_template: str | None = ...,
         add_generation_prompt: bool = ...,
     ) -> str: ...

@@ -2,7 +2,8 @@
 answers that people wrote where they judged."""
 
 import random
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -12,6 +13,7 @@ from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language.configs.demonstrations import DemonstrationsConfig
 from tasks.language.data import forms
+from tasks.language.data.columns import LeftOutError, Losses
 from tasks.language.data.rows import Row, held_out, parsed, read_files, read_hub
 from tasks.language.judgements import judged_pairs, record
 from tasks.language.judgements.lines import EditValue
@@ -23,26 +25,36 @@ METRICS = {
     "validation": "The number of conversations or texts that are held out, by which the held-out loss is measured.",
     "duplicates": "The number of rows that were left out, since they repeat another one word for word.",
     "leaked": "The number of rows that were left out, since they ask a validation or test problem, or open as a held-out row does.",
+    "left_out": "The number of rows that were left out since nothing can be learned from them: without an answer, or with one that is labelled as bad or as not learned.",
 }
 
 
 def run(config: DemonstrationsConfig, problems: Path, raw: Path, out: Path) -> Metrics:
     """Write train.parquet and validation.parquet (schema Demonstrations), which share no prompt."""
-    duplicates = leaked = 0
+    duplicates = leaked = left_out = 0
     if config.source == "problems":
         train, validation = of_problems(problems)
     else:
-        found = read(config, raw)
+        found, losses = read(config, raw)
+        for line in losses.lines("demonstrations"):
+            print(line, file=sys.stderr, flush=True)
         unique = list({(row["messages"], row["text"]): row for row in found}.values())
         asked = held_out_questions(problems)
-        kept = [row for row in unique if not asked & set(questions(row))]
+        kept = [row for row in unique if not asked & set(map(forms.prompt_key, questions(row)))]
         train, validation = split(config, kept, config.hub_id if config.source == "hub" else config.path)
         duplicates = len(found) - len(unique)
         leaked = len(unique) - len(train) - len(validation)
+        left_out = losses.left_out.total()
     for name, part in (("train", train), ("validation", validation)):
         tables.write(Demonstrations, pd.DataFrame(part), out / f"{name}.parquet")
     tracking.log_table(pd.DataFrame(train[:20]), "demonstrations.json")
-    return {"train": len(train), "validation": len(validation), "duplicates": duplicates, "leaked": leaked}
+    return {
+        "train": len(train),
+        "validation": len(validation),
+        "duplicates": duplicates,
+        "leaked": leaked,
+        "left_out": left_out,
+    }
 
 
 def of_problems(problems: Path) -> tuple[list[Record], list[Record]]:
@@ -56,20 +68,29 @@ def of_problems(problems: Path) -> tuple[list[Record], list[Record]]:
     return train, [forms.demonstrated(row, row["solution"]) for row in answered]
 
 
-def read(config: DemonstrationsConfig, raw: Path) -> list[Record]:
-    """All rows of the files, the hub's data set or people's record; DataError naming the row that is in none of the forms."""
+def read(config: DemonstrationsConfig, raw: Path) -> tuple[list[Record], Losses]:
+    """The rows of the files, the hub's data set or people's record, and what is not taken of them.
+
+    DataError names a row that is in none of the forms.
+    """
+    losses = Losses()
     if config.source == "people":
-        return of_people(raw)
+        return of_people(raw), losses
     if config.source == "files":
         given: Iterable[Row] = read_files(raw)
     else:
         given = read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
     found = []
     for row in given:
-        one = parsed(row, forms.demonstration)
+        try:
+            one = parsed(row, forms.demonstration)
+        except LeftOutError as error:
+            losses.left_out[error.why] += 1
+            continue
+        losses.unread.update(one.unread)
         messages = forms.as_json(one.messages) if one.messages else ""
         found.append({"demonstration_id": row.name, "messages": messages, "text": one.text})
-    return found
+    return found, losses
 
 
 def of_people(path: Path) -> list[Record]:
@@ -89,22 +110,42 @@ def questions(row: Record) -> list[str]:
     return [turn["content"].strip() for turn in forms.from_json(row["messages"]) if turn["role"] == "user"]
 
 
-def held_out_questions(problems: Path) -> set[str]:
-    """The questions of the validation and test problems."""
+def held_out_questions(problems: Path) -> set[tuple[str, ...]]:
+    """The questions of the validation and test problems, as forms.prompt_key tells them apart."""
     parts = [tables.read(Problems, problems / f"{name}.parquet")["question"] for name in ("validation", "test")]
-    return {question.strip() for part in parts for question in part}
+    return {forms.prompt_key(question) for part in parts for question in part}
+
+
+def opening(row: Record) -> tuple[str, ...]:
+    """What tells the prompts of rows apart: the turns before the first answer, or the whole of a plain text."""
+    turns = forms.from_json(row["messages"])
+    answers = [place for place, turn in enumerate(turns) if turn["role"] == "assistant"]
+    return forms.prompt_key(row["text"], turns[: answers[0]] if answers else turns)
+
+
+def heard(row: Record) -> tuple[str, ...]:
+    """All that the assistant does not say in a conversation, or the whole of a plain text."""
+    return forms.prompt_key(
+        row["text"], [turn for turn in forms.from_json(row["messages"]) if turn["role"] != "assistant"]
+    )
+
+
+def _groups(rows: Iterable[Record], key: Callable[[Record], tuple[str, ...]]) -> list[list[Record]]:
+    """The rows by what tells them apart, in order."""
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for row in rows:
+        groups.setdefault(key(row), []).append(row)
+    return list(groups.values())
 
 
 def split(config: DemonstrationsConfig, found: list[Record], source: str) -> tuple[list[Record], list[Record]]:
-    """Training and validation rows in random order; rows that open with the same turn are on one side.
+    """Training and validation rows in random order; rows with the same turns before their first answer are on one side.
 
-    Rows of files whose names say so (rows.HELD_OUT) are validation; where there are none, a share of the opening turns is drawn.
+    Where all rows open alike, what the assistant does not say tells them apart. Rows of files whose names say so (rows.HELD_OUT) are validation; where there are none, a share of the opening turns is drawn.
     """
     rng = random.Random(config.seed)
-    opened: dict[str, list[Record]] = {}
-    for row in found:
-        opened.setdefault(next(iter(questions(row)), row["text"]), []).append(row)
-    groups = list(opened.values())
+    groups = _groups(found, opening)
+    groups = groups if len(groups) > 1 else _groups(found, heard)
     rng.shuffle(groups)
     if len(groups) < 2:
         raise DataError(

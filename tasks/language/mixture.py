@@ -18,7 +18,7 @@ from tasks.language.data.rows import read_hub, read_training_files
 from tasks.language.tables.problems import Problems, Prompts
 from tasks.stage import Metrics, main
 
-Prompt = tuple[str, str]  # the question, and its history
+Prompt = tuple[str, ...]  # as problem_forms.asked tells them apart
 ANSWERED = ("verifiable", "rubric")  # the rewards that need a reference answer
 METRICS = {
     "drawn/DATASET": "The number of prompts drawn from the data set.",

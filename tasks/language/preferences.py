@@ -4,6 +4,7 @@ files or a hub; or a mixture of these.
 Train and test are split by prompt, so that a held-out pair never shares its prompt with a training pair.
 """
 
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -41,6 +42,8 @@ METRICS = {
     "equal_texts": "The number of given or judged pairs left out, since both responses are one text.",
     "duplicates": "The number of given rows left out, since they repeat another one.",
     "leaked": "The number of pairs left out of training, since their prompt is held out.",
+    "left_out": "The number of given rows left out, since their chosen answer is empty.",
+    "contradicted": "The number of given pairs whose rejected response has the higher of the given scores.",
     "given_scores": "The share of the given pairs whose chosen response has the higher of the given scores; a tie counts half.",
     "judgements/pairwise": "The number of people's judgements of two answers that count.",
     "judgements/ranking": "The number of people's rankings that count.",
@@ -175,7 +178,15 @@ SOURCES: dict[Source, Callable[[PreferencesConfig, Inputs], Part]] = {
 def _given(config: PreferencesConfig, rows: Iterable[Row], source: str) -> Part:
     given = given_pairs.read(rows, config.test_share, config.seed, source)
     tracking.log_table(pd.DataFrame(given.train[:SAMPLE_ROWS]), "pairs.json")
-    own = {"equal_texts": given.equal, "duplicates": given.duplicates, "leaked": given.leaked}
+    for line in given.lines("preferences"):
+        print(line, file=sys.stderr, flush=True)
+    own: Metrics = {
+        "equal_texts": given.equal,
+        "duplicates": given.duplicates,
+        "leaked": given.leaked,
+        "left_out": given.losses.left_out.total(),
+        "contradicted": given.contradicted,
+    }
     return Part([*given.train, *given.test], {row["prompt_id"] for row in given.test}, metrics=own)
 
 

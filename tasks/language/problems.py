@@ -124,7 +124,7 @@ def split(
     return {"train": rest[: config.train], "validation": validation, "test": kept_test[: config.test]}, counts
 
 
-def _unique(rows: Iterable[Record], held_out: Iterable[tuple[str, str]]) -> list[Record]:
+def _unique(rows: Iterable[Record], held_out: Iterable[tuple[str, ...]]) -> list[Record]:
     """The rows without those that repeat an earlier one, or a prompt that is `held_out`."""
     seen = {*held_out}
     kept = []

@@ -19,7 +19,7 @@ from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import Row
 from tasks.language.configs.sft import SftConfig
-from tasks.language.data import chat, conversations, forms
+from tasks.language.data import chat, conversations, forms, prompts
 from tasks.language.tables.problems import Demonstrations
 from tasks.language.training import architectures, trained_model
 from tasks.stage import Metrics, main
@@ -70,6 +70,7 @@ class Encoded:
         self.room = config.max_length if config.packing else None
         self.truncated = self.dropped = 0
         self.rows: list[tuple[list[int], list[bool]]] = []
+        prompts.warn_of_tools(tokenizer, table["messages"])
         for number, row in enumerate(tables.records(table)):
             try:
                 tokens, learned = encode(tokenizer, row["messages"], row["text"], config.learn_end)
@@ -139,8 +140,13 @@ def _encode(tokenizer: Tokenizer, messages: str, text: str) -> tuple[list[int], 
         return conversations.encode_conversation(tokenizer, forms.from_json(messages))
     if tokenizer.eos_token_id is None:
         raise DataError("the tokenizer has no end token; expected an eos_token in tokenizer_config.json")
-    start = [] if tokenizer.bos_token_id is None else [tokenizer.bos_token_id]
-    tokens = [*start, *chat.encode_response(tokenizer, text, ended=False), tokenizer.eos_token_id]
+    tokens = tokenizer(text, add_special_tokens=False)[
+        "input_ids"
+    ]  # control tokens are what they say: the text may be in the template
+    if tokenizer.bos_token_id is not None and tokens[:1] != [tokenizer.bos_token_id]:
+        tokens = [tokenizer.bos_token_id, *tokens]
+    if tokens[-1] not in (tokenizer.eos_token_id, chat.end_token(tokenizer)):
+        tokens = [*tokens, tokenizer.eos_token_id]
     return tokens, [True] * len(tokens)
 
 

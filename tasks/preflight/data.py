@@ -13,7 +13,7 @@ from tasks.common.tables import Record
 from tasks.language import corpus, demonstrations, evaluate, mixture, problems, reviews
 from tasks.language.configs.mixture import Dataset
 from tasks.language.configs.preferences import PreferencesConfig
-from tasks.language.data import forms, given_pairs, labelled_texts, problem_forms
+from tasks.language.data import forms, given_pairs, labelled_texts, messages, problem_forms
 from tasks.language.data.rows import hub_rows, read_file, read_files
 from tasks.language.judgements import judged_pairs, record
 from tasks.language.rewards import rewards
@@ -33,11 +33,12 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     yield from _reviews(configs, stages)
     own = configs["demonstrations"]
     if "demonstrations" in stages and own.source in ("files", "people") and readable(own.path):
-        rows = demonstrations.read(own, Path(own.path))
+        rows, losses = demonstrations.read(own, Path(own.path))
         if configs["pretrained"].init == "scratch":
             check_roles(rows, own.path)
         train, held_out = demonstrations.split(own, rows, own.path)
         yield f"demonstrations: {len(train):,} to learn from and {len(held_out):,} held out from {own.path}"
+        yield from losses.lines("demonstrations")
     if "preferences" in stages:
         yield from _preferences(configs["preferences"])
     own = configs["solutions"]
@@ -82,6 +83,7 @@ def _preferences(own: PreferencesConfig) -> Iterator[str]:
             f"preferences: {len(found.train):,} pairs to learn from and {len(found.test):,} held out from {path}; left out: "
             f"{found.equal} of equal texts, {found.duplicates} repeated, {found.leaked} whose prompt is held out"
         )
+        yield from found.lines("preferences")
     if "people" in own.sources and readable(own.judgements):
         judged = judged_pairs.counted(record.read(Path(own.judgements)))
         judges = len({one.person for one in judged})
@@ -121,7 +123,7 @@ def check_roles(rows: Sequence[Record], source: str) -> None:
     """DataError where a conversation has turns that the tokenizer of a model from scratch has no token for."""
     for row in rows:
         for number, turn in enumerate(forms.from_json(row["messages"]) if row["messages"] else [], 1):
-            if turn["role"] not in ("user", "assistant"):
+            if turn["role"] not in ("user", "assistant", messages.TOOLS):
                 raise DataError(
                     f"{source}: {row['demonstration_id']}: message {number} ({turn['role']}): a model from scratch knows user and "
                     "assistant only; expected pretrained.init directory or hub, or conversations without it"

@@ -24,7 +24,7 @@ def of_demonstrations(configs: Configs) -> list[Record]:
     """Rows of Demonstrations to learn from; none where nothing has made them yet. So in all functions here."""
     own = configs["demonstrations"]
     if own.source in ("files", "people") and readable(own.path):
-        return demonstrations.split(own, demonstrations.read(own, Path(own.path)), own.path)[0]
+        return demonstrations.split(own, demonstrations.read(own, Path(own.path))[0], own.path)[0]
     return _made(Demonstrations, Path("data/demonstrations/train.parquet"))
 
 

@@ -2,22 +2,23 @@
 
 What a person or a data set wrote is text: `<|end|>` in it becomes ordinary tokens, never the token that ends a response.
 A response is tokenized apart from its prompt and closed with the end token, so that a prompt's tokens are always a
-prefix of the whole, and the end token is inside the loss. The chat template decides which token ends a response: the
-tokenizer's `eos_token` often ends documents only.
+prefix of the whole, and the end token is inside the loss. The chat template decides what stands around a response: which
+token ends it (the tokenizer's `eos_token` often ends documents only), and what is written before it (gpt-oss's channel).
 """
 
 from collections.abc import Sequence
 from datetime import date
 from functools import lru_cache
+from typing import NamedTuple
 
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 
-# For a tokenizer that brings no chat template, as base models' do not. A system prompt, a tool's call and its result stand as text.
+# For a tokenizer that brings no chat template, as base models' do not. A system prompt, tools, calls and their results stand as text.
 PLAIN_TEMPLATE = (
+    "{{ bos_token or '' }}{% if tools %}Tools:\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}\n{% endif %}"
     "{% for message in messages %}"
-    "{% if loop.first %}{{ bos_token or '' }}{% endif %}"
     "{% if message['role'] == 'assistant' %}{{ message['content'] or '' }}{% for call in message['tool_calls'] or [] %}"
     "{{ '\n' if message['content'] or not loop.first }}Call: {{ (call['function'] or call) | tojson }}{% endfor %}{{ eos_token }}"
     "{% elif message['role'] in ('system', 'developer') %}{{ message['content'] }}\n\n"
@@ -30,6 +31,7 @@ PLAIN_TEMPLATE = (
 # Llama 3's own date where it cannot know today's. Templates that ask for today's get this one, since an out may not vary with the day.
 TODAY = date(2024, 7, 26)
 DATED = "strftime_now"  # the function by which a template asks
+THINK = ("<think>", "</think>")  # around a thought within an answer; templates that know it look for it themselves
 DIRECTIVES = ("%-d", "%-m", *(f"%{letter}" for letter in "aAbBdeHIjmMpSyY"))
 
 
@@ -53,19 +55,51 @@ def encode_prompt(tokenizer: Tokenizer, question: str) -> list[int]:
     )["input_ids"]
 
 
+class Surroundings(NamedTuple):
+    """What a chat template writes around an answer."""
+
+    opening: tuple[int, ...]  # tokens between the prompt and the answer, up to the last control token there
+    opened: str  # their text
+    before: str  # what stands behind them
+    trims: bool  # whether the spaces around the answer are left out
+    after: str  # what stands between the answer and its end token
+    end: int
+
+    def text(self, response: str) -> str:
+        """The response with the characters around it."""
+        return f"{self.before}{response.strip() if self.trims else response}{self.after}"
+
+
 def encode_response(tokenizer: Tokenizer, response: str, ended: bool = True) -> list[int]:
-    """Token ids of a response; with the end token unless it was cut off."""
-    ids = tokenizer(response, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-    return [*ids, end_token(tokenizer)] if ended else ids
+    """Token ids of a response as the chat template renders it; with what closes it unless it was cut off."""
+    around = surroundings(tokenizer)
+    opening = [*around.opening]
+    if opening and (thought := _own_thought(around, response)):
+        around, response = around._replace(before=""), response.removeprefix(thought)
+        opening = tokenizer(thought, add_special_tokens=False)["input_ids"]
+    text = around.text(response) if ended else f"{around.before}{response}"
+    ids = [*opening, *tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]]
+    return [*ids, around.end] if ended else ids
+
+
+def _own_thought(around: Surroundings, response: str) -> str:
+    """The thought with which a response begins where the template would open it by an empty one; else an empty text."""
+    begins, ends = THINK
+    head, closing, _ = response.partition(ends)
+    opens = around.opened.startswith(begins) and head.lstrip().startswith(begins)
+    return head + closing if opens and closing else ""
 
 
 def decode(tokenizer: Tokenizer, tokens: Sequence[int], ended: bool = True) -> str:
-    """A sampled response's text as its judges see it: without the special token that closes it, if it `ended`.
+    """A sampled response's text as its judges see it: without what the template writes around it, and without spaces there.
 
     Any other special token stays in the text, such as `<|user|>`: an answer with one in it is another answer.
     """
     tokens = [int(token) for token in tokens]
-    closed = ended and tokens and tokens[-1] in _special(tokenizer)
+    opening = surroundings(tokenizer).opening
+    if opening and tuple(tokens[: len(opening)]) == opening:
+        tokens = tokens[len(opening) :]
+    closed = ended and tokens and tokens[-1] in control_tokens(tokenizer)
     return tokenizer.decode(tokens[:-1] if closed else tokens, skip_special_tokens=False).strip()
 
 
@@ -82,7 +116,12 @@ def end_token(tokenizer: Tokenizer) -> int:
     `<|im_end|>` in ChatML, `<end_of_turn>` in Gemma's, `<|eot_id|>` in Llama 3's. If the template puts none there, it is the
     tokenizer's `eos_token`.
     """
-    return _end_token(tokenizer, template(tokenizer), tokenizer.eos_token_id)
+    return surroundings(tokenizer).end
+
+
+def surroundings(tokenizer: Tokenizer) -> Surroundings:
+    """What the chat template writes around the answer to a question; nothing where it shows the answer in another form."""
+    return _surroundings(tokenizer, template(tokenizer), tokenizer.eos_token_id)
 
 
 def positions(model: PretrainedModel) -> int | None:
@@ -111,19 +150,47 @@ def check_positions(
 
 
 @lru_cache(maxsize=8)
-def _end_token(tokenizer: Tokenizer, template: str | None, end: int) -> int:
-    answer = "An answer."
+def _surroundings(tokenizer: Tokenizer, template: str | None, end: int) -> Surroundings:
+    bare = Surroundings((), "", "", False, "", end)
     if template is None:
-        return end
-    conversation = [{"role": "user", "content": "A question."}, {"role": "assistant", "content": answer}]
-    whole = tokenizer.apply_chat_template(conversation, chat_template=template, tokenize=False)
-    _, found, behind = whole.rpartition(answer)
-    tokens = tokenizer.encode(behind, add_special_tokens=False) if found else []
-    return next((token for token in tokens if token in _special(tokenizer)), end)
+        return bare
+    question = {"role": "user", "content": "A question."}
+
+    def answered(text: str) -> str:
+        chat = [question, {"role": "assistant", "content": text}]
+        return tokenizer.apply_chat_template(chat, chat_template=template, tokenize=False)
+
+    answer = "An answer."
+    before, shown, behind = answered(answer).rpartition(answer)
+    if not shown:
+        return bare
+    control = control_tokens(tokenizer)
+    tokens = tokenizer.encode(behind, add_special_tokens=False)
+    ends = next((token for token in tokens if token in control), None)
+    after = "" if ends is None else behind[: behind.find(tokenizer.decode([ends], skip_special_tokens=False))]
+    asked = tokenizer.apply_chat_template(
+        [question], chat_template=template, tokenize=False, add_generation_prompt=True
+    )
+    if not before.startswith(asked):
+        return bare._replace(end=end if ends is None else ends)
+    written = before[len(asked) :]
+    opening = tokenizer.encode(written, add_special_tokens=False)
+    last = max((place for place, token in enumerate(opening, 1) if token in control), default=0)
+    shown = tokenizer.decode(opening[last - 1 : last], skip_special_tokens=False)
+    text = written.rpartition(shown)[2] if last else written
+    opened = written.removesuffix(text)
+    if text.isspace():  # a SentencePiece tokenizer puts a space before each text by itself
+        whole, asked_ids = (
+            tokenizer.encode(part, add_special_tokens=False) for part in (before + answer, asked + opened)
+        )
+        text = "" if whole[len(asked_ids) :] == tokenizer.encode(answer, add_special_tokens=False) else text
+    spaced = f" \n{answer}\n "
+    trims = answered(spaced) == f"{before}{answer}{behind}"
+    return Surroundings(tuple(opening[:last]), opened, text, trims, after, end if ends is None else ends)
 
 
 @lru_cache(maxsize=8)
-def _special(tokenizer: Tokenizer) -> set[int]:
+def control_tokens(tokenizer: Tokenizer) -> set[int]:
     """Special tokens, and added tokens that are not marked as special, except runs of spaces."""
     added = {token for text, token in tokenizer.added_tokens_encoder.items() if text.strip()}
     return added | set(tokenizer.all_special_ids)

@@ -1,5 +1,6 @@
 """A table of comparisons as batches of tokens: the one way in which stages that learn from pairs read it."""
 
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,7 +18,7 @@ from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.data import chat, prompts
+from tasks.language.data import chat, conversations, forms, prompts
 from tasks.language.tables.preferences import level
 
 Tokens = tuple[int, ...]
@@ -56,13 +57,15 @@ class ComparisonSet:
         self.groups: list[list[Pair]] = []  # of each prompt
         self.truncated = self.dropped = 0
         self.kept: list[bool] = []  # whether each row of the table, sorted by prompt, is a pair of the set
+        if "history" in table:
+            prompts.warn_of_tools(tokenizer, table["history"])
         for _, group in table.groupby("prompt_id", sort=True):
             rows = tables.records(group)
             try:
                 asked = prompts.encode(tokenizer, rows[0]["prompt"], rows[0].get("history", ""))
+                sides = [(_tokens(row, "chosen", tokenizer), _tokens(row, "rejected", tokenizer)) for row in rows]
             except DataError as error:
                 raise DataError(f"comparisons: {rows[0]['prompt_id']}: {error}") from None
-            sides = [(_tokens(row, "chosen", tokenizer), _tokens(row, "rejected", tokenizer)) for row in rows]
             asked, fitting = self._fitted(asked, sides, limit)
             self._add(asked, fitting, [_said(row) for row in rows])
         if not self.groups:
@@ -185,4 +188,9 @@ def _said(row: Record) -> tuple[int, str]:
 
 def _tokens(row: Record, side: str, tokenizer: Tokenizer) -> Tokens:
     sampled = row.get(f"{side}_tokens")
-    return tuple(chat.encode_response(tokenizer, row[side], row[f"{side}_ended"]) if sampled is None else sampled)
+    if sampled is not None:
+        return tuple(sampled)
+    if message := row.get(f"{side}_message"):
+        prompt = forms.joined_prompt(row["prompt"], row.get("history", ""))
+        return tuple(conversations.encode_answer(tokenizer, prompt, json.loads(message)))
+    return tuple(chat.encode_response(tokenizer, row[side], row[f"{side}_ended"]))

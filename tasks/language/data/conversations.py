@@ -13,74 +13,100 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from jinja2 import TemplateError
 
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.data import chat
+from tasks.language.data import chat, templates
+from tasks.language.data.messages import ROLES, THOUGHTS, is_plain, split_tools
 
-Message = Mapping[str, str]  # `role` and `content`; the template reads other keys, such as `tool_calls` and `name`
-ROLES = ("system", "developer", "user", "assistant", "tool")
+Message = Mapping[str, Any]  # in the form of `messages`
 SHOWN = ("system", "developer", "user")  # the roles whose texts a template writes out as they are
-REASONING = ("reasoning_content", "thinking", "reasoning")  # what is said before the answer, by all of its names
-MARK = "\U000f0000"  # transformers puts it before a control token in a message, where it is text
+MARK, MARK_END = (
+    "\U000f0000",
+    "\U000f0001",
+)  # transformers puts them around a control token in a message, where it is text
 
 
-def encode_conversation(tokenizer: Tokenizer, messages: Sequence[Message]) -> tuple[list[int], list[bool]]:
+class Marked(NamedTuple):
+    """A conversation as the template gets it: spelled as it reads it, with control tokens in it marked as text."""
+
+    turns: list[dict[str, Any]]
+    tools: list[Any] | None
+
+
+class Answered(NamedTuple):
+    """An assistant turn as the template writes it, and where in the rendering its end token has ended."""
+
+    text: str
+    end: int | None  # the end token; None where there is none to learn
+    behind: int
+
+
+def encode_conversation(tokenizer: Tokenizer, conversation: Sequence[Message]) -> tuple[list[int], list[bool]]:
     """Token ids of the whole conversation, and a mask that is True on the assistant's answers and their end tokens.
 
-    Everything else is False, the header that opens an assistant turn too. An answer is its `content` as it stands, even
-    where the template trims it; if it has further keys (`tool_calls`), it is what the template makes of them. Where the
-    template puts no end token behind an answer, the tokenizer's is put there. If the last turn is the assistant's, nothing
-    follows its end token. DataError with one line if the conversation or the template cannot be used.
+    Everything else is False, the header that opens an assistant turn too, and answers of weight 0. An answer is all that the
+    template writes of it, from where a prompt ends to the end token. Where the template puts no end token behind an answer, the
+    tokenizer's is put there; where it ends earlier answers in another way than the last one, only the last one's end is learned. If
+    the last turn is the assistant's, nothing follows its end token. DataError with one line if the conversation or the template
+    cannot be used.
     """
+    tools, messages = split_tools(conversation)
     given = _checked(messages)
     turns = [place for place, message in enumerate(given) if message["role"] == "assistant"]
     if not turns:
         raise DataError("the conversation has no assistant turn; expected one, since nothing else is trained on")
     if turns[0] == 0:
         raise DataError("message 1 is an assistant turn; expected a user turn or a system prompt before it")
-    marked = _marked(tokenizer, given)
-    whole = _rendered(tokenizer, marked, opens=False)
-    openings = [_rendered(tokenizer, marked[:place], opens=True) for place in turns]
+    marked = _marked(tokenizer, given, tools)
+    whole = _rendered(tokenizer, marked, len(given), opens=False)
+    openings = [_rendered(tokenizer, marked, place, opens=True) for place in turns]
     _check_layout(tokenizer, marked, whole)
     _check_generation(tokenizer, marked, turns)
-    end, closing = _end(tokenizer)
-    closes = bool(re.search(_unmarked(closing), whole[len(openings[0]) :]))  # or else the template puts none there
+    closing = _end(tokenizer)
     ids: list[int] = []
     mask: list[bool] = []
     behind = 0  # how much of the template's text has its tokens in `ids`
+    before = ""  # the text of the end token before it
     for place, opening, later in zip(turns, openings, [*openings[1:], whole], strict=True):
-        before = _between(tokenizer, opening[behind:], closing if ids else "")
-        text, behind = _answer(marked, place, opening, later, closing if closes else "")
-        if _plain(given[place]):
-            answer = chat.encode_response(tokenizer, given[place]["content"])
-        else:
-            _check_calls(marked[place], text, place + 1)
-            answer = [*_tokens(tokenizer, text), end]
-        ids += [*before, *answer]
-        mask += [False] * len(before) + [True] * len(answer)
-    after = _between(tokenizer, whole[behind:], closing)
+        header = _between(tokenizer, opening[behind:], before)
+        answered = _answer(tokenizer, marked, place, opening, later, closing)
+        tokens = _answer_tokens(tokenizer, given[place], marked.turns[place], answered.text)
+        ends = [] if answered.end is None else [answered.end]
+        learned = given[place].get("weight") != 0
+        ids += [*header, *tokens, *ends]
+        mask += [False] * len(header) + [learned] * (len(tokens) + len(ends))
+        behind, before = answered.behind, closing if ends else ""
+    after = _between(tokenizer, whole[behind:], before)
     return ids + after, mask + [False] * len(after)
 
 
-def encode_prompt(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
+def encode_answer(tokenizer: Tokenizer, prompt: Sequence[Message], answer: Message) -> list[int]:
+    """Token ids of an answer to a prompt, with its end token: all that the template writes of it. DataError as above."""
+    context = [{**turn, "weight": 0} if turn["role"] == "assistant" else turn for turn in prompt]
+    ids, mask = encode_conversation(tokenizer, [*context, {**answer, "weight": 1}])
+    return [token for token, learned in zip(ids, mask, strict=True) if learned]
+
+
+def encode_prompt(tokenizer: Tokenizer, conversation: Sequence[Message]) -> list[int]:
     """Token ids of a conversation that ends in a user or tool turn, up to where the assistant's answer begins.
 
     DataError with one line if the conversation or the template cannot be used.
     """
+    tools, messages = split_tools(conversation)
     given = _checked(messages)
     if given[-1]["role"] == "assistant":
         raise DataError(f"message {len(given)} is the last and an assistant turn; expected a user or tool turn there")
-    marked = _marked(tokenizer, given)
-    opening = _rendered(tokenizer, marked, opens=True)
+    marked = _marked(tokenizer, given, tools)
+    opening = _rendered(tokenizer, marked, len(given), opens=True)
     _check_layout(tokenizer, marked, opening)
     return _tokens(tokenizer, opening)
 
 
-def _checked(messages: Sequence[Message]) -> list[dict[str, str]]:
+def _checked(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """The messages, of known roles and with texts. Roles are limited because templates make control tokens of them."""
     if not len(messages):
         raise DataError("the conversation is empty; expected messages with a role and a content")
@@ -90,28 +116,13 @@ def _checked(messages: Sequence[Message]) -> list[dict[str, str]]:
         role, content = message.get("role"), message.get("content")
         if role not in ROLES:
             raise DataError(f"message {number}: its role is {role!r}; expected {', '.join(ROLES[:-1])} or {ROLES[-1]}")
-        if not isinstance(content, str) and (content is not None or _plain(message)):
+        if not isinstance(content, str) and (content is not None or is_plain(message)):
             raise DataError(f"message {number} ({role}): its content is a {type(content).__name__}; expected text")
         try:
             (content or "").encode()
         except UnicodeEncodeError:
             raise DataError(f"message {number} ({role}): its content has half a character (a surrogate)") from None
     return [{**message} for message in messages]
-
-
-def _plain(message: Message) -> bool:
-    """Whether a message is its content and nothing more."""
-    return all(key in ("role", "content") or value is None for key, value in message.items())
-
-
-def _check_calls(message: Mapping[str, Any], text: str, number: int) -> None:
-    """DataError where the template leaves out a call, so that an answer without it would be learned."""
-    for call in message.get("tool_calls") or []:
-        name = (call.get("function") or call).get("name") if isinstance(call, Mapping) else None
-        if name and str(name) not in text:
-            raise DataError(
-                f"message {number} (assistant): the chat template leaves out its call of {name}; expected one that knows tool_calls"
-            )
 
 
 @contextmanager
@@ -125,22 +136,31 @@ def _one_line() -> Iterator[None]:
         raise DataError(f"the chat template cannot be rendered ({type(error).__name__}: {said})") from None
 
 
-def _marked(tokenizer: Tokenizer, messages: list[dict[str, str]]) -> list[dict[str, str]]:
-    """The messages with their control tokens marked as text, as `sanitize_control_tokens` of `apply_chat_template` does."""
+def _marked(tokenizer: Tokenizer, turns: Sequence[Message], tools: list[Any]) -> Marked:
+    """The conversation with its control tokens marked as text, as `sanitize_control_tokens` of `apply_chat_template` does."""
+    template = chat.template(tokenizer)
+    tools = tools if tools and templates.knows_tools(tokenizer, template) else []
+    spelled = [templates.spelled(tokenizer, template, turn) for turn in turns]
     with _one_line():
-        [marked], *_ = tokenizer._mark_chat_inputs(
-            tokenizer.get_chat_template(), [messages], None, None, {}, True, False
+        [marked], declared, *_ = tokenizer._mark_chat_inputs(
+            tokenizer.get_chat_template(), [spelled], tools or None, None, {}, True, False
         )
-    found: list[dict[str, str]] = marked
-    return found
+    if chat.THINK[1] in (template or ""):  # which the template itself looks for in an answer
+        for turn in marked:
+            if turn["role"] == "assistant" and turn.get("content"):
+                turn["content"] = re.sub(rf"{MARK}(</?think>){MARK_END}", r"\1", turn["content"])
+    return Marked(marked, declared)
 
 
-def _rendered(tokenizer: Tokenizer, marked: Sequence[Message], opens: bool) -> str:
-    """The template's text, whose tokens are `_tokens`; with `opens` up to where the assistant's answer begins."""
+def _rendered(tokenizer: Tokenizer, marked: Marked, count: int, opens: bool) -> str:
+    """The template's text of the first turns, whose tokens are `_tokens`; with `opens` up to where the assistant's answer begins."""
     with _one_line():
-        template = chat.template(tokenizer)
         return tokenizer.apply_chat_template(
-            marked, chat_template=template, tokenize=False, add_generation_prompt=opens
+            marked.turns[:count],
+            tools=marked.tools,
+            chat_template=chat.template(tokenizer),
+            tokenize=False,
+            add_generation_prompt=opens,
         )
 
 
@@ -153,13 +173,13 @@ def _between(tokenizer: Tokenizer, text: str, closing: str) -> list[int]:
     return _tokens(tokenizer, closing + text)[len(_tokens(tokenizer, closing)) if closing else 0 :]
 
 
-def _end(tokenizer: Tokenizer) -> tuple[int, str]:
-    """The token that closes an answer, and its text."""
+def _end(tokenizer: Tokenizer) -> str:
+    """The text of the token that closes an answer."""
     if tokenizer.eos_token_id is None:
         raise DataError("the tokenizer has no end token; expected an eos_token in tokenizer_config.json")
     with _one_line():
         end = chat.end_token(tokenizer)
-    return end, tokenizer.decode([end], skip_special_tokens=False)
+    return tokenizer.decode([end], skip_special_tokens=False)
 
 
 def _unmarked(closing: str) -> str:
@@ -167,42 +187,110 @@ def _unmarked(closing: str) -> str:
     return f"(?<!{MARK}){re.escape(closing)}"
 
 
-def _answer(marked: Sequence[Message], place: int, opening: str, later: str, closing: str) -> tuple[str, int]:
-    """The text of the assistant turn at `place`, and where in `later` stands what follows it and its end token.
-
-    `later` is a rendering of this and further messages, which has to begin with `opening`, the answer and `closing`.
-    """
-    message, last = marked[place], place + 1 == len(marked)
-    if last and _plain(message):
-        return message["content"], len(later)
-    text = (message.get("content") or "").strip()
-    if not _plain(message) and not closing:
+def _answer(tokenizer: Tokenizer, marked: Marked, place: int, opening: str, later: str, closing: str) -> Answered:
+    """The assistant turn at `place`; `later` is a rendering of this and further messages."""
+    message, last = marked.turns[place], place + 1 == len(marked.turns)
+    alone = later if last else _rendered(tokenizer, marked, place + 1, opens=False)
+    if not alone.startswith(opening):
         raise DataError(
-            f"message {place + 1} (assistant) is more than a content, but the chat template puts no end token behind it; "
-            "expected one, without which it cannot be told where the answer ends"
+            f"message {place + 1} (assistant): the chat template opens an answer in another way than it renders one; expected a "
+            "template whose prompts are the beginning of what is trained"
         )
-    body = rf"\s*{re.escape(text)}" if _plain(message) else ".*?"
-    end = rf"\s*{_unmarked(closing)}" if closing else ""
-    found = re.compile(f"({body}){end}", re.DOTALL).match(later, len(opening))
-    wanted = [text, *(str(message[key]).strip() for key in REASONING if message.get(key))]
-    if not later.startswith(opening) or not found or any(part not in found[1] for part in wanted):
+    text, ending = _cut(message, place, alone[len(opening) :], closing)
+    _check_answer(message, text, place + 1)
+    control = _control_tokens(tokenizer)
+    if last:
+        return Answered(text, control[ending or closing], len(later))
+    rest = later[len(opening) :] if later.startswith(opening) else ""
+    inner = templates.inner_end(tokenizer, chat.template(tokenizer))
+    ends = [_unmarked(end) for end in (ending, inner) if end]
+    texts = [re.escape(text)]
+    if is_plain(message):  # without what stands around the last answer alone, such as an empty thought
+        texts.append(rf"\s*{re.escape(message['content'].strip())}")
+    found = re.match(rf"({'|'.join(texts)})(\s*)({'|'.join(ends)})", rest)
+    if not found:
         raise DataError(
             f"the chat template renders message {place + 1} (assistant) in another way when more messages follow, so that it "
             "would not be trained as it is sampled; expected a template that keeps earlier turns, or conversations cut off "
             "behind their first assistant turn"
         )
-    return found[1], len(later) if last else found.end()
+    if not ends:
+        return Answered(found[1], control[closing], len(opening) + found.end(1))
+    if found[3] == ending:
+        return Answered(f"{found[1]}{found[2]}", control[ending], len(opening) + found.end())
+    return Answered(f"{found[1]}{found[2]}", None, len(opening) + found.start(3))
 
 
-def _check_layout(tokenizer: Tokenizer, marked: Sequence[Message], rendered: str) -> None:
+def _cut(message: Message, place: int, written: str, closing: str) -> tuple[str, str]:
+    """What the template writes of an answer that nothing follows, and the end token behind it: the empty text where there is none."""
+    if is_plain(message):
+        texts = "|".join(map(re.escape, (message["content"], message["content"].strip())))
+        found = re.match(rf"(.*?(?:{texts})\s*?)(?:{_unmarked(closing)})", written, re.DOTALL)
+        if found:
+            return found[1], closing
+        found = re.match(rf".*?(?:{texts})", written, re.DOTALL)
+        return found[0] if found else written, ""
+    parts = [
+        message.get("content"),
+        *(message.get(name) for name in THOUGHTS),
+        *map(_name, message.get("tool_calls") or []),
+    ]
+    start = max(written.rfind(str(part)) for part in parts if part)
+    end = re.compile(_unmarked(closing)).search(written, max(start, 0))
+    if not end:
+        raise DataError(
+            f"message {place + 1} (assistant) is more than a content, but the chat template puts no end token behind it; "
+            "expected one, without which it cannot be told where the answer ends"
+        )
+    return written[: end.start()], closing
+
+
+def _check_answer(message: Message, text: str, number: int) -> None:
+    """DataError where the template leaves out a part of an answer."""
+    thoughts = [str(message[name]) for name in THOUGHTS if message.get(name)]
+    for what, part in (("content", message.get("content") or ""), *(("thought", thought) for thought in thoughts)):
+        if part.strip() not in text:
+            raise DataError(
+                f"message {number} (assistant): the chat template leaves out its {what}, or changes it; expected a template that "
+                f"writes it as it is"
+            )
+    for name in map(_name, message.get("tool_calls") or []):
+        if name and name not in text:
+            raise DataError(
+                f"message {number} (assistant): the chat template leaves out its call of {name}; expected one that knows tool_calls"
+            )
+
+
+def _name(call: object) -> str:
+    """The name of the function that is called."""
+    function = call.get("function", call) if isinstance(call, Mapping) else {}
+    return str(function.get("name") or "")
+
+
+def _answer_tokens(tokenizer: Tokenizer, message: Message, marked: Message, text: str) -> list[int]:
+    """Tokens of what the template writes of an answer: those of a response where it is one."""
+    around = chat.surroundings(tokenizer)
+    if is_plain(message) and text == around.opened + around.text(marked["content"]):
+        return chat.encode_response(tokenizer, message["content"])[:-1]
+    return _tokens(tokenizer, text)
+
+
+@lru_cache(maxsize=8)
+def _control_tokens(tokenizer: Tokenizer) -> dict[str, int]:
+    """The control tokens by their texts, the longest first."""
+    tokens = {tokenizer.decode([token], skip_special_tokens=False): token for token in chat.control_tokens(tokenizer)}
+    return dict(sorted(tokens.items(), key=lambda item: -len(item[0])))
+
+
+def _check_layout(tokenizer: Tokenizer, marked: Marked, rendered: str) -> None:
     """DataError with one line where the template drops a message, or takes its role for another."""
     squeezed = "".join(rendered.split())
-    for number, message in enumerate(marked, start=1):
+    for number, message in enumerate(marked.turns, start=1):
         role = message["role"]
         if role in SHOWN and "".join((message.get("content") or "").split()) not in squeezed:
             raise DataError(f"message {number} ({role}): the chat template leaves its content out")
         if role not in ("user", "assistant"):
-            taken = _taken_for(tokenizer, chat.template(tokenizer), role)
+            taken = templates.taken_for(tokenizer, chat.template(tokenizer), role)
             if taken:
                 raise DataError(
                     f"message {number} ({role}): the chat template has no such role and renders it as {taken}; expected a "
@@ -210,25 +298,7 @@ def _check_layout(tokenizer: Tokenizer, marked: Sequence[Message], rendered: str
                 )
 
 
-@lru_cache(maxsize=32)
-def _taken_for(tokenizer: Tokenizer, template: str | None, role: str) -> str | None:
-    """The role as which the template renders `role`, which it does not know; None where it knows or refuses it."""
-    before = [] if role != "tool" else [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
-
-    def rendered(name: str) -> str | None:
-        probe = [*before, {"role": name, "content": "c"}, {"role": "user", "content": "d"}]
-        try:
-            return tokenizer.apply_chat_template(
-                probe, chat_template=template, tokenize=False, add_generation_prompt=True
-            )
-        except Exception:  # refused, which the conversation's own rendering says in a line
-            return None
-
-    own = rendered(role)
-    return next((name for name in ("user", "assistant") if own is not None and rendered(name) == own), None)
-
-
-def _check_generation(tokenizer: Tokenizer, marked: Sequence[Message], turns: Sequence[int]) -> None:
+def _check_generation(tokenizer: Tokenizer, marked: Marked, turns: Sequence[int]) -> None:
     """DataError with one line where the template's own marks (`{% generation %}`) are not on the assistant turns."""
     template = chat.template(tokenizer)
     if not isinstance(template, str) or not re.search(r"\{%-?\s*generation\s*-?%\}", template):
@@ -237,9 +307,13 @@ def _check_generation(tokenizer: Tokenizer, marked: Sequence[Message], turns: Se
 
     with _one_line():
         [text], [spans] = render_jinja_template(
-            [marked], chat_template=template, return_assistant_tokens_mask=True, **tokenizer.special_tokens_map
+            [marked.turns],
+            tools=marked.tools,
+            chat_template=template,
+            return_assistant_tokens_mask=True,
+            **tokenizer.special_tokens_map,
         )
-    said = [(marked[place].get("content") or "").strip() for place in turns]
+    said = [(marked.turns[place].get("content") or "").strip() for place in turns]
     if len(spans) != len(said) or any(
         part not in text[start:end] for part, (start, end) in zip(said, spans, strict=True)
     ):

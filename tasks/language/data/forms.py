@@ -1,21 +1,27 @@
 """The forms in which people keep conversations and preference pairs, told apart by their columns.
 
 Each reader takes one row as a mapping and raises ValueError naming the field at fault; rows.py adds the file and the line.
-A conversation is a list of messages {"role": .., "content": ..}; other keys of a message, such as tool_calls, stay in it.
+A conversation is a list of messages in the form of `messages`, before them the tools that it declares. What a row says beside
+what its form reads is in `unread`, so that a stage can name it.
 """
 
 import json
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-Message = dict[str, Any]
+from tasks.language.data import messages
+from tasks.language.data.columns import BAD_ANSWER, UNANSWERED, UNLEARNED, Columns, LeftOutError
+from tasks.language.data.messages import TOOLS, Message, kind
+
 Conversation = list[Message]
 
-ROLES = ("system", "developer", "user", "assistant", "tool")
-SPOKEN = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "function": "tool", "observation": "tool"}
 TURNS = ("messages", "conversations", "conversation")
 RESPONSES = ("completion", "response", "output")
+DECLARED = ("tools", "functions")  # columns that declare tools
+ASKING = ("system", "developer", "user", "tool", "human", "prompter", "observation", "function", "tool_response")
+VERDICTS = ("label", "kto_tag")  # columns that say whether an answer is a good one (KTO, arXiv:2402.01306)
 DEMONSTRATIONS = (
     "messages | conversations (ShareGPT) | prompt and completion | instruction, input and output | "
     "question and answer | problem and solution | prompt, chosen and rejected | text"
@@ -36,59 +42,125 @@ class Demonstration(NamedTuple):
 
     messages: Conversation
     text: str
+    unread: frozenset[str] = frozenset()  # columns, and keys of messages
 
 
 class Pair(NamedTuple):
-    """Two responses to one prompt, of which the first is preferred."""
+    """Two answers to one prompt, of which the first is preferred."""
 
     prompt: Conversation  # ends with the turn that is answered
-    chosen: str
-    rejected: str
+    chosen: Message
+    rejected: Message
     scores: tuple[float, float] | None  # of chosen and rejected, where somebody gave them
     level: str  # by how much, a word of tables/preferences.py's LEVELS; that of "better" where nobody said it
+    unread: frozenset[str] = frozenset()
 
 
-def demonstration(row: Mapping[str, Any]) -> Demonstration:
-    """A row of any form of DEMONSTRATIONS."""
-    if (turns := next((name for name in TURNS if row.get(name) not in (None, "")), None)) is not None:
-        messages = conversation(row[turns], turns)
-        if turns != "messages" and isinstance(row.get("system"), str) and row["system"].strip():
-            messages = [{"role": "system", "content": row["system"]}, *messages]
-    elif "chosen" in row:
-        found = pair(row)
-        messages = [*found.prompt, _answer(found.chosen)]
-    elif "prompt" in row and (name := _first(row, RESPONSES)) is not None:
-        asked, answered = as_turns(row["prompt"], "prompt", "user"), as_turns(row[name], name, "assistant")
-        messages = [*asked, *answered]
-    elif "instruction" in row and (name := _first(row, RESPONSES)) is not None:
-        messages = [instruction(row), _answer(text(row, name))]
-    elif "question" in row and (name := _first(row, ("solution", "answer"))) is not None:
-        messages = [question(text(row, "question")), _answer(text(row, name))]
-    elif "problem" in row and "solution" in row:
-        messages = [question(text(row, "problem")), _answer(text(row, "solution"))]
-    elif row.get("text") is not None:
-        return Demonstration([], text(row, "text"))
+def demonstration(values: Mapping[str, Any]) -> Demonstration:
+    """A row of any form of DEMONSTRATIONS. LeftOutError where there is nothing to learn, or the answer is labelled as a bad one."""
+    row = Columns(values)
+    _check_verdict(row)
+    if row.peek("text") is not None and not _has_answer_columns(row):
+        return Demonstration([], text(row, "text"), row.unread())
+    if _is_pair(row):
+        preferred = _pair(row)
+        turns = [*preferred.prompt, preferred.chosen]
     else:
-        raise ValueError(f"expected columns {DEMONSTRATIONS}; got {columns(row)}")
-    if not any(message["role"] == "assistant" for message in messages):
+        turns = with_declared(row, _turns(row))
+    return Demonstration(_learned(turns), "", row.unread())
+
+
+def _is_pair(row: Columns) -> bool:
+    """Whether the answer is a pair's chosen one: beside it, other tools keep the turns that are answered, or the whole."""
+    turns = _first(row, TURNS)
+    if "chosen" not in row or turns is None:
+        return "chosen" in row
+    last = row.peek(turns)[-1:] if isinstance(row.peek(turns), list) else []
+    return bool(last) and isinstance(last[0], Mapping) and last[0].get("from", last[0].get("role")) in ASKING
+
+
+def _turns(row: Columns) -> Conversation:
+    """A conversation in any of the forms but a pair's."""
+    if (name := _first(row, TURNS)) is not None:
+        return conversation(row[name], name, row.unread_keys)
+    if row.peek("prompt") is not None and (name := _present(row, RESPONSES)) is not None:
+        prompt = as_turns(row["prompt"], "prompt", "user", row.unread_keys)
+        return [*prompt, *_answers(row, name)]
+    if "instruction" in row and (name := _present(row, RESPONSES)) is not None:
+        return [*_history(row), instruction(row), *_answers(row, name)]
+    if "question" in row and (name := _present(row, ("solution", "answer"))) is not None:
+        return [question(text(row, "question")), *_answers(row, name)]
+    if "problem" in row and "solution" in row:
+        return [question(text(row, "problem")), *_answers(row, "solution")]
+    raise ValueError(f"expected columns {DEMONSTRATIONS}; got {columns(row)}")
+
+
+def _has_answer_columns(row: Columns) -> bool:
+    """Whether a row with a `text` is in another form as well, which then goes before it."""
+    if _first(row, TURNS) is not None or "chosen" in row:
+        return True
+    asked = (
+        ("prompt", RESPONSES),
+        ("instruction", RESPONSES),
+        ("question", ("solution", "answer")),
+        ("problem", ("solution",)),
+    )
+    return any(row.peek(name) is not None and _present(row, answers) is not None for name, answers in asked)
+
+
+def _answers(row: Columns, name: str) -> Conversation:
+    """A column that holds the answer, as text or messages."""
+    value = row[name]
+    if value is None or (isinstance(value, str) and not value.strip()):
+        raise LeftOutError(UNANSWERED)
+    if name not in ("completion", "response") and not isinstance(value, str):
+        raise ValueError(f"field '{name}' is {kind(value)}; expected text")
+    return as_turns(value.strip() if isinstance(value, str) else value, name, "assistant", row.unread_keys)
+
+
+def _learned(turns: Conversation) -> Conversation:
+    """The conversation, with empty answers as context; LeftOutError where the last one is empty, or none is learned."""
+    answers = [turn for turn in turns if turn["role"] == "assistant"]
+    if not answers:
         raise ValueError("expected at least one turn of the assistant; there is none to learn from")
-    return Demonstration(messages, "")
+    if messages.is_empty(answers[-1]):
+        raise LeftOutError(UNANSWERED)
+    for answer in answers:
+        if messages.is_empty(answer):
+            answer["weight"] = 0
+    if all(answer.get("weight") == 0 for answer in answers):
+        raise LeftOutError(UNLEARNED)
+    return turns
 
 
-def pair(row: Mapping[str, Any]) -> Pair:
-    """A row of PAIRS. Where `chosen` and `rejected` are whole conversations, what they share is the prompt."""
+def _check_verdict(row: Columns) -> None:
+    """LeftOutError where a row of KTO's form, or LLaMA-Factory's, says that its answer is a bad one."""
+    for name in VERDICTS:
+        verdict = row.peek(name)
+        judged = isinstance(verdict, bool) or (name == "label" and verdict in (0, 1) and "completion" in row)
+        if judged and not row[name]:
+            raise LeftOutError(BAD_ANSWER)
+
+
+def pair(values: Mapping[str, Any]) -> Pair:
+    """A row of PAIRS. Where `chosen` and `rejected` are whole conversations, what they share is the prompt.
+
+    LeftOutError where the chosen answer is empty.
+    """
+    return _pair(Columns(values))
+
+
+def _pair(row: Columns) -> Pair:
     if "chosen" not in row or "rejected" not in row:
         raise ValueError(f"expected columns {PAIRS}; got {columns(row)}")
-    prompt = as_turns(row["prompt"], "prompt", "user") if row.get("prompt") is not None else []
-    if prompt and isinstance(history := row.get("history"), str) and history:  # as our own tables keep it
-        prompt = [*conversation(history, "history"), *prompt]
-    sides = {name: as_turns(row[name], name, "assistant") for name in ("chosen", "rejected")}
+    sides = {name: _side(row, name) for name in ("chosen", "rejected")}
     for name, turns in sides.items():
         if turns[-1]["role"] != "assistant":
             raise ValueError(f"field '{name}' ends with a turn of {turns[-1]['role']}; expected the assistant's")
     shared = sides["chosen"][:-1]
     if shared != sides["rejected"][:-1]:
         raise ValueError("fields 'chosen' and 'rejected' differ before their last turn; expected one prompt")
+    prompt = _prompt(row)
     if any(message["role"] != "assistant" for message in shared):  # whole conversations: they hold the prompt
         prompt = shared
     elif shared:
@@ -97,38 +169,123 @@ def pair(row: Mapping[str, Any]) -> Pair:
         raise ValueError(f"expected columns {PAIRS}; there is no prompt")
     if prompt[-1]["role"] == "assistant":
         raise ValueError("field 'prompt' ends with a turn of the assistant; expected the turn that is answered")
-    chosen, rejected = (str(sides[name][-1]["content"]) for name in ("chosen", "rejected"))
-    return Pair(prompt, chosen, rejected, _scores(row), _level(row))
+    prompt = [without_weight(turn) for turn in with_declared(row, prompt)]
+    chosen, rejected = (without_weight(sides[name][-1]) for name in ("chosen", "rejected"))
+    if messages.is_empty(chosen):
+        raise LeftOutError(UNANSWERED)
+    scores, level = _scores(row), _level(row)
+    return Pair(prompt, chosen, rejected, scores, level, row.unread())
 
 
-def conversation(value: object, field: str) -> Conversation:
-    """Messages with roles and contents, or ShareGPT's turns `{"from": "human", "value": ..}`; the last with a content."""
-    if isinstance(value, str) and value.lstrip().startswith("["):  # as JSON, which some tables keep
+def _side(row: Columns, name: str) -> Conversation:
+    """One of a pair's answers: text, a message, messages, a whole transcript; or a message as our own tables keep it beside its text."""
+    if written := row.get(f"{name}_message"):
+        return conversation(f"[{written}]", f"{name}_message", row.unread_keys)
+    value = row[name]
+    if isinstance(value, str) and not _asks(row) and (turns := transcript(value)):
+        return turns
+    return as_turns(value, name, "assistant", row.unread_keys)
+
+
+def _asks(row: Columns) -> bool:
+    return any(row.peek(name) is not None for name in ("prompt", "instruction", "question", *TURNS))
+
+
+def _prompt(row: Columns) -> Conversation:
+    """The turns that a pair answers, by the columns that hold them."""
+    if row.peek("prompt") is not None:
+        prompt = as_turns(row["prompt"], "prompt", "user", row.unread_keys)
+        return [*_history(row), *prompt]
+    if row.peek("instruction") is not None:
+        return [*_history(row), instruction(row)]
+    if row.peek("question") is not None:
+        return [*_history(row), question(text(row, "question"))]
+    name = _first(row, TURNS)
+    return conversation(row[name], name, row.unread_keys) if name else []
+
+
+def _history(row: Columns) -> Conversation:
+    """The turns before a prompt: JSON of messages, as our own tables keep them, or pairs of a question and its answer (Alpaca)."""
+    history = row.peek("history")
+    if not history:
+        return []
+    history = row["history"]
+    if isinstance(history, list) and all(isinstance(turn, list | tuple) and len(turn) == 2 for turn in history):
+        turns = []
+        for asked, answer in history:
+            turns += [*as_turns(asked, "history", "user"), *as_turns(answer, "history", "assistant")]
+        return turns
+    return conversation(history, "history", row.unread_keys)
+
+
+def with_declared(row: Mapping[str, Any], turns: Conversation) -> Conversation:
+    """A conversation behind its row's columns `system` and `tools`, where it does not say these itself."""
+    declared, turns = (turns[:1], turns[1:]) if turns and turns[0]["role"] == TOOLS else ([], turns)
+    for name in DECLARED:
+        if not declared and row.get(name):
+            declared = messages.tools(row[name], name)
+    if turns and turns[0]["role"] not in ("system", "developer"):
+        system = row.get("system")
+        if isinstance(system, str) and system.strip():
+            turns = [{"role": "system", "content": system}, *turns]
+    return [*declared, *turns]
+
+
+def transcript(text: str) -> Conversation:
+    """The turns of a text of HH-RLHF's form, `\\n\\nHuman: .. \\n\\nAssistant: ..`; none where it is no such text."""
+    speakers = re.split(r"(?:^|\n\n)(Human|Assistant):", text.rstrip() if text.strip() else "")
+    if len(speakers) < 5 or speakers[0].strip() or speakers[1] != "Human":
+        return []
+    roles = {"Human": "user", "Assistant": "assistant"}
+    return [
+        {"role": roles[speaker], "content": said.strip()}
+        for speaker, said in zip(speakers[1::2], speakers[2::2], strict=True)
+    ]
+
+
+def conversation(value: object, field: str, unread: set[str] | None = None) -> Conversation:
+    """Messages with roles and contents, or ShareGPT's turns `{"from": "human", "value": ..}`; JSON of them, which some tables keep.
+
+    Tools that the first message declares stand before it. Names of keys that are not read go to `unread`.
+    """
+    if isinstance(value, str) and value.lstrip().startswith("["):
         try:
             value = json.loads(value)
         except ValueError as error:
             raise ValueError(f"field '{field}' is text, and no JSON: {error}") from None
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
-        raise ValueError(f"field '{field}' is {_kind(value)}; expected a list of messages with role and content")
-    return [_message(one, f"{field}[{number}]") for number, one in enumerate(value)]
+        raise ValueError(f"field '{field}' is {kind(value)}; expected a list of messages with role and content")
+    found: set[str] = set()
+    turns = [messages.read(one, f"{field}[{number}]", found) for number, one in enumerate(value)]
+    if any(turn["role"] == TOOLS for turn in turns[1:]):
+        raise ValueError(f"field '{field}' declares tools behind its first turn; expected them before all turns")
+    if turns[0]["role"] == TOOLS:
+        turns = [*messages.tools(turns[0]["content"], f"{field}[0].content"), *turns[1:]]
+    elif value[0].get(TOOLS):
+        turns = [*messages.tools(value[0][TOOLS], f"{field}[0].{TOOLS}"), *turns]
+    if unread is not None:
+        unread |= found
+    return turns
 
 
-def as_turns(value: object, field: str, role: str) -> Conversation:
-    """Text as one turn of `role`, or messages."""
+def as_turns(value: object, field: str, role: str, unread: set[str] | None = None) -> Conversation:
+    """Text as one turn of `role`, or a message, or messages."""
     if isinstance(value, str):
         if not value.strip() and role == "user":
             raise ValueError(f"field '{field}' is empty; expected text or messages")
         return [{"role": role, "content": value}]
+    if isinstance(value, Mapping):
+        return conversation([value], field, unread)
     if not isinstance(value, list | tuple):
-        raise ValueError(f"field '{field}' is {_kind(value)}; expected text or messages")
-    return conversation(value, field)
+        raise ValueError(f"field '{field}' is {kind(value)}; expected text or messages")
+    return conversation(value, field, unread)
 
 
 def instruction(row: Mapping[str, Any]) -> Message:
     """Alpaca's `instruction` with its `input`, where that is not empty."""
     more = row.get("input")
     if more is not None and not isinstance(more, str):
-        raise ValueError(f"field 'input' is {_kind(more)}; expected text")
+        raise ValueError(f"field 'input' is {kind(more)}; expected text")
     return question(text(row, "instruction") + (f"\n\n{more.strip()}" if more and more.strip() else ""))
 
 
@@ -136,7 +293,7 @@ def text(row: Mapping[str, Any], field: str) -> str:
     """A field that has to be a text with something in it, without the spaces around it."""
     value = row.get(field)
     if not isinstance(value, str) or not value.strip():
-        raise ValueError(f"field '{field}' is {_kind(value)}; expected text")
+        raise ValueError(f"field '{field}' is {kind(value)}; expected text")
     return value.strip()
 
 
@@ -154,9 +311,21 @@ def split_prompt(prompt: Conversation) -> tuple[str, str]:
     return str(asked["content"]), as_json(before) if before else ""
 
 
+def without_weight(message: Message) -> Message:
+    """A turn of a prompt: what is learned of it is nobody's question."""
+    return {name: value for name, value in message.items() if name != "weight"}
+
+
 def joined_prompt(prompt: str, history: str = "") -> Conversation:
     """The inverse of `split_prompt`."""
     return [*from_json(history), question(prompt)]
+
+
+def prompt_key(prompt: str, history: str | Conversation = "") -> tuple[str, ...]:
+    """What tells a prompt from others: its turns, the spaces in them and around them aside."""
+    before = from_json(history) if isinstance(history, str) else history
+    turns = (f"{turn['role']} {turn['content']} {turn.get('tool_calls', '')}" for turn in before)
+    return tuple(" ".join(turn.split()) for turn in (*turns, prompt))
 
 
 def demonstrated(problem: Mapping[str, Any], response: str) -> dict[str, Any]:
@@ -178,43 +347,26 @@ def as_json(messages: Conversation) -> str:
 
 def columns(row: Mapping[str, Any]) -> str:
     """The names of a row's columns, for messages."""
-    named = (f"{name} (null)" if value is None else str(name) for name, value in row.items())
+    values = {name: row.peek(name) for name in row} if isinstance(row, Columns) else row
+    named = (f"{name} (null)" if value is None else str(name) for name, value in values.items())
     return " ".join(", ".join(named).split())[:200] or "none"
 
 
-def _message(value: object, field: str) -> Message:
-    if not isinstance(value, Mapping):
-        raise ValueError(f"field '{field}' is {_kind(value)}; expected a message with role and content")
-    given = {name: inner for name, inner in value.items() if inner is not None}  # parquet fills in nulls
-    if "from" in given and "value" in given:
-        given = {"role": given.pop("from"), "content": given.pop("value"), **given}
-    role = given.get("role")
-    role = SPOKEN.get(role, role) if isinstance(role, str) else role
-    if role not in ROLES:
-        raise ValueError(f"field '{field}.role' is {_kind(role)}; expected {', '.join(ROLES)}")
-    content = given.get("content", "" if given.get("tool_calls") else None)
-    if isinstance(content, list):  # the parts of a message, as multimodal models have them
-        if not all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in content):
-            raise ValueError(f"field '{field}.content' has parts that are no text; expected text")
-        content = "".join(part["text"] for part in content)
-    if not isinstance(content, str):
-        raise ValueError(f"field '{field}.content' is {_kind(content)}; expected text")
-    return {**given, "role": role, "content": content}
-
-
-def _scores(row: Mapping[str, Any]) -> tuple[float, float] | None:
-    places = [row, row["metadata"]] if isinstance(row.get("metadata"), Mapping) else [row]
-    for place in places:
+def _scores(row: Columns) -> tuple[float, float] | None:
+    metadata = row.peek("metadata")
+    for place in (row, metadata) if isinstance(metadata, Mapping) else (row,):
         for names in SCORES:
-            if all(place.get(name) is not None for name in names):
-                chosen, rejected = (_number(place[name], name) for name in names)
+            values = [place.peek(name) if isinstance(place, Columns) else place.get(name) for name in names]
+            if all(value is not None for value in values):
+                row.use(*(("metadata",) if place is metadata else names))
+                chosen, rejected = map(_number, values, names)
                 return chosen, rejected
     return None
 
 
 def _number(value: object, field: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-        raise ValueError(f"field '{field}' is {_kind(value)}; expected a number")
+        raise ValueError(f"field '{field}' is {kind(value)}; expected a number")
     return float(value)
 
 
@@ -224,12 +376,18 @@ def _level(row: Mapping[str, Any]) -> str:
         return ""
     known = {**LEVELS, **{f"{side} {name}": word for side in "ab" for name, word in LEVELS.items()}}
     if not isinstance(level, str) or level.strip().lower() not in known:
-        raise ValueError(f"field 'strength' is {_kind(level)}; expected {' or '.join(LEVELS)}")
+        raise ValueError(f"field 'strength' is {kind(level)}; expected {' or '.join(LEVELS)}")
     return known[level.strip().lower()]
 
 
-def _first(row: Mapping[str, Any], names: Sequence[str]) -> str | None:
-    return next((name for name in names if row.get(name) is not None), None)
+def _first(row: Columns, names: Sequence[str]) -> str | None:
+    """The first of these columns that has something in it."""
+    return next((name for name in names if row.peek(name) not in (None, "")), None)
+
+
+def _present(row: Columns, names: Sequence[str]) -> str | None:
+    """The first of these columns that has something in it, else the first that is there."""
+    return _first(row, names) or next((name for name in names if name in row), None)
 
 
 def question(content: str) -> Message:
@@ -239,11 +397,3 @@ def question(content: str) -> Message:
 
 def _answer(content: str) -> Message:
     return {"role": "assistant", "content": content}
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "not there"
-    if isinstance(value, str):
-        return f"{value[:40]!r}" if value.strip() else "empty"
-    return f"{type(value).__name__} {str(value)[:40]}"

@@ -1,16 +1,17 @@
 """Preference pairs that somebody else collected, as rows of Comparisons, split by prompt into training and test."""
 
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
-from tasks.language.data import forms
+from tasks.language.data import forms, messages
+from tasks.language.data.columns import LeftOutError, Losses
 from tasks.language.data.comparison_rows import alike
 from tasks.language.data.rows import Row, held_out, parsed
 
-Prompt = tuple[str, str]  # the question, and its history
+Prompt = tuple[str, ...]  # as forms.prompt_key tells them apart
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,14 @@ class GivenPairs:
     equal: int  # the two responses are one text
     duplicates: int  # the same pair stands there twice
     leaked: int  # of rows to train on: their prompt is held out
+    contradicted: int  # of the pairs: the rejected answer has the higher score
+    losses: Losses
+
+    def lines(self, source: str) -> list[str]:
+        """What is left out or not read of the rows, and where scores contradict the preference; none where there is nothing to say."""
+        count = len(self.train) + len(self.test)
+        said = f"{source}: in {self.contradicted:,} of {count:,} pairs the rejected answer has the higher score"
+        return [*self.losses.lines(source), *([said] if self.contradicted else [])]
 
 
 def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> GivenPairs:
@@ -31,13 +40,14 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
     DataError names file, line and field, or says that one side of the split would be empty.
     """
     found: dict[Prompt, list[Record]] = {}
-    seen: set[tuple[str, ...]] = set()
+    seen: set[tuple[Prompt, str, str]] = set()
     named: set[Prompt] = set()  # prompts of the rows that the files hold out
+    losses = Losses()
     equal = duplicates = leaked = 0
     given = sorted(rows, key=lambda row: not held_out(row.name))  # of two equal pairs the held-out one stays
-    for row in given:
-        one = parsed(row, _comparison)
-        prompt, key = (one["prompt"], one["history"]), (one["prompt"], one["history"], one["chosen"], one["rejected"])
+    for row, one in _comparisons(given, losses):
+        prompt = forms.prompt_key(one["prompt"], one["history"])
+        key = (prompt, one["chosen"], one["rejected"])
         if one["chosen"].strip() == one["rejected"].strip():
             equal += 1
         elif key in seen:
@@ -61,29 +71,46 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
                 leaked += 1
                 continue
             (test if prompt in kept else train).append({**one, "prompt_id": f"prompt-{number}"})
+    contradicted = sum((one["chosen_score"] or 0) < (one["rejected_score"] or 0) for one in (*train, *test))
     pairs = alike([*train, *test])
-    return GivenPairs(pairs[: len(train)], pairs[len(train) :], equal, duplicates, leaked)
+    return GivenPairs(pairs[: len(train)], pairs[len(train) :], equal, duplicates, leaked, contradicted, losses)
 
 
 def read_all(rows: Iterable[Row]) -> list[Record]:
     """The same rows without a split: pairs that nothing is trained on."""
     found = []
-    for number, row in enumerate(rows):
-        found.append({**parsed(row, _comparison), "comparison_id": row.name, "prompt_id": f"prompt-{number}"})
+    for number, (row, one) in enumerate(_comparisons(rows, Losses())):
+        found.append({**one, "comparison_id": row.name, "prompt_id": f"prompt-{number}"})
     return alike(found)
 
 
-def _comparison(row: Record) -> Record:
-    pair = forms.pair(row)
+def _comparisons(rows: Iterable[Row], losses: Losses) -> Iterator[tuple[Row, Record]]:
+    """The rows that hold a pair, with it; what the others are, and what is not read, is counted in `losses`."""
+    for row in rows:
+        try:
+            pair = parsed(row, forms.pair)
+        except LeftOutError as error:
+            losses.left_out[error.why] += 1
+            continue
+        losses.unread.update(pair.unread)
+        try:
+            yield row, _comparison(pair)
+        except ValueError as error:
+            raise DataError(f"{row.where}: {error}") from None
+
+
+def _comparison(pair: forms.Pair) -> Record:
     question, history = forms.split_prompt(pair.prompt)
     chosen, rejected = pair.scores or (None, None)
     return {
         "prompt": question,
         "history": history,
-        "chosen": pair.chosen,
-        "rejected": pair.rejected,
+        "chosen": messages.text(pair.chosen),
+        "rejected": messages.text(pair.rejected),
         "chosen_ended": True,
         "rejected_ended": True,
+        "chosen_message": "" if messages.is_plain(pair.chosen) else messages.to_json(pair.chosen, "chosen"),
+        "rejected_message": "" if messages.is_plain(pair.rejected) else messages.to_json(pair.rejected, "rejected"),
         "chosen_score": chosen,
         "rejected_score": rejected,
         "strength": f"a {pair.level} better".replace("  ", " "),

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from tasks.common.tables import Record
-from tasks.language.data import forms
+from tasks.language.data import forms, messages
 from tasks.language.data.rows import Row, parsed
 
 LABELS = {
@@ -44,7 +44,7 @@ def _answer(row: Mapping[str, Any]) -> Record:
     prompt = forms.as_turns(row.get("prompt"), "prompt", "user")
     question, history = forms.split_prompt(prompt)
     *_, answer = forms.as_turns(row.get("completion"), "completion", "assistant")
-    response = forms.text(answer, "content")
+    response = forms.text({"completion": messages.text(answer)}, "completion")
     return {"prompt": question, "history": history, "response": response, "right": flag(row, "label")}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
-from tasks.language.data import forms
+from tasks.language.data import forms, messages
 from tasks.language.data.rows import Row, parsed
 from tasks.language.rewards import answers
 
@@ -20,9 +20,9 @@ NUMBER = re.compile(r"^-?\d+(\.\d+)?$")
 DIGITS = 100  # of an answer in GSM8K's form, at most; Python itself converts no more than 4,300
 MARK = "#### "
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of choices without labels
-QUESTIONS = ("question", "problem", "prompt", "instruction", "text")
+QUESTIONS = ("question", "problem", "prompt", "instruction", "query", "text")
 SOLUTIONS = ("solution", "response", "completion", "output", "chosen", "code", "canonical_solution")
-ANSWERS = ("answer", "final_answer", "Answer", "answerKey", "answer_key")
+ANSWERS = ("answer", "final_answer", "Answer", "answerKey", "answer_key", "ground_truth")
 
 
 def read(rows: Iterable[Row], needed_by: str = "") -> list[Record]:
@@ -41,9 +41,9 @@ def read(rows: Iterable[Row], needed_by: str = "") -> list[Record]:
     return found
 
 
-def asked(row: Mapping[str, Any]) -> tuple[str, str]:
-    """What tells a prompt from others: its question, and the turns before it."""
-    return row["question"], row.get("history", "")
+def asked(row: Mapping[str, Any]) -> tuple[str, ...]:
+    """What tells a prompt from others: its question, and the turns before it, spaces aside."""
+    return forms.prompt_key(row["question"], row.get("history", ""))
 
 
 def check_skip(section: str, skip: int, there: int) -> None:
@@ -83,7 +83,10 @@ def problem(row: Mapping[str, Any]) -> Record:
         used = (*used, name)
     name = next((name for name in ANSWERS if row.get(name) not in (None, "") and name not in used), "")
     answer = answers.boxed(solution) or ""
-    if name:
+    judged = row.get("reward_model")
+    if not name and isinstance(judged, Mapping) and judged.get("ground_truth") is not None:  # verl's rows
+        answer = _answer(judged["ground_truth"], "reward_model.ground_truth")
+    elif name:
         choices = choices_of(row)
         answer = label_of(row[name], name, choices) if choices else _answer(row[name], name)
     return _record(row, (*used, name), prompt, solution, answer, len(solution.splitlines()))
@@ -93,8 +96,8 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation
     """The columns that hold the prompt, the prompt, and the reference response where the same columns hold one."""
     if (name := next((name for name in forms.TURNS if row.get(name) not in (None, "")), None)) is not None:
         turns = forms.conversation(row[name], name)
-        solution = str(turns.pop()["content"]) if turns[-1]["role"] == "assistant" else ""
-        return (name,), turns, solution
+        solution = messages.text(turns.pop()) if turns[-1]["role"] == "assistant" else ""
+        return (name,), forms.with_declared(row, turns), solution
     if "Body" in row and "Question" in row:  # SVAMP
         body = forms.text(row, "Body")
         return ("Body", "Question"), [forms.question(f"{body} {forms.text(row, 'Question')}")], ""
@@ -105,14 +108,14 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation
     if isinstance(asked, Mapping):  # ARC's own files
         asked = asked.get("stem")
     if name == "instruction":
-        return (name, "input"), [forms.instruction(row)], ""
+        return (name, "input"), forms.with_declared(row, [forms.instruction(row)]), ""
     if choices := choices_of(row):
         lines = [forms.text({name: asked}, name), *(f"{label}. {text}" for label, text in choices)]
         return (name, "choices"), [forms.question("\n".join(lines))], ""
     prompt = forms.as_turns(asked.strip() if isinstance(asked, str) else asked, name, "user")
     if isinstance(history := row.get("history"), str) and history:  # as our own tables keep it
         prompt = [*forms.conversation(history, "history"), *prompt]
-    return (name, "history"), prompt, ""
+    return (name, "history"), forms.with_declared(row, prompt), ""
 
 
 def choices_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -167,7 +170,7 @@ def _text_in(row: Mapping[str, Any], names: Iterable[str]) -> str | None:
 def _record(
     row: Mapping[str, Any], used: tuple[str, ...], prompt: forms.Conversation, solution: str, answer: str, steps: int
 ) -> Record:
-    question, history = forms.split_prompt(prompt)
+    question, history = forms.split_prompt([forms.without_weight(turn) for turn in prompt])
     others = {name: value for name, value in row.items() if name not in used}
     return {
         "question": question,

@@ -1,10 +1,11 @@
 """The prompts of a table as tokens: a question alone, or behind the turns of its history."""
 
+import sys
 from collections.abc import Iterable, Mapping
 
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.data import chat, conversations, forms
+from tasks.language.data import chat, conversations, forms, templates
 
 
 def encode(tokenizer: Tokenizer, question: str, history: str = "") -> list[int]:
@@ -17,9 +18,17 @@ def encode(tokenizer: Tokenizer, question: str, history: str = "") -> list[int]:
 def encode_rows(tokenizer: Tokenizer, rows: Iterable[Mapping[str, str]]) -> list[list[int]]:
     """The prompts of rows with a question and, where there is one, a history."""
     found = []
+    rows = [*rows]
+    warn_of_tools(tokenizer, (row.get("history", "") for row in rows))
     for number, row in enumerate(rows):
         try:
             found.append(encode(tokenizer, row["question"], row.get("history", "")))
         except DataError as error:
             raise DataError(f"prompt {number} ({row['question'][:40]!r}): {error}") from None
     return found
+
+
+def warn_of_tools(tokenizer: Tokenizer, conversations_as_json: Iterable[str]) -> None:
+    """A line on standard error where conversations declare tools that the chat template does not read."""
+    if line := templates.unread_tools(tokenizer, conversations_as_json):
+        print(line, file=sys.stderr, flush=True)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
+from tasks.language.data.columns import LeftOutError
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 HELD_OUT = ("test", "validation", "dev", "eval")  # how the names of files begin whose rows are not trained on
@@ -28,11 +29,13 @@ class Row(NamedTuple):
 
 
 def parsed(row: Row, form: Callable[[Record], Parsed]) -> Parsed:
-    """`form` of the row's values; a ValueError of it becomes a DataError that names the row."""
+    """`form` of the row's values; a ValueError of it becomes a DataError that names the row, as LeftOutError does."""
     try:
         for column, value in row.values.items():
             _check_text([column, value], column)
         return form(row.values)
+    except LeftOutError as error:
+        raise LeftOutError(error.why, row.where) from None
     except ValueError as error:
         raise DataError(f"{row.where}: {error}") from None
 

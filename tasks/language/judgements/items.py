@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from tasks.common import tables
 from tasks.common.errors import DataError
-from tasks.language.data import forms
+from tasks.language.data import forms, messages
 from tasks.language.data.rows import Row, parsed, read_files
 from tasks.language.judgements import rankings
 from tasks.language.judgements.lines import MOST_ANSWERS, Answer, Item, Mode, item_id, line_of
@@ -113,7 +113,7 @@ def _given(row: Mapping[str, Any], name: str) -> Answered:
     if row.get("chosen") is not None and row.get("rejected") is not None:
         pair = forms.pair(row)
         prompt, history = forms.split_prompt(pair.prompt)
-        sides = (("chosen", pair.chosen), ("rejected", pair.rejected))
+        sides = (("chosen", messages.text(pair.chosen)), ("rejected", messages.text(pair.rejected)))
         answers = [
             Answer(sample=n, source=side, text=text, ended=True, tokens=None) for n, (side, text) in enumerate(sides)
         ]

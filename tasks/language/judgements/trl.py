@@ -10,7 +10,7 @@ from typing import Any
 
 from tasks.common.errors import DataError
 from tasks.common.tables import Record as Row
-from tasks.language.data import forms
+from tasks.language.data import forms, messages
 from tasks.language.judgements.given import Given, person
 from tasks.language.judgements.lines import EditValue, Item, Judgement, PairwiseValue, StepsValue
 from tasks.language.judgements.outcomes import outcomes
@@ -60,7 +60,8 @@ def _messages(row: Row, item: Item) -> Row:
         name: [{"role": "assistant", "content": row[name]}]
         for name in row.keys() & {"chosen", "rejected", "completion"}
     }
-    return row | {"prompt": forms.joined_prompt(item.prompt, item.history)} | answers
+    tools, prompt = messages.split_tools(forms.joined_prompt(item.prompt, item.history))
+    return row | {"prompt": prompt, **({"tools": tools} if tools else {})} | answers
 
 
 def given(row: Mapping[str, Any], name: str, who: str) -> Given:
@@ -71,10 +72,11 @@ def given(row: Mapping[str, Any], name: str, who: str) -> Given:
     judged_by = person(row.get("person") or who)
     if "chosen" in row:
         pair = forms.pair(row)
-        first, second = sorted((pair.chosen, pair.rejected))
+        chosen, rejected = messages.text(pair.chosen), messages.text(pair.rejected)
+        first, second = sorted((chosen, rejected))
         if first == second:
             raise ValueError("fields 'chosen' and 'rejected' are one text; expected two answers")
-        better = f"{'a' if pair.chosen == first else 'b'} {pair.level}".strip()
+        better = f"{'a' if chosen == first else 'b'} {pair.level}".strip()
         value = PairwiseValue(strength=f"{better} better")
         return Given(name, *forms.split_prompt(pair.prompt), (first, second), "pairwise", value, judged_by, 0.0)
     prompt = forms.split_prompt(forms.as_turns(row.get("prompt"), "prompt", "user"))
@@ -94,7 +96,7 @@ def given(row: Mapping[str, Any], name: str, who: str) -> Given:
         )
     if "completion" in row:
         [message] = forms.as_turns(row["completion"], "completion", "assistant")
-        return Given(name, *prompt, (), "edit", EditValue(text=message["content"]), judged_by, 0.0)
+        return Given(name, *prompt, (), "edit", EditValue(text=messages.text(message)), judged_by, 0.0)
     raise ValueError(
         f"expected prompt with chosen and rejected, completions and labels, or completion; got {forms.columns(row)}"
     )

@@ -6,6 +6,7 @@ import pandera.pandas as pa
 from pandera.typing import Series
 
 from tasks.common.tables import Table
+from tasks.language.tables.problems import is_messages
 
 LEVELS = ("negligibly", "slightly", "", "significantly")  # by how much one response is better, the least first
 STRENGTHS = tuple(f"{side} {f'{level} better'.strip()}" for side in "ab" for level in LEVELS)
@@ -65,7 +66,8 @@ class Comparisons(Table):
     """Pairs of responses to one prompt, with the preferred one named: what reward models and DPO learn from.
 
     Responses that a model sampled have their tokens too, the end token included where it was sampled. These are trained on,
-    since their text is not always tokenized back to them. Texts that people wrote have none. `history` has the turns before the
+    since their text is not always tokenized back to them. Texts that people wrote have none. An answer that is more than a text (a
+    thought, a call) is in `chosen_message` or `rejected_message` as JSON, and its text is what a person reads of it. `history` has the turns before the
     prompt as JSON, and is there where some prompt has any; the scores are there where somebody gave them. `person` is who preferred
     a response where people judged: `majority` for several of them, empty for pairs that came without a name.
     """
@@ -77,6 +79,8 @@ class Comparisons(Table):
     rejected: Series[str]
     chosen_ended: Series[bool]
     rejected_ended: Series[bool]
+    chosen_message: Series[str] | None
+    rejected_message: Series[str] | None
     history: Series[str] | None
     chosen_score: Series[float] | None
     rejected_score: Series[float] | None
@@ -84,6 +88,14 @@ class Comparisons(Table):
     chosen_tokens: Series[object] | None = pa.Field(nullable=True)
     rejected_tokens: Series[object] | None = pa.Field(nullable=True)
     person: Series[str] | None
+
+    @pa.dataframe_check(error="a message as JSON with role and content, or an empty text")
+    def messages_are_read(cls, frame: pd.DataFrame) -> pd.Series:
+        """Each can be read; both columns or none."""
+        columns = [name for name in ("chosen_message", "rejected_message") if name in frame]
+        if len(columns) < 2:
+            return pd.Series(not columns, index=frame.index)
+        return frame[columns].map(lambda text: text == "" or is_messages(f"[{text}]")).all(axis=1)
 
     @pa.dataframe_check(error="scores of both responses, or of neither")
     def scores_of_both(cls, frame: pd.DataFrame) -> bool:

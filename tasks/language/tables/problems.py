@@ -18,7 +18,7 @@ def _object(text: object) -> bool:
         return False
 
 
-def _messages(text: object) -> bool:
+def is_messages(text: object) -> bool:
     """Whether a text is JSON of messages with role and content, or empty."""
     try:
         found = json.loads(str(text)) if text else []
@@ -50,7 +50,7 @@ class Asked(Table):
     def json_is_read(cls, frame: pd.DataFrame) -> pd.Series:
         """Both can be read."""
         good = pd.Series(True, index=frame.index)
-        for name, check in (("history", _messages), ("columns", _object)):
+        for name, check in (("history", is_messages), ("columns", _object)):
             if name in frame:
                 good &= frame[name].map(check).astype(bool)
         return good
@@ -76,7 +76,7 @@ class Demonstrations(Table):
     @pa.dataframe_check(error="messages with a turn of the assistant, or a text, and not both")
     def one_of_both(cls, frame: pd.DataFrame) -> pd.Series:
         """Each row has something to learn from."""
-        read = frame["messages"].map(_messages).astype(bool)
+        read = frame["messages"].map(is_messages).astype(bool)
         answered = frame["messages"].str.contains('"role": "assistant"', regex=False)
         return read & (answered ^ (frame["text"] != "")) & ((frame["messages"] == "") ^ (frame["text"] == ""))
 

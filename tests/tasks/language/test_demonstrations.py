@@ -40,7 +40,7 @@ def turns(table):
 
 def test_of_problems_are_the_stages_own_with_the_solutions_as_validation(made, stage):
     metrics, train, validation = stage(rows=(), source="problems")
-    assert metrics == {"train": 60, "validation": 8, "duplicates": 0, "leaked": 0}
+    assert metrics == {"train": 60, "validation": 8, "duplicates": 0, "leaked": 0, "left_out": 0}
     pd.testing.assert_frame_equal(train, tables.read(Demonstrations, made / "problems/demonstrations.parquet"))
     problems = tables.read(Problems, made / "problems/validation.parquet")
     assert validation["demonstration_id"].tolist() == problems["problem_id"].tolist()
@@ -71,7 +71,7 @@ def test_problems_without_solutions_are_refused(made, stage, tmp_path):
 
 def test_a_share_of_the_prompts_is_held_out(stage):
     metrics, train, validation = stage()
-    assert metrics == {"train": 9, "validation": 3, "duplicates": 0, "leaked": 0}
+    assert metrics == {"train": 9, "validation": 3, "duplicates": 0, "leaked": 0, "left_out": 0}
     found = [*turns(train), *turns(validation)]
     assert sorted(one[0]["content"] for one in found) == sorted(row["prompt"] for row in ROWS)
     assert {*train["demonstration_id"], *validation["demonstration_id"]} == {f"own-{n}" for n in range(12)}
@@ -85,17 +85,19 @@ def test_the_seed_decides(stage, tmp_path):
     assert one == same != other
 
 
+def conversation(question, answer, *more, system=""):
+    before = [{"role": "system", "content": system}] if system else []
+    turns = [
+        {"role": role, "content": text}
+        for role, text in zip(("user", "assistant") * 3, (question, answer, *more), strict=False)
+    ]
+    return {"messages": [*before, *turns]}
+
+
 def test_conversations_that_open_alike_are_on_one_side(stage):
-    """The first question decides, whatever the system prompt and the later turns are."""
+    """The turns before the first answer decide, whatever spaces stand around them and whatever comes later."""
     rows = [
-        {
-            "messages": [
-                *([{"role": "system", "content": f"Prompt {n % 3}"}] if n % 2 else []),
-                {"role": "user", "content": f"Question {n % 4}?"},
-                {"role": "assistant", "content": f"Answer {n}"},
-                *([{"role": "user", "content": "And?"}, {"role": "assistant", "content": "So."}] if n % 5 else []),
-            ]
-        }
+        conversation(f"Question {n % 4}?{' ' * (n % 2)}", f"Answer {n}", *(["And?", "So."] if n % 5 else []))
         for n in range(40)
     ]
     metrics, train, validation = stage(rows)
@@ -103,6 +105,59 @@ def test_conversations_that_open_alike_are_on_one_side(stage):
     opened = [{questions(row)[0] for row in tables.records(part)} for part in (train, validation)]
     assert [len(part) for part in opened] == [3, 1]
     assert not opened[0] & opened[1]
+
+
+def test_what_a_system_prompt_says_tells_prompts_apart(stage):
+    """A document in the system turn, about which each user asks the same."""
+    rows = [conversation("What does it say?", f"It says {n}.", system=f"Document {n}") for n in range(20)]
+    metrics, _train, _validation = stage(rows)
+    assert (metrics["train"], metrics["validation"]) == (15, 5)
+    again = stage([*rows, *rows[:3]], name="again")[0]
+    assert again["duplicates"] == 3
+
+
+def test_conversations_that_all_open_alike_are_told_apart_by_later_turns(stage):
+    rows = [conversation("Hi", "Hello!", f"Who is {n}?", f"Nobody {n}.") for n in range(8)]
+    metrics, _train, _validation = stage(rows)
+    assert (metrics["train"], metrics["validation"]) == (6, 2)
+    with pytest.raises(StageError, match="1 different prompts"):
+        stage([conversation("Hi", f"Hello {n}!") for n in range(8)], name="alike")
+
+
+def test_what_cannot_be_learned_is_left_out_and_counted(stage, capfd):
+    """Empty answers, answers that are labelled as bad, and those that are all marked as not learned."""
+    said = {"role": "assistant", "content": "So."}
+    left_out = [
+        {"prompt": "Empty?", "completion": ""},
+        {"prompt": "None?", "completion": None},
+        {"instruction": "Blank?", "output": " \n"},
+        conversation("Empty?", " "),
+        conversation("Last is empty?", "So.", "And?", ""),
+        {"prompt": "Bad?", "completion": "No.", "label": False},
+        {"messages": [forms.question("Only context?"), {**said, "weight": 0}]},
+        {"prompt": "No pair?", "chosen": "", "rejected": "No."},
+    ]
+    kept = [{"prompt": "Good?", "completion": "Yes.", "label": True}, conversation("Silent first?", "", "And?", "So.")]
+    metrics, train, validation = stage([*ROWS, *left_out, *kept])
+    assert (metrics["left_out"], metrics["train"] + metrics["validation"]) == (8, 14)
+    lines = capfd.readouterr().err
+    assert (
+        "rows left out: 1 labelled as bad answers, 1 whose answers are all marked as not learned, 6 without an" in lines
+    )
+    found = {
+        questions(row)[0]: forms.from_json(row["messages"])
+        for part in (train, validation)
+        for row in tables.records(part)
+    }
+    assert found["Silent first?"][1]["weight"] == 0, "an empty answer is context"
+    assert not {"Empty?", "None?", "Blank?", "Bad?", "Only context?"} & {*found}
+
+
+def test_columns_that_nobody_reads_are_named_once(stage, capfd):
+    more = {"source": "web", "score": 3, "empty": None}
+    turn = {"role": "assistant", "content": "So.", "mood": "good"}
+    stage([*ROWS[:4], {**ROWS[5], **more}, {"messages": [forms.question("Why?"), turn], "source": "web"}])
+    assert "not read: messages.mood (1 rows), score (1 rows), source (2 rows)\n" in capfd.readouterr().err
 
 
 def test_what_asks_a_held_out_problem_is_left_out_and_counted(made, stage):
@@ -118,7 +173,7 @@ def test_what_asks_a_held_out_problem_is_left_out_and_counted(made, stage):
         {"conversations": [{"from": "human", "value": check[3]}, {"from": "gpt", "value": "7"}]},
     ]
     metrics, learned, validation = stage([*leaks, *ROWS, {"prompt": train[0], "completion": "7"}])
-    assert metrics == {"train": 10, "validation": 3, "duplicates": 0, "leaked": 4}
+    assert metrics == {"train": 10, "validation": 3, "duplicates": 0, "leaked": 4, "left_out": 0}
     asked = {question for part in (learned, validation) for row in tables.records(part) for question in questions(row)}
     assert asked == {row["prompt"] for row in ROWS} | {train[0]}
 
@@ -129,7 +184,7 @@ def test_rows_that_are_repeated_word_for_word_are_counted(stage):
         *ROWS[:5],
         {"messages": [forms.question("Question 0?"), {"role": "assistant", "content": "Answer 0."}]},
     ]
-    assert stage(twice)[0] == {"train": 9, "validation": 3, "duplicates": 6, "leaked": 0}
+    assert stage(twice)[0] == {"train": 9, "validation": 3, "duplicates": 6, "leaked": 0, "left_out": 0}
     other = stage([*ROWS, {"prompt": "Question 0?", "completion": "Another."}])[0]
     assert (other["train"] + other["validation"], other["duplicates"]) == (13, 0)
 

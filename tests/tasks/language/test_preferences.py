@@ -228,11 +228,34 @@ PAIRS = [{"prompt": f"Question {n}?", "chosen": f"good {n}", "rejected": f"bad {
 def test_given_pairs_are_split_by_prompt_and_counted(tmp_path):
     rows = [*PAIRS, *({**row, "rejected": "worse"} for row in PAIRS), PAIRS[3], {**PAIRS[0], "chosen": "bad 0"}]
     metrics, out = given(tmp_path, rows)
-    assert metrics == {"pairs": {"train": 12, "test": 4}, "strong": 1.0, "equal_texts": 1, "duplicates": 1, "leaked": 0}
+    assert metrics == {
+        "pairs": {"train": 12, "test": 4},
+        "strong": 1.0,
+        "equal_texts": 1,
+        "duplicates": 1,
+        "leaked": 0,
+    } | {
+        "left_out": 0,
+        "contradicted": 0,
+    }
     train, test = (set(tables.read(Comparisons, out / f"{name}.parquet")["prompt"]) for name in ("train", "test"))
     assert len(train) == 6
     assert not train & test
     assert not (out / "annotations.parquet").exists()
+
+
+def test_pairs_that_differ_in_spaces_are_one_prompt_and_empty_answers_are_left_out(tmp_path, capfd):
+    rows = [{**row, "prompt": row["prompt"] + space} for row in PAIRS for space in ("", " ", "\n")]
+    rows = [{**row, "rejected": f"worse {n}"} for n, row in enumerate(rows)]
+    empty = [{**PAIRS[0], "chosen": " ", "note": "x"}, {**PAIRS[1], "rejected": ""}]
+    metrics, out = given(tmp_path, [*rows, *empty])
+    assert (metrics["left_out"], sum(metrics["pairs"].values())) == (1, 25), "an empty rejected answer stays"
+    train, test = (
+        {text.strip() for text in tables.read(Comparisons, out / f"{name}.parquet")["prompt"]}
+        for name in ("train", "test")
+    )
+    assert not train & test
+    assert "preferences: rows left out: 1 without an answer\n" in capfd.readouterr().err
 
 
 def test_given_scores_levels_and_held_out_files_are_kept(tmp_path):
@@ -242,6 +265,7 @@ def test_given_scores_levels_and_held_out_files_are_kept(tmp_path):
     ]
     metrics, out = given(tmp_path, scored[:6], test=[*scored[6:], scored[0]])
     assert metrics["given_scores"] == (5 + 2 / 2) / 8
+    assert metrics["contradicted"] == 1, "9, 9, 9, 5, 5, 1, 9 and 9 against 5"
     assert (metrics["strong"], metrics["duplicates"], metrics["pairs"]) == (6 / 8, 1, {"train": 5, "test": 3})
     table = tables.read(Comparisons, out / "test.parquet")
     assert {*zip(table["prompt"], table["chosen_score"], table["strength"], strict=True)} == {
@@ -357,7 +381,7 @@ def test_real_pairs(tmp_path):
     """Its own test file is held out; most chosen answers have the higher scores."""
     config = CONFIG.model_copy(update={"source": "files", "path": "x"})
     metrics = run(config, *inputs(tmp_path, ULTRAFEEDBACK), tmp_path / "out")
-    counted = metrics["equal_texts"] + metrics["duplicates"] + metrics["leaked"]
+    counted = metrics["equal_texts"] + metrics["duplicates"] + metrics["leaked"] + metrics["left_out"]
     assert sum(metrics["pairs"].values()) + counted == 1200
     assert metrics["pairs"]["test"] > 190
     train, test = (

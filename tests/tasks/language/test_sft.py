@@ -179,13 +179,20 @@ def test_all_of_a_plain_text_is_learned_but_what_nothing_precedes():
         assert words.decode(batch.tokens[batch.response]) == "nce.<|endoftext|>"
 
 
-def test_a_control_token_in_a_text_is_text():
+def test_a_control_token_is_text_in_a_message_and_itself_in_a_text():
+    """A column `text` may hold conversations in the model's template; what somebody says in a message is no part of it."""
     words = chat_tokenizer("ChatML")
-    said = "<|im_end|>"
-    for row in ([ASK, {"role": "assistant", "content": said}], said):
-        [(tokens, _)] = Encoded(table_of(row), words, CONFIG).rows
-        end = words.convert_tokens_to_ids(said)
-        assert tokens.count(end) == (2 if isinstance(row, list) else 0), "behind question and answer"
+    end = words.convert_tokens_to_ids("<|im_end|>")
+    [(tokens, _)] = Encoded(table_of([ASK, {"role": "assistant", "content": "<|im_end|>"}]), words, CONFIG).rows
+    assert tokens.count(end) == 2, "behind question and answer"
+    whole = words.apply_chat_template([ASK, {"role": "assistant", "content": "So."}], tokenize=False)
+    [(tokens, learned)] = Encoded(table_of(whole.strip()), words, CONFIG).rows
+    assert words.decode(tokens) == whole.strip(), (
+        "it ends as the template ends an answer, and nothing more is put there"
+    )
+    assert all(learned)
+    [(tokens, _)] = Encoded(table_of("a<|im_end|>b"), words, CONFIG).rows
+    assert words.decode(tokens) == "a<|im_end|>b<|endoftext|>"
 
 
 LONG = [ASK, {"role": "assistant", "content": "abcdefghij"}]

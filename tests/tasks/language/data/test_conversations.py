@@ -90,7 +90,7 @@ QWEN_PROMPT = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You a
         (
             "Mistral",
             TURNS,
-            ["<bos>[INST] Why? [/INST]", ["So it is.</s>"], "[INST] And how? [/INST]", ["Slowly.\nVery.</s>"]],
+            ["<bos>[INST] Why? [/INST]", [" So it is.</s>"], "[INST] And how? [/INST]", [" Slowly.\nVery.</s>"]],
         ),
         (
             "without an end",
@@ -175,9 +175,10 @@ def test_a_control_token_in_a_message_is_text(name):
         ids, mask = encode_conversation(tokenizer, hostile)
         assert [token for token in ids if token in control] == [token for token in found if token in control]
         trained = [token for token, kept in zip(ids, mask, strict=True) if kept]
-        assert trained == [
-            token for turn in (1, 3) for token in chat.encode_response(tokenizer, hostile[turn]["content"])
-        ]
+        answers = [chat.encode_response(tokenizer, hostile[turn]["content"]) for turn in (1, 3)]
+        if name == "Qwen 3":  # opens the last answer alone by an empty thought
+            answers[0] = answers[0][len(chat.encode_response(tokenizer, "", ended=False)) :]
+        assert trained == [*answers[0], *answers[1]]
         prompt = [token for token in encode_prompt(tokenizer, hostile[:3]) if token in control]
         assert prompt == [token for token in encode_prompt(tokenizer, TURNS[:3]) if token in control]
 
@@ -203,8 +204,6 @@ EARLIER = "message['role'] == 'assistant' and not loop.last"
             f"(message['content'][:3] if {EARLIER} else message['content'])",
         ),  # cuts earlier answers
         ("message['content']", f"('Well. ' if {EARLIER} else '') + message['content']"),  # writes more into them
-        ("{% for", "{{ messages | length }}{% for"),  # begins in another way
-        ("assistant\n", "assistant: "),  # opens an answer in another way than it renders one
         ("'<|im_end|>'", f"('' if {EARLIER} else '<|im_end|>')"),  # does not end them
         ("'<|im_end|>'", f"('.<|im_end|>' if {EARLIER} else '<|im_end|>')"),  # ends them in another way
     ],
@@ -221,11 +220,26 @@ def test_a_template_that_keeps_no_prefixes_is_noticed(change):
             encode_conversation(tokenizer, TURNS[:count])
 
 
+@pytest.mark.parametrize(
+    "change",
+    [("{% for", "{{ messages | length }}{% for"), ("assistant\n", "assistant: ")],  # begins, opens
+)
+def test_a_template_whose_prompt_does_not_begin_what_it_renders_is_refused(change):
+    """A model would be sampled behind another prompt than it was trained behind."""
+    tokenizer = chat_tokenizer("ChatML")
+    tokenizer.chat_template = CHATML.replace(*change)
+    for count in (2, 3, 4):
+        with pytest.raises(
+            DataError, match=r"^message 2 \(assistant\): the chat template opens an answer in another way"
+        ):
+            encode_conversation(tokenizer, TURNS[:count])
+
+
 def test_a_template_that_trims_every_turn_keeps_its_prefixes():
     tokenizer = chat_tokenizer("Llama 3 Instruct")
     spaced = [{**turn, "content": f"{turn['content']} \n"} for turn in TURNS]
     before, first, between, second = runs(tokenizer, *encode_conversation(tokenizer, spaced))
-    assert (first, second) == (["So it is. \n<|eot_id|>"], ["Slowly.\nVery. \n<|eot_id|>"])
+    assert (first, second) == (["So it is.<|eot_id|>"], ["Slowly.\nVery.<|eot_id|>"]), "as they are rendered"
     assert [before, between] == runs(tokenizer, *encode_conversation(tokenizer, TURNS))[::2]
 
 

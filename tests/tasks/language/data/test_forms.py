@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.common.errors import StageError
-from tasks.language.data import forms
+from tasks.language.data import forms, messages
 from tasks.language.data.forms import Pair, demonstration, joined_prompt, pair, split_prompt
 from tasks.language.data.rows import Row, parsed, read_file
 
@@ -17,7 +17,8 @@ ASK, REPLY = {"role": "user", "content": "Why?"}, {"role": "assistant", "content
 AGAIN, MORE = {"role": "user", "content": "And?"}, {"role": "assistant", "content": "More."}
 OTHER = {"role": "assistant", "content": "No."}
 SHAREGPT = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]
-TOOLS = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "add", "arguments": {"a": 1}}}]}
+CALL = {"type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
+TOOLS = {"role": "assistant", "content": "", "tool_calls": [CALL]}
 RESULT = {"role": "tool", "content": "3", "name": "add"}
 
 DEMONSTRATIONS = {
@@ -55,13 +56,14 @@ DEMONSTRATIONS = {
 
 @pytest.mark.parametrize("name", DEMONSTRATIONS)
 def test_each_form_of_conversations(name):
-    row, messages = DEMONSTRATIONS[name]
-    assert demonstration(row) == (messages, "")
+    row, turns = DEMONSTRATIONS[name]
+    found = demonstration(row)
+    assert (found.messages, found.text) == (turns, "")
 
 
 def test_running_text():
-    assert demonstration({"text": " Once upon a time. "}) == ([], "Once upon a time.")
-    assert demonstration({"text": "x", "question": "Why?", "answer": "So."}) == ([ASK, REPLY], "")
+    assert demonstration({"text": " Once upon a time. "}) == ([], "Once upon a time.", frozenset())
+    assert demonstration({"text": "x", "question": "Why?", "answer": "So."}) == ([ASK, REPLY], "", {"text"})
 
 
 def test_the_forms_named_in_messages_are_those_that_are_read():
@@ -137,10 +139,10 @@ ROLES = "expected system, developer, user, assistant, tool"
         ({"prompt": "Why?", "completion": 3}, "field 'completion' is int 3; expected text or messages"),
         ({"instruction": "", "output": "So."}, "field 'instruction' is empty; expected text"),
         ({"instruction": "Why?", "input": ["a"], "output": "So."}, "field 'input' is list ['a']; expected text"),
-        ({"instruction": "Why?", "output": ""}, "field 'output' is empty; expected text"),
+        ({"instruction": "Why?", "output": ""}, "without an answer"),
         ({"question": None, "answer": "So."}, "field 'question' is not there; expected text"),
         ({"question": "Why?", "answer": 3}, "field 'answer' is int 3; expected text"),
-        ({"problem": "Why?", "solution": " "}, "field 'solution' is empty; expected text"),
+        ({"problem": "Why?", "solution": " "}, "without an answer"),
         ({"text": ""}, "field 'text' is empty; expected text"),
         ({"prompt": "Why?", "chosen": "So."}, f"expected columns {forms.PAIRS}; got prompt, chosen"),
         ({"messages": [ASK, {**REPLY, "content": "\ud800"}]}, "field 'messages' has half a character"),
@@ -167,12 +169,12 @@ def test_a_row_that_is_no_conversation_is_named(row, said):
     ids=str,
 )
 def test_each_form_of_pairs(row):
-    assert pair(row) == Pair([ASK], "So.", "No.", None, "")
+    assert pair(row)[:5] == Pair([ASK], REPLY, OTHER, None, "")[:5]
 
 
 def test_a_pairs_prompt_may_have_several_turns():
     turns = [SYSTEM, ASK, REPLY, AGAIN]
-    expected = Pair(turns, "More.", "No.", None, "")
+    expected = Pair(turns, MORE, OTHER, None, "")
     assert pair({"prompt": turns, "chosen": "More.", "rejected": "No."}) == expected
     assert pair({"chosen": [*turns, MORE], "rejected": [*turns, OTHER]}) == expected
 
@@ -200,6 +202,49 @@ HOW_MUCH |= {"Significantly better": "significantly", "much better": "significan
 @pytest.mark.parametrize(("said", "level"), HOW_MUCH.items())
 def test_how_much_better(said, level):
     assert pair({"prompt": "Why?", "chosen": "So.", "rejected": "No.", "strength": said}).level == level
+
+
+HISTORY = [["Why?", "So."]]
+
+
+@pytest.mark.parametrize(
+    ("row", "prompt"),
+    [
+        ({"conversations": SHAREGPT[:1], "chosen": SHAREGPT[1], "rejected": {"from": "gpt", "value": "No."}}, [ASK]),
+        ({"instruction": "Why?", "input": "", "chosen": "So.", "rejected": "No."}, [ASK]),
+        ({"question": "Why?", "system": "Be brief.", "chosen": "So.", "rejected": "No."}, [SYSTEM, ASK]),
+        ({"instruction": "And?", "history": HISTORY, "chosen": "So.", "rejected": "No."}, [ASK, REPLY, AGAIN]),
+        ({"chosen": "\n\nHuman: Why?\n\nAssistant: So.", "rejected": "\n\nHuman: Why?\n\nAssistant: No."}, [ASK]),
+        (
+            {
+                "chosen": "\n\nHuman: Why?\n\nAssistant: So.\n\nHuman: And?\n\nAssistant: So.",
+                "rejected": "\n\nHuman: Why?\n\nAssistant: So.\n\nHuman: And?\n\nAssistant: No.",
+            },
+            [ASK, REPLY, AGAIN],
+        ),
+    ],
+    ids=["LLaMA-Factory", "Alpaca", "question", "history", "HH-RLHF", "HH-RLHF in turns"],
+)
+def test_each_form_of_pairs_of_other_tools(row, prompt):
+    found = pair({**row, "note": "x"})
+    assert (found.prompt, found.chosen, found.rejected) == (prompt, REPLY, OTHER)
+    assert found.unread == {"note"}
+    assert demonstration(row).messages == [*prompt, REPLY]
+
+
+def test_a_text_that_only_mentions_a_speaker_is_no_transcript():
+    assert forms.transcript("Human: Why?") == []
+    assert forms.transcript("He said:\n\nHuman: Why?\n\nAssistant: So.") == []
+    assert pair({"prompt": "Say it.", "chosen": "\n\nHuman: a\n\nAssistant: b", "rejected": "x"}).prompt == [
+        {"role": "user", "content": "Say it."}
+    ]
+
+
+def test_answers_that_are_more_than_a_text_stay_whole():
+    found = pair({"prompt": [ASK], "chosen": [TOOLS], "rejected": [{**OTHER, "reasoning": "Hm."}]})
+    assert found.chosen == TOOLS
+    assert found.rejected == {**OTHER, "reasoning_content": "Hm."}
+    assert messages.text(found.chosen) == '{"name": "add", "arguments": {"a": 1}}'
 
 
 PAIR = {"prompt": "Why?", "chosen": "So.", "rejected": "No."}
@@ -264,7 +309,7 @@ def test_a_row_that_is_no_pair_is_named(row, said):
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 MESSAGE = st.fixed_dictionaries(
-    {"role": st.sampled_from(forms.ROLES), "content": TEXT},
+    {"role": st.sampled_from(messages.ROLES), "content": TEXT},
     optional={"name": TEXT, "tool_calls": st.just(TOOLS["tool_calls"])},
 )
 
@@ -344,5 +389,5 @@ def test_any_row_is_read_or_named(form, row):
     else:
         assert found.prompt[-1]["role"] != "assistant"
     for turn in found[0]:
-        assert turn["role"] in forms.ROLES
+        assert turn["role"] in (*messages.ROLES, messages.TOOLS)
         assert isinstance(turn["content"], str)

@@ -71,7 +71,7 @@ def test_answers_in_kto_s_form():
     [
         ({"completion": "4", "label": 1}, "line 1: field 'prompt'"),
         ({"prompt": "2 + 2?", "label": 1}, "line 1: field 'completion'"),
-        ({"prompt": "2 + 2?", "completion": " ", "label": 1}, "line 1: field 'content' is"),
+        ({"prompt": "2 + 2?", "completion": " ", "label": 1}, "line 1: field 'completion' is empty"),
         ({"prompt": "2 + 2?", "completion": "4", "label": "maybe"}, "line 1: field 'label' has 'maybe'"),
     ],
 )

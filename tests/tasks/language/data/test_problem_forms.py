@@ -173,7 +173,10 @@ def test_other_columns_are_kept_as_they_are():
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({"title": "?", "body": "?"}, "expected a column question, problem, prompt, instruction, text, messages"),
+        (
+            {"title": "?", "body": "?"},
+            "expected a column question, problem, prompt, instruction, query, text, messages",
+        ),
         ({}, "expected a column question"),
         ({"question": ""}, "field 'question' is empty"),
         ({"prompt": [{"role": "user", "content": " "}]}, "the prompt's last turn is empty"),
@@ -298,3 +301,27 @@ def test_real_sets(file):
     assert max(Counter(row["problem_id"] for row in found).values()) == 1
     if file.startswith("arc"):
         assert all(f"\n{row['answer']}. " in row["question"] for row in found), "each answer is one of the choices"
+
+
+def test_prompts_as_verl_and_open_instruct_keep_them():
+    asked = [{"role": "user", "content": "2 + 2?"}]
+    verl = {
+        "data_source": "x",
+        "prompt": asked,
+        "reward_model": {"style": "rule", "ground_truth": "4"},
+        "ability": "math",
+    }
+    for row in (
+        verl,
+        {"messages": asked, "ground_truth": "4", "dataset": "gsm8k"},
+        {"messages": asked, "ground_truth": ["4"]},
+    ):
+        found = problem(row)
+        assert (found["question"], found["answer"], found["history"]) == ("2 + 2?", "4", "")
+
+
+def test_a_prompts_tools_stand_in_its_history():
+    tool = {"name": "add", "parameters": {"type": "object"}}
+    [declared] = json.loads(problem({"question": "2 + 2?", "answer": "4", "tools": [tool]})["history"])
+    assert declared["role"] == "tools"
+    assert json.loads(declared["content"])[0]["function"] == tool

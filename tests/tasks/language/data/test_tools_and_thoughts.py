@@ -91,15 +91,16 @@ def test_reasoning_in_a_key_of_its_own():
     trained = runs(tokenizer, *encode_conversation(tokenizer, [TURNS[0], thought, *TURNS[2:]]))
     assert trained[1::2] == [["Hm.|So it is.<|im_end|>"], ["Slowly.\nVery.<|im_end|>"]]
     tokenizer.chat_template = CHATML
-    with pytest.raises(DataError, match=r"^the chat template renders message 2 \(assistant\) in another way"):
+    with pytest.raises(DataError, match=r"^message 2 \(assistant\): the chat template leaves out its thought"):
         encode_conversation(tokenizer, [TURNS[0], thought, *TURNS[2:]])
 
 
-def test_a_system_column_belongs_to_sharegpts_turns_alone():
-    """`messages` hold their system prompt themselves."""
+def test_a_system_column_stands_before_turns_that_have_no_system_prompt():
     turns = [{"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."}]
     told = [{"from": "human", "value": "Why?"}, {"from": "gpt", "value": "So."}]
-    system = {"role": "system", "content": "Be brief."}
-    assert forms.demonstration({"messages": turns, "system": "Be brief."}).messages == turns
-    assert forms.demonstration({"conversations": told, "system": "Be brief."}).messages == [system, *turns]
-    assert forms.demonstration({"conversations": told, "system": " "}).messages == turns
+    system, own = {"role": "system", "content": "Be brief."}, {"role": "system", "content": "Be kind."}
+    for form in ({"messages": turns}, {"conversations": told}, {"instruction": "Why?", "output": "So."}):
+        assert forms.demonstration({**form, "system": "Be brief."}).messages == [system, *turns]
+        assert forms.demonstration({**form, "system": " "}).messages == turns
+    read = forms.demonstration({"messages": [own, *turns], "system": "Be brief."})
+    assert (read.messages, read.unread) == ([own, *turns], {"system"})

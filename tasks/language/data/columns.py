@@ -1,0 +1,76 @@
+"""The columns of one row of somebody's data, which remember what has been read of them; and rows that are left out.
+
+What a row says and nobody reads is named once, and what is left out is counted, so that a data set is never learned from in part
+without a word.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tasks.common.errors import DataError
+
+UNANSWERED = "without an answer"
+BAD_ANSWER = "labelled as bad answers"
+UNLEARNED = "whose answers are all marked as not learned"
+
+
+class LeftOutError(DataError):
+    """A row that is in a form that is read, and from which nothing can be learned; `why` is a part of a sentence."""
+
+    def __init__(self, why: str, where: str = "") -> None:
+        super().__init__(f"{where}: {why}" if where else why)
+        self.why = why
+
+
+class Columns(Mapping[str, Any]):
+    """A row's values by column. A column whose value was looked up counts as read, `in` and `peek` aside."""
+
+    def __init__(self, row: Mapping[str, Any]) -> None:
+        self._row = row
+        self._read: set[str] = set()
+        self.unread_keys: set[str] = set()  # of messages in the columns
+
+    def __getitem__(self, name: str) -> Any:
+        self._read.add(name)
+        return self._row[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._row
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._row)
+
+    def __len__(self) -> int:
+        return len(self._row)
+
+    def peek(self, name: str) -> Any:
+        """A value, or None, which counts as read only if it is looked up as well."""
+        return self._row.get(name)
+
+    def use(self, *names: str) -> None:
+        """Count columns as read that were peeked at."""
+        self._read.update(names)
+
+    def unread(self) -> frozenset[str]:
+        """Columns with something in them, and keys of messages, that nobody has read."""
+        filled = {name for name, value in self._row.items() if value is not None and value not in ("", [], {})}
+        return frozenset((filled - self._read) | self.unread_keys)
+
+
+@dataclass
+class Losses:
+    """What a stage did not take from its rows: how many it left out, by why, and what it did not read, with the rows that have it."""
+
+    left_out: Counter[str] = field(default_factory=Counter)
+    unread: Counter[str] = field(default_factory=Counter)
+
+    def lines(self, source: str) -> list[str]:
+        """A line each on the rows left out and on what is not read; none where there is nothing to say."""
+        left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(self.left_out.items()) if count)
+        unread = ", ".join(f"{name} ({count:,} rows)" for name, count in sorted(self.unread.items()))
+        return [
+            *([f"{source}: rows left out: {left_out}"] if left_out else []),
+            *([f"{source}: not read: {unread}"] if unread else []),
+        ]

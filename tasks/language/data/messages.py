@@ -1,0 +1,195 @@
+"""One message of a conversation: the spellings that people's files have, in one form.
+
+A message is {"role": .., "content": text}, with `reasoning_content` (what was thought before the answer), `tool_calls`, `tool_call_id`
+and `name` where there are any, and with `weight` 0 where an answer is context and not learned. The tools that a conversation
+declares stand before its turns, as a message of the role TOOLS whose content is their JSON, so that they go wherever its turns go.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Message = dict[str, Any]
+
+ROLES = ("system", "developer", "user", "assistant", "tool")
+TOOLS = "tools"  # the role of the message that declares them; no template sees it
+THOUGHT = "reasoning_content"
+THOUGHTS = (THOUGHT, "thinking", "reasoning")
+SPOKEN = {
+    **dict.fromkeys(("human", "prompter"), "user"),
+    **dict.fromkeys(("gpt", "chatgpt", "bot", "model", "function_call", "tool_call"), "assistant"),
+    **dict.fromkeys(("function", "observation", "tool_response", "function_response"), "tool"),
+}
+CALLING = ("function_call", "tool_call")  # ShareGPT's roles of a turn that is a call, as JSON
+WEIGHTS = (
+    "weight",
+    "train",
+    "trainable",
+    "training",
+    "loss_mask",
+    "loss",
+)  # whether an answer is learned, by all of its names
+NAMES = ("name", "tool_call_id")  # what the template may read of a message beside these
+READ = {"role", "content", "from", "value", "tool_calls", "function_call", TOOLS, *THOUGHTS, *WEIGHTS, *NAMES}
+
+
+def read(value: object, field: str, unread: set[str]) -> Message:
+    """A message in the one form; names of its keys that are not read go to `unread`. ValueError names the field at fault."""
+    if not isinstance(value, Mapping):
+        raise ValueError(f"field '{field}' is {kind(value)}; expected a message with role and content")
+    given = without_nulls(value)
+    if "from" in given and "value" in given:
+        given = {"role": given.pop("from"), "content": given.pop("value"), **given}
+    spoken = given.get("role")
+    role = SPOKEN.get(spoken, spoken) if isinstance(spoken, str) else spoken
+    if role not in (*ROLES, TOOLS):
+        raise ValueError(f"field '{field}.role' is {kind(role)}; expected {', '.join(ROLES)}")
+    if spoken in CALLING and isinstance(given.get("content"), str):
+        given |= {"content": "", "tool_calls": given["content"]}
+    calls = _calls(given, field)
+    message: Message = {"role": role, "content": _content(given, field, bool(calls)), **_named(given, field)}
+    thought = _thought(given, field)
+    if thought.strip():
+        message[THOUGHT] = thought
+    if calls:
+        message["tool_calls"] = calls
+    if role == "assistant" and not all(_learned(given[name], f"{field}.{name}") for name in WEIGHTS if name in given):
+        message["weight"] = 0
+    unread |= {f"messages.{name}" for name in given.keys() - READ}
+    unread |= {f"messages.{name} ({role})" for name in WEIGHTS if role != "assistant" and given.get(name)}
+    return message
+
+
+def tools(value: object, field: str) -> list[Message]:
+    """The message that declares tools; none for no tools. They are a list, or JSON as text, in OpenAI's form or as bare functions."""
+    listed = _loaded(value, field) if isinstance(value, str) and value.strip() else value
+    if not listed:
+        return []
+    if not isinstance(listed, Sequence) or isinstance(listed, str):
+        raise ValueError(f"field '{field}' is {kind(listed)}; expected a list of tools, each with a name")
+    declared = []
+    for number, one in enumerate(listed):
+        tool = without_nulls(_loaded(one, f"{field}[{number}]") if isinstance(one, str) else one)
+        function = tool.get("function", tool) if isinstance(tool, Mapping) else None
+        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+            raise ValueError(f"field '{field}[{number}]' is {kind(one)}; expected a tool with a name")
+        declared.append(tool if "function" in tool else {"type": "function", "function": tool})
+    return [{"role": TOOLS, "content": to_json(declared, field)}]
+
+
+def split_tools(messages: Sequence[Mapping[str, Any]]) -> tuple[list[Any], list[Mapping[str, Any]]]:
+    """The tools that a conversation declares, and its turns."""
+    if messages and isinstance(messages[0], Mapping) and messages[0].get("role") == TOOLS:
+        declared: list[Any] = json.loads(messages[0]["content"])
+        return declared, [*messages[1:]]
+    return [], [*messages]
+
+
+def text(message: Mapping[str, Any]) -> str:
+    """What a person reads of an answer: its thought, its content and its calls, as JSON."""
+    thought, content = message.get(THOUGHT) or "", message.get("content") or ""
+    calls = [json.dumps(call["function"], ensure_ascii=False) for call in message.get("tool_calls") or []]
+    return "\n".join([*([thought] if thought else []), *([content] if content else []), *calls])
+
+
+def is_empty(message: Mapping[str, Any]) -> bool:
+    """Whether an answer has no text, thought or call: nothing that could be learned but to say nothing."""
+    return not text(message).strip()
+
+
+def is_plain(message: Mapping[str, Any]) -> bool:
+    """Whether a message is its content and nothing more."""
+    return all(name in ("role", "content", "weight") or value is None for name, value in message.items())
+
+
+def without_nulls(value: Any) -> Any:
+    """Without the keys whose value is null: parquet gives each object the keys of all, with nulls."""
+    if isinstance(value, Mapping):
+        return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
+    return [without_nulls(inner) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def to_json(value: object, field: str) -> str:
+    """JSON as tables keep it; ValueError where a value has no form in it, such as a date of a parquet file."""
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"field '{field}' cannot be written as JSON: {error}") from None
+
+
+def kind(value: object) -> str:
+    """What a value is, for messages."""
+    if value is None:
+        return "not there"
+    if isinstance(value, str):
+        return f"{value[:40]!r}" if value.strip() else "empty"
+    return f"{type(value).__name__} {str(value)[:40]}"
+
+
+def _content(given: Mapping[str, Any], field: str, called: bool) -> str:
+    content = given.get("content", "" if called or any(name in given for name in THOUGHTS) else None)
+    if isinstance(content, list):  # the parts of a message, as multimodal models have them
+        parts = [part for part in content if not _is_thought(part)]
+        if not all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in parts):
+            raise ValueError(f"field '{field}.content' has parts that are no text; expected text")
+        content = "".join(part["text"] for part in parts)
+    if not isinstance(content, str):
+        raise ValueError(f"field '{field}.content' is {kind(content)}; expected text")
+    return content
+
+
+def _is_thought(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in THOUGHTS and isinstance(part.get(part["type"]), str)
+
+
+def _thought(given: Mapping[str, Any], field: str) -> str:
+    for name in THOUGHTS:
+        if name in given and not isinstance(given[name], str):
+            raise ValueError(f"field '{field}.{name}' is {kind(given[name])}; expected text")
+    content = given.get("content")
+    parts = [part[part["type"]] for part in content if _is_thought(part)] if isinstance(content, list) else []
+    written = [given[name] for name in THOUGHTS if given.get(name)]
+    return "".join(parts) or (written[0] if written else "")
+
+
+def _named(given: Mapping[str, Any], field: str) -> Message:
+    for name in NAMES:
+        if name in given and not isinstance(given[name], str):
+            raise ValueError(f"field '{field}.{name}' is {kind(given[name])}; expected text")
+    return {name: given[name] for name in NAMES if name in given}
+
+
+def _calls(given: Mapping[str, Any], field: str) -> list[Message]:
+    """Calls in OpenAI's form with their arguments as an object, from a list, JSON as text, or one call."""
+    name = next((name for name in ("tool_calls", "function_call") if given.get(name)), None)
+    if name is None:
+        return []
+    calls = _loaded(given[name], f"{field}.{name}") if isinstance(given[name], str) else given[name]
+    calls = calls if isinstance(calls, list | tuple) else [calls]
+    return [_call(call, f"{field}.{name}[{number}]") for number, call in enumerate(calls)]
+
+
+def _call(call: object, field: str) -> Message:
+    call = _loaded(call, field) if isinstance(call, str) else call
+    outer = call if isinstance(call, Mapping) else {}
+    function = outer.get("function", outer)
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise ValueError(f"field '{field}' is {kind(call)}; expected a call with name and arguments")
+    arguments: Any = next((function[name] for name in ("arguments", "parameters") if name in function), {})
+    if isinstance(arguments, str):
+        arguments = _loaded(arguments, f"{field}.arguments") if arguments.strip() else {}
+    identity = {"id": outer["id"]} if isinstance(outer.get("id"), str) else {}
+    return {"type": "function", **identity, "function": {"name": function["name"], "arguments": arguments}}
+
+
+def _learned(value: object, field: str) -> bool:
+    if not isinstance(value, bool | int | float) or value not in (0, 1):
+        raise ValueError(f"field '{field}' is {kind(value)}; expected 0 or 1, true or false")
+    return bool(value)
+
+
+def _loaded(written: str, field: str) -> Any:
+    try:
+        return json.loads(written)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"field '{field}' is text, and no JSON: {error}") from None
