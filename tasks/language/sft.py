@@ -1,7 +1,8 @@
 """Supervised fine-tuning on demonstrations: the loss is on what the assistant says, or on all of a plain text."""
 
+import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 
@@ -62,6 +63,9 @@ def run(config: SftConfig, policy: Path, demonstrations: Path, out: Path, curves
     return {**found, "truncated": learned.truncated, "dropped": learned.dropped}
 
 
+MARKER = re.compile(r"<\|[^|<>\s]+\|>|\[/?INST\]|</?s>|<(?:start|end)_of_turn>")  # as templates write control tokens
+
+
 class Encoded:
     """Demonstrations as tokens, each with a mask of those that are learned, no longer than `max_length`."""
 
@@ -71,6 +75,7 @@ class Encoded:
         self.truncated = self.dropped = 0
         self.rows: list[tuple[list[int], list[bool]]] = []
         prompts.warn_of_tools(tokenizer, table["messages"])
+        _warn_of_markers(tokenizer, table["text"])
         for number, row in enumerate(tables.records(table)):
             try:
                 tokens, learned = encode(tokenizer, row["messages"], row["text"], config.learn_end)
@@ -121,6 +126,20 @@ class Encoded:
     def batch(self, rows: Sequence[Sequence[int]]) -> Batch:
         """Rows of demonstrations, by their numbers."""
         return pack([[self.rows[one] for one in row] for row in rows], self.pad)
+
+
+def _warn_of_markers(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
+    """A line on standard error where texts have control tokens of another model's template, which are plain characters here."""
+    known = tokenizer.get_vocab()
+    found = [{marker for marker in MARKER.findall(text) if marker not in known} for text in texts]
+    if any(found):
+        names = ", ".join(sorted(set().union(*found))[:5])
+        count = sum(map(bool, found))
+        print(
+            f"sft: in {count:,} texts {names} is plain text: the tokenizer has no such token",
+            file=sys.stderr,
+            flush=True,
+        )
 
 
 def encode(tokenizer: Tokenizer, messages: str, text: str, learn_end: bool) -> tuple[list[int], list[bool]]:

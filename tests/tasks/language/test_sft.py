@@ -195,6 +195,12 @@ def test_a_control_token_is_text_in_a_message_and_itself_in_a_text():
     assert words.decode(tokens) == "a<|im_end|>b<|endoftext|>"
 
 
+def test_control_tokens_of_another_template_are_said_to_be_text(capfd):
+    texts = pd.concat([table_of("<|im_start|>user\nWhy?"), table_of("[INST] Why? [/INST]"), table_of("Why?")])
+    Encoded(texts, chat_tokenizer("ChatML"), CONFIG)
+    assert "sft: in 1 texts [/INST], [INST] is plain text: the tokenizer has no such token\n" in capfd.readouterr().err
+
+
 LONG = [ASK, {"role": "assistant", "content": "abcdefghij"}]
 # For these tokenizers each letter is a token, and a marker is one.
 
