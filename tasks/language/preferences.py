@@ -16,7 +16,7 @@ from tasks.common import tables, tracking
 from tasks.common.errors import DataError, WaitingError
 from tasks.common.tables import Record
 from tasks.language.configs.preferences import PreferencesConfig, Source
-from tasks.language.data import annotated_pairs, given_pairs, splits
+from tasks.language.data import annotated_pairs, forms, given_pairs, splits
 from tasks.language.data.annotated_pairs import Perception
 from tasks.language.data.comparison_rows import alike
 from tasks.language.data.rows import Row, read_files, read_hub
@@ -245,8 +245,8 @@ def _only(part: Part, wanted: Callable[[str], bool]) -> Part:
     )
 
 
-def _text(row: Record) -> tuple[str, str]:
-    return row["prompt"], row.get("history", "")
+def _text(row: Record) -> tuple[str, ...]:
+    return forms.prompt_key(row["prompt"], row.get("history", ""))
 
 
 def _sampled(responses: Path) -> pd.DataFrame | None:

@@ -18,7 +18,7 @@ from tasks.common.errors import DataError, WaitingError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.solutions import SolutionsConfig
-from tasks.language.data import chat, labelled_texts, prompts, splits
+from tasks.language.data import chat, forms, labelled_texts, prompts, splits
 from tasks.language.data.rows import read_files
 from tasks.language.judgements import record
 from tasks.language.rewards.step_labels import BAD, GOOD, NEUTRAL, step_labels
@@ -111,12 +111,12 @@ def judged(config: SolutionsConfig, judgements: Path, tokenizer: Tokenizer) -> l
 def labelled(path: Path, tokenizer: Tokenizer) -> list[Record]:
     """The answers of files, each step of which has its answer's label; answers to one prompt have one prompt_id."""
     rows = labelled_texts.answers(read_files(path))
-    first: dict[tuple[str, str], str] = {}
+    first: dict[tuple[str, ...], str] = {}
     tokens = [chat.encode_response(tokenizer, row["response"], ended=True) for row in rows]
     return [
         {
             **row,
-            "prompt_id": first.setdefault((row["prompt"], row["history"]), row["solution_id"]),
+            "prompt_id": first.setdefault(forms.prompt_key(row["prompt"], row["history"]), row["solution_id"]),
             "ended": True,
             "tokens": own,
             "ends": ends,
