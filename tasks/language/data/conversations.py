@@ -202,12 +202,10 @@ def _answer(tokenizer: Tokenizer, marked: Marked, place: int, opening: str, late
     if last:
         return Answered(text, control[ending or closing], len(later))
     rest = later[len(opening) :] if later.startswith(opening) else ""
+    text = _text_before_more(message, text, rest)
     inner = templates.inner_end(tokenizer, chat.template(tokenizer))
     ends = [_unmarked(end) for end in (ending, inner) if end]
-    texts = [re.escape(text)]
-    if is_plain(message):  # without what stands around the last answer alone, such as an empty thought
-        texts.append(rf"\s*{re.escape(message['content'].strip())}")
-    found = re.match(rf"({'|'.join(texts)})(\s*)({'|'.join(ends)})", rest)
+    found = re.compile(rf"(\s*)({'|'.join(ends)})").match(rest, len(text)) if rest.startswith(text) else None
     if not found:
         raise DataError(
             f"the chat template renders message {place + 1} (assistant) in another way when more messages follow, so that it "
@@ -215,34 +213,47 @@ def _answer(tokenizer: Tokenizer, marked: Marked, place: int, opening: str, late
             "behind their first assistant turn"
         )
     if not ends:
-        return Answered(found[1], control[closing], len(opening) + found.end(1))
-    if found[3] == ending:
-        return Answered(f"{found[1]}{found[2]}", control[ending], len(opening) + found.end())
-    return Answered(f"{found[1]}{found[2]}", None, len(opening) + found.start(3))
+        return Answered(text, control[closing], len(opening) + len(text))
+    text = rest[: found.end(1)]
+    if found[2] == ending:
+        return Answered(text, control[ending], len(opening) + found.end())
+    return Answered(text, None, len(opening) + len(text))
+
+
+def _text_before_more(message: Message, text: str, rest: str) -> str:
+    """What the template writes of an answer behind which more follows: without what stands around the last one, as an empty thought."""
+    content = (message.get("content") or "").strip()
+    spaces = len(rest) - len(rest.lstrip())
+    if is_plain(message) and not rest.startswith(text) and rest.startswith(content, spaces):
+        return rest[: spaces + len(content)]
+    return text
 
 
 def _cut(message: Message, place: int, written: str, closing: str) -> tuple[str, str]:
     """What the template writes of an answer that nothing follows, and the end token behind it: the empty text where there is none."""
-    if is_plain(message):
-        texts = "|".join(map(re.escape, (message["content"], message["content"].strip())))
-        found = re.match(rf"(.*?(?:{texts})\s*?)(?:{_unmarked(closing)})", written, re.DOTALL)
-        if found:
-            return found[1], closing
-        found = re.match(rf".*?(?:{texts})", written, re.DOTALL)
-        return found[0] if found else written, ""
-    parts = [
-        message.get("content"),
-        *(message.get(name) for name in THOUGHTS),
-        *map(_name, message.get("tool_calls") or []),
-    ]
-    start = max(written.rfind(str(part)) for part in parts if part)
-    end = re.compile(_unmarked(closing)).search(written, max(start, 0))
-    if not end:
-        raise DataError(
-            f"message {place + 1} (assistant) is more than a content, but the chat template puts no end token behind it; "
-            "expected one, without which it cannot be told where the answer ends"
-        )
-    return written[: end.start()], closing
+    end = re.compile(rf"(\s*){_unmarked(closing)}")
+    content = message.get("content") or ""
+    contents = [content, content.strip()] if content.strip() else []
+    if not is_plain(message):
+        names = map(_name, message.get("tool_calls") or [])
+        parts = [*contents[-1:], *(str(message.get(name) or "") for name in THOUGHTS), *names]
+        found = end.search(written, max(written.rfind(part) for part in parts if part))
+        if not found:
+            raise DataError(
+                f"message {place + 1} (assistant) is more than a content, but the chat template puts no end token behind it; "
+                "expected one, without which it cannot be told where the answer ends"
+            )
+        return written[: found.end(1)], closing
+    for content in contents:  # as it is, or trimmed
+        start = written.find(content)
+        while start >= 0:
+            if found := end.match(written, start + len(content)):
+                return written[: found.end(1)], closing
+            start = written.find(content, start + 1)
+    if not contents and (found := end.search(written)):
+        return written[: found.end(1)], closing
+    shown = next((content for content in contents if content in written), "")
+    return written[: written.rfind(shown) + len(shown)] if shown else "", ""
 
 
 def _check_answer(message: Message, text: str, number: int) -> None:
