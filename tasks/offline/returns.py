@@ -203,6 +203,7 @@ def _film(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line], path
 def _describe(policies: Path, dataset: StoredDataset, lines: list[Line], curves: pd.DataFrame) -> Trained:
     """Everything else that the report says of these policies and their data."""
     returns = dataset.transitions.returns.double()
+    whole = returns[~dataset.transitions.cut_early]
     steps = curves.groupby("variant")["step"].max()
     trained = {line.variant: line.policy for line in lines}
     return {
@@ -214,8 +215,8 @@ def _describe(policies: Path, dataset: StoredDataset, lines: list[Line], curves:
         "data": {
             "episodes": len(returns),
             "transitions": len(dataset.transitions),
-            "mean": returns.mean().item(),
-            "best": returns.max().item(),
+            "mean": whole.mean().item(),
+            "best": whole.max().item(),
         },
         "cost": {
             variant: {"steps": int(steps[variant]), "parameters": sum(p.numel() for p in policy.parameters())}
