@@ -101,9 +101,12 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
 def _recordings(stages: Collection[str]) -> Iterator[str]:
     """What is imported for the offline flow, if any of its data or environments are among the stages."""
     if any(name.startswith(("behaviour@", "transitions@")) for name in stages):
+        from tasks.offline.configs.behaviour import BehaviourConfig
+        from tasks.offline.configs.transitions import TransitionsConfig
         from tasks.preflight import recordings
 
-        yield from recordings.read(stages)
+        own: Any = read_section("behaviour", BehaviourConfig), read_section("transitions", TransitionsConfig)
+        yield from recordings.read(*own, stages)
 
 
 def _tokenizer(own: Any) -> Any:

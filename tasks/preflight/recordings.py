@@ -14,19 +14,14 @@ from tasks.offline.datasets import imported, stored
 from tasks.offline.environments import simulators
 from tasks.offline.policies.behaviour_folder import UNKNOWN
 from tasks.preflight.data import readable, small
-from tasks.stage import read_section
 
 
-def read(stages: Collection[str]) -> Iterator[str]:
+def read(behaviour: BehaviourConfig, config: TransitionsConfig, stages: Collection[str]) -> Iterator[str]:
     """A line for each thing to be said of imports among `stages`, which will run; DataError for the first fault in them, or in an environment."""
-    behaviour = read_section("behaviour", BehaviourConfig)
-    assert isinstance(behaviour, BehaviourConfig)
     names = {name: one.id or name for name, one in behaviour.environments.items()}
     for name, environment in names.items():
         if f"behaviour@{name}" in stages and not _is_made_by_a_stage(environment):
             simulators.spaces_of(environment)
-    config = read_section("transitions", TransitionsConfig)
-    assert isinstance(config, TransitionsConfig)
     for name, dataset in config.datasets.items():
         environment = names[dataset.environment]
         imports = dataset.source in ("minari", "d4rl") and f"transitions@{name}" in stages

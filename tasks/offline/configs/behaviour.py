@@ -20,6 +20,13 @@ class Training(Config):
     gamma: float = Field(ge=0, le=1)  # discount of a reward one step later
     entropy: float = Field(ge=0)  # weight of the entropy bonus
 
+    @field_validator("id", mode="before")
+    @classmethod
+    def _is_quoted(cls, name: object) -> object:
+        if isinstance(name, dict):  # YAML takes what stands before a colon for a key
+            raise ValueError(f'expected text in quotes where it has braces, such as "{wrappers.EXAMPLE}"')
+        return name
+
     @field_validator("id")
     @classmethod
     def _has_wrappers(cls, name: str | None) -> str | None:

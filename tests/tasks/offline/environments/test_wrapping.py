@@ -240,5 +240,13 @@ def test_params_are_checked_before_anything_runs(name, told):
         Training.model_validate({**TRAINING, "id": name})
 
 
+def test_a_name_without_quotes_is_told_to_have_them():
+    """YAML reads FrozenLake-v1 {is_slippery: false} as a key and its value."""
+    with pytest.raises(ValidationError, match="expected text in quotes where it has braces, such as"):
+        Training.model_validate({**TRAINING, "id": {"FrozenLake-v1 {is_slippery": "false}"}})
+
+
 def test_params_take_what_fits():
+    name = "FrozenLake-v1 {map_name: 8x8} | TimeLimit {max_episode_steps: 7}"
+    assert Training.model_validate({**TRAINING, "id": name}).id == name
     assert Training.model_validate({**TRAINING, "id": STACKED}).id == STACKED
