@@ -56,7 +56,7 @@ def _reads_recordings(given: Mapping[str, Any], out_of_date: Collection[str]) ->
     """Whether data sets are imported, or environments are made that have arguments, wrappers or a package of their own."""
     datasets = _branches(given, "transitions", "datasets", out_of_date)
     environments = _branches(given, "behaviour", "environments", out_of_date)
-    imports = any(one.get("source") in ("minari", "d4rl") for one in datasets.values())
+    imports = any(one.get("source") in ("minari", "minari-remote", "d4rl") for one in datasets.values())
     return imports or any(_is_foreign(str(one.get("id") or name)) for name, one in environments.items())
 
 

@@ -24,7 +24,7 @@ def read(behaviour: BehaviourConfig, config: TransitionsConfig, stages: Collecti
             simulators.spaces_of(environment)
     for name, dataset in config.datasets.items():
         environment = names[dataset.environment]
-        imports = dataset.source in ("minari", "d4rl") and f"transitions@{name}" in stages
+        imports = dataset.source in transitions.IMPORTS and f"transitions@{name}" in stages
         if imports and not _is_made_by_a_stage(environment):
             yield from _import(
                 config, name, dataset, environment, trained=behaviour.environments[dataset.environment].steps > 0
@@ -35,9 +35,13 @@ def _import(
     config: TransitionsConfig, name: str, dataset: Dataset, environment: str, *, trained: bool
 ) -> Iterator[str]:
     """What one data set holds; of a large one its metadata alone are read."""
-    place = Path(config.path) / str(dataset.location)
+    remote, location = dataset.source == "minari-remote", str(dataset.location)
+    place = imported.downloaded(location) if remote else Path(config.path) / location
+    if place is None:
+        yield f"transitions: data set {name}: {location} is not here yet; it is read once Minari has downloaded it"
+        return
     if not readable(str(place)):
-        if dataset.source == "minari" and not small(place):
+        if dataset.source != "d4rl" and not small(place):
             imported.described(place, environment)
         return
     found = transitions.read(name, dataset, environment, Path(config.path))

@@ -85,6 +85,19 @@ def _reference(folder: Path, metadata: Mapping[str, Any]) -> Reference | None:
     return Reference(float(numbers[0]), float(numbers[1]))
 
 
+def downloaded(name: str) -> Path | None:
+    """Where Minari keeps the data set of that id; None if it has not downloaded it."""
+    from minari import load_dataset
+
+    try:
+        return Path(load_dataset(name).storage.data_path).parent
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # of a bad id, or of one that is torn
+        what = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{name}: Minari does not give this data set: {what}") from None
+
+
 def remote_minari(name: str, environment: str) -> Imported:
     """The data set of that id, downloaded by Minari to its own place unless it is there."""
     from minari import load_dataset

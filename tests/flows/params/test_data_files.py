@@ -154,7 +154,7 @@ def test_environments_and_imports_of_the_offline_flow(root: Path) -> None:
         file.write_text(text.replace(first, first.replace("null", name)))
         data_files.check(root, stages)
     data = "graph-60: {environment: graph, source: random, location: null"
-    for source in ("minari", "d4rl"):
+    for source in ("minari", "minari-remote", "d4rl"):
         file.write_text(text.replace(data, data.replace("random", source).replace("null", "walks")))
         with pytest.raises(ParameterError, match=r"^--data"):
             data_files.check(root, stages)

@@ -63,6 +63,17 @@ def test_bad_values_are_found_before_anything_runs(said, monkeypatch):
         said(PLAIN)
 
 
+def test_a_remote_one_is_read_where_it_was_downloaded_before(said, tmp_path, monkeypatch):
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "raw"))
+    remote = {"environment": "it", "source": "minari-remote", "steps": None, "episodes": None}
+    (line,) = said(PLAIN, datasets={"walks": remote | {"location": "other-v0"}})
+    assert line == "transitions: data set walks: other-v0 is not here yet; it is read once Minari has downloaded it"
+    (tmp_path / "raw/walks-v0").symlink_to(tmp_path / "raw/walks")
+    here = {"walks": remote | {"location": "walks-v0"}}
+    with pytest.raises(StageError, match=r"walks-v0: recorded with observation_space Box\(-inf, inf"):
+        said(datasets=here)
+
+
 def test_somebody_must_say_what_a_good_return_is(said):
     none = PLAIN | {"ref_min_score": None, "ref_max_score": None}
     with pytest.raises(StageError, match=r"^data set walks: no good return is known: .* transitions.references.it$"):
