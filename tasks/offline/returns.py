@@ -162,9 +162,9 @@ def _starts(dataset: StoredDataset, lines: list[Line]) -> pd.DataFrame:
     """Each start of the graph beside the shortest path and the best recorded walk; no rows for other environments."""
     frames = [pd.DataFrame(columns=["variant", "seed", "target", "start", "optimum", "recorded", "total"])]
     if dataset.environment == "graph":
-        data = dataset.transitions
-        first = data.observations[data.starts].argmax(1)
-        walks = pd.Series(data.returns.double().cpu().numpy()).groupby(first.cpu().numpy()).max()
+        data, whole = dataset.transitions, ~dataset.transitions.cut_early
+        first = data.observations[data.starts[whole]].argmax(1)
+        walks = pd.Series(data.returns[whole].double().cpu().numpy()).groupby(first.cpu().numpy()).max()
         for line in lines:
             starts = line.played.initial.argmax(1).numpy()
             total = pd.Series(line.played.returns).groupby(starts).mean()

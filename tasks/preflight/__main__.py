@@ -105,8 +105,9 @@ def _recordings(stages: Collection[str]) -> Iterator[str]:
         from tasks.offline.configs.transitions import TransitionsConfig
         from tasks.preflight import recordings
 
-        own: Any = read_section("behaviour", BehaviourConfig), read_section("transitions", TransitionsConfig)
-        yield from recordings.read(*own, stages)
+        behaviour: Any = read_section("behaviour", BehaviourConfig)
+        transitions: Any = read_section("transitions", TransitionsConfig)
+        yield from recordings.read(behaviour, transitions, stages)
 
 
 def _tokenizer(own: Any) -> Any:

@@ -60,12 +60,12 @@ def described(folder: Path, environment: str) -> tuple[dict[str, Any], list[str]
         kind = metadata.get("data_format", "hdf5")
         if kind != "hdf5":
             raise DataError(f"{folder}: Minari's format {kind} is not read here; save the data set as hdf5")
+        if kept.is_another(folder, environment):
+            raise DataError(f"{folder}: recorded in another environment than {environment}")
         try:
             lacking = origin.check(metadata, environment)
         except DataError as error:
             raise DataError(f"{folder}: {error}") from None
-        if kept.is_another(folder, environment):
-            raise DataError(f"{folder}: recorded in another environment than {environment}")
         if metadata.get("jpeg_encoding") and is_image_space(deserialize_space(metadata["observation_space"])):
             raise DataError(f"{folder}: images in JPEG are not read here; save the data set with jpeg_encoding=False")
     notes = [f"its metadata.json has no {' and no '.join(lacking)}: not compared with {environment}"] if lacking else []
