@@ -89,7 +89,8 @@ BASE: dict[str, dict[str, Any]] = {
             DISCRETE: {**RECORDED, "environment": "CartPole-v1", "source": "medium-replay", "episodes": 12},
             "graph-12": {**RECORDED, "environment": "graph", "source": "random", "episodes": 12},
             CONTINUOUS: {**RECORDED, "environment": "Hopper-v5", "source": "random", "episodes": 6},
-        }
+        },
+        "references": {"CartPole-v1": {"minimum": 10.0, "maximum": 200.0}},
     },
     "bc": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "shares": {"BC": 0.6}},
     "dqn": {**LEARNER, **Q, "datasets": [DISCRETE]},

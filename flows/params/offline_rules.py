@@ -24,7 +24,10 @@ OF_THE_DATA = ("data mean", "data best", "greedy behaviour")
 
 
 def recorded_in(configs: Configs) -> Iterator[Fault]:
-    """Data sets are recorded in environments that exist."""
+    """Data sets are recorded in environments that exist, and scores are measured in such."""
+    for name in configs["transitions"].references:
+        known, key = configs["behaviour"].environments, f"transitions.references.{name}"
+        yield from one_of(name, known, "a key of behaviour.environments", key)
     for name, one in configs["transitions"].datasets.items():
         known, key = configs["behaviour"].environments, f"transitions.datasets.{name}.environment"
         yield from one_of(one.environment, known, "a key of behaviour.environments", key)
@@ -71,7 +74,7 @@ def environments(given: "Given", own: "BehaviourConfig") -> Iterator[Fault]:
     made = {f"data/{name.replace('@', '/')}" for name in given.stages}
     for name, one in own.environments.items():
         if f"behaviour@{name}" in given.out_of_date:
-            inner, wrappers = parsed(one.id or name)
+            inner, _, wrappers = parsed(one.id or name)
             faults = [] if inner in OWN else [_unknown(inner)]
             faults += [_unknown(wrapper.name) for wrapper in wrappers if ":" in wrapper.name]
             yield from ((f"environments.{name}", fault) for fault in faults if fault)
@@ -137,7 +140,7 @@ def _is_foreign(environment: str) -> bool:
     """Whether another package or a folder has the environment, or a wrapper of it: no code of theirs runs for a look."""
     from tasks.offline.configs.wrappers import parsed
 
-    inner, wrappers = parsed(environment)
+    inner, _, wrappers = parsed(environment)
     return any(":" in name for name in (inner, *(wrapper.name for wrapper in wrappers)))
 
 

@@ -4,7 +4,7 @@ They are chosen by evaluation return, not by step, and draw their actions at ran
 evaluated in some episodes: the first look. The best of these are evaluated in more and other episodes: the second look, which
 chooses, since the best of many short evaluations is the luckiest. The return of a chosen policy is measured in yet other
 episodes. `out` gets a folder for each chosen policy (random, medium, expert), the evaluations, all whole episodes of training
-up to the medium policy (replay), and the two returns that scores are measured between.
+up to the medium policy (replay), and the two returns that scores are measured between, as far as they are known.
 A run that is killed starts afresh: the state of a simulator cannot be saved.
 """
 
@@ -99,10 +99,11 @@ def run(config: BehaviourConfig, environment_files: Path, out: Path) -> Metrics:
     }
     tables.write(Measured, _table(returns), out / "measured.parquet")
     reference = reference_of(out.name, environment, {tier: float(values.mean()) for tier, values in returns.items()})
-    (out / REFERENCE).write_text(json.dumps({"environment": environment, **asdict(reference)}, indent=2) + "\n")
+    ends = {} if reference is None else asdict(reference)
+    (out / REFERENCE).write_text(json.dumps({"environment": environment, **ends}, indent=2) + "\n")
     for tier, checkpoint in chosen.items():
         files.save(checkpoint.policy, out / tier)
-    if replay:
+    if replay and reference is not None:
         stored.write(out / REPLAY, environment, replay, reference, {"source": REPLAY, "seed": config.seed})
     return {
         tier: {"steps": one.steps, "chosen_at": one.value, **asdict(bootstrap(returns[tier], config.seed, 1000))}
@@ -165,7 +166,8 @@ def choose(
     if not between:
         raise DataError(
             f"behaviour.environments.{name}: no policy was between the random one and the best one "
-            f"(returns {', '.join(f'{checkpoint.value:.1f}' for checkpoint in checkpoints[:8])}, ..): more steps, or evaluate more often"
+            f"(returns {', '.join(f'{checkpoint.value:.1f}' for checkpoint in checkpoints[:8])}, ..): more steps, or evaluate more often; "
+            "or steps: 0 and what scores are measured between in transitions.references, where data are imported"
         )
     random, expert = again(checkpoints[0]), again(checkpoints[best])
     wanted = random.value + medium * (expert.value - random.value)
@@ -177,14 +179,12 @@ def choose(
     return {RANDOM: random, MEDIUM: min(map(again, near), key=distance), EXPERT: expert}
 
 
-def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> Reference:
-    """From the random policy's return to the optimum where it is known, else to the expert's, else to D4RL's maximum."""
-    known, d4rl = simulators.optimum(environment), stored.d4rl_reference(environment)
-    maximum = known if known is not None else returns.get(EXPERT, d4rl.maximum if d4rl else None)
+def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> Reference | None:
+    """From the random policy's return to the optimum where it is known, else to the expert's, else to D4RL's maximum; None without any."""
+    known = simulators.optimum(environment)
+    maximum = known if known is not None else returns.get(EXPERT, stored.known_maximum(environment))
     if maximum is None:
-        raise DataError(
-            f"behaviour.environments.{name}: steps is 0, but what a good return is can only be learned by training here"
-        )
+        return None
     if maximum <= returns[RANDOM]:
         raise DataError(
             f"behaviour.environments.{name}: the best policy's return {maximum:.1f} is not above the random one's "

@@ -97,7 +97,7 @@ def _batches(
     explorer: Callable[[], Explorer],
 ) -> tuple[Iterable[Batch], State]:
     """What the variant learns from, and what of it a checkpoint keeps; Cal-QL needs to know what was earned."""
-    reference = data.returns_to_go(config.gamma) if variant.calibrated else None
+    reference = data.references(config.gamma) if variant.calibrated else None
     if not variant.online:
         return data.batches(config.batch_size, generator, reference=reference), {}
     asked = config.fine_tuning

@@ -93,7 +93,7 @@ def best(first: Sequence[Result], data: Mapping[str, Description], by: Literal["
 
 def _tables(first: Sequence[Result], data: Mapping[str, Description]) -> list[Table]:
     """Own scores, D4RL's where there are any, and returns."""
-    own = "100 (R - random) / (expert - random) with returns measured here; in environments of this repository the expert is the optimum."
+    own = "100 (R - random) / (expert - random) with returns measured here; in environments of this repository the expert is the optimum; an imported data set or transitions.references may say both returns."
     theirs = "With D4RL's reference returns, which are of version 2 of these environments: comparable with published tables in kind only."
     made = [
         results.table("Score", own, first, data, "reference"),

@@ -162,9 +162,9 @@ def _starts(dataset: StoredDataset, lines: list[Line]) -> pd.DataFrame:
     """Each start of the graph beside the shortest path and the best recorded walk; no rows for other environments."""
     frames = [pd.DataFrame(columns=["variant", "seed", "target", "start", "optimum", "recorded", "total"])]
     if dataset.environment == "graph":
-        data = dataset.transitions
-        first = data.observations[data.starts].argmax(1)
-        walks = pd.Series(data.returns.double().cpu().numpy()).groupby(first.cpu().numpy()).max()
+        data, whole = dataset.transitions, ~dataset.transitions.cut_early
+        first = data.observations[data.starts[whole]].argmax(1)
+        walks = pd.Series(data.returns[whole].double().cpu().numpy()).groupby(first.cpu().numpy()).max()
         for line in lines:
             starts = line.played.initial.argmax(1).numpy()
             total = pd.Series(line.played.returns).groupby(starts).mean()
@@ -203,6 +203,7 @@ def _film(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line], path
 def _describe(policies: Path, dataset: StoredDataset, lines: list[Line], curves: pd.DataFrame) -> Trained:
     """Everything else that the report says of these policies and their data."""
     returns = dataset.transitions.returns.double()
+    whole = returns[~dataset.transitions.cut_early]
     steps = curves.groupby("variant")["step"].max()
     trained = {line.variant: line.policy for line in lines}
     return {
@@ -214,8 +215,8 @@ def _describe(policies: Path, dataset: StoredDataset, lines: list[Line], curves:
         "data": {
             "episodes": len(returns),
             "transitions": len(dataset.transitions),
-            "mean": returns.mean().item(),
-            "best": returns.max().item(),
+            "mean": whole.mean().item(),
+            "best": whole.max().item(),
         },
         "cost": {
             variant: {"steps": int(steps[variant]), "parameters": sum(p.numel() for p in policy.parameters())}

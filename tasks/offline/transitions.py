@@ -6,6 +6,7 @@ folder or file below `path`, whose changes DVC notices; `minari-remote` is an id
 """
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import copytree
@@ -19,6 +20,7 @@ from tasks.common.errors import DataError
 from tasks.offline.configs.transitions import Dataset, TransitionsConfig
 from tasks.offline.datasets import imported, normalized_score, stored
 from tasks.offline.datasets.episodes import BadEpisode, Episode
+from tasks.offline.datasets.imported import Imported
 from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.datasets.tables import Recorded
 from tasks.offline.environments.rollouts import as_player, play
@@ -34,7 +36,7 @@ RECORDERS = {  # source -> the policies that a data set of it is handed on with;
     "expert": (EXPERT,),
 }
 FIRST_SEED = 3_000_000  # of the episodes' seeds: no policy is evaluated on these
-IMPORTS: dict[str, Callable[[Path, str, str], list[Episode]]] = {  # of: raw folder, location, environment
+IMPORTS: dict[str, Callable[[Path, str, str], Imported]] = {  # of: raw folder, location, environment
     "minari": lambda raw, location, environment: imported.minari(raw / location, environment),
     "minari-remote": lambda raw, location, environment: imported.remote_minari(location, environment),
     "d4rl": lambda raw, location, environment: imported.d4rl(raw / location, environment),
@@ -43,6 +45,8 @@ METRICS = {
     "episodes": "The number of episodes.",
     "steps": "The number of transitions.",
     "terminated": "The share of the episodes that ended by themselves and not by a time limit, from 0 to 1.",
+    "left_out": "The steps of an imported file that are in no episode: behind its last end, or without the observation that follows.",
+    "cut_early": "The episodes that were cut before the longest that was cut, and so not by a time limit: what they would have earned is not known, and they are in no return or score below.",
     "return/mean": "The mean return of an episode, in the environment's own units.",
     "return/best": "The highest return of an episode.",
     "return/worst": "The lowest return of an episode.",
@@ -55,18 +59,23 @@ METRICS = {
 def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Metrics:
     """Record or import the data set that `out` is named like."""
     dataset = config.datasets[out.name]
-    environment, reference = behaviour_folder.environment(behaviour), behaviour_folder.reference(behaviour)
+    environment = behaviour_folder.environment(behaviour)
     metadata: dict[str, object] = {"location": dataset.location}
     if dataset.source in IMPORTS:
-        episodes = _imported(out.name, dataset, environment, raw)
+        found = read(out.name, dataset, environment, raw)
+        for note in found.notes:
+            print(f"transitions: data set {out.name}: {note}", file=sys.stderr, flush=True)
+        episodes = limited(found.episodes, dataset.steps, dataset.episodes)
     else:
+        found = Imported([])
         episodes, metadata = _recorded(config.seed, out.name, dataset, behaviour)
+    reference = named_reference(config, dataset, found) or behaviour_folder.reference(behaviour)
     stored.write(out, environment, episodes, reference, {"source": dataset.source, **metadata})
     table = _table(episodes)
     tables.write(Recorded, table, out / "recorded.parquet")
     for tier in RECORDERS.get(dataset.source, ()):
         copytree(behaviour / tier, out / behaviour_folder.RECORDERS / tier, dirs_exist_ok=True)
-    return _metrics(table, reference)
+    return {**_metrics(table, reference), "left_out": found.left_out}
 
 
 def limited(episodes: list[Episode], steps: int | None, count: int | None) -> list[Episode]:
@@ -76,15 +85,20 @@ def limited(episodes: list[Episode], steps: int | None, count: int | None) -> li
     return episodes[: kept if count is None else min(kept, count)]
 
 
-def _imported(name: str, dataset: Dataset, environment: str, raw: Path) -> list[Episode]:
-    """Its episodes; DataError with one line naming the data set."""
+def named_reference(config: TransitionsConfig, dataset: Dataset, found: Imported) -> Reference | None:
+    """What params.yaml, or else the imported data, says that scores are measured between; None if neither does."""
+    scale = config.references.get(dataset.environment)
+    return found.reference if scale is None else Reference(scale.minimum, scale.maximum)
+
+
+def read(name: str, dataset: Dataset, environment: str, raw: Path) -> Imported:
+    """What is imported; DataError with one line naming the data set."""
     try:
-        found = IMPORTS[dataset.source](raw, str(dataset.location), environment)
+        return IMPORTS[dataset.source](raw, str(dataset.location), environment)
     except BadEpisode as error:
         raise DataError(f"data set {name}: {dataset.location}: {error}") from None
     except DataError as error:  # names the file itself
         raise DataError(f"data set {name}: {error}") from None
-    return limited(found, dataset.steps, dataset.episodes)
 
 
 def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[list[Episode], dict[str, object]]:
@@ -123,12 +137,15 @@ def _table(episodes: Sequence[Episode]) -> pd.DataFrame:
 
 
 def _metrics(table: pd.DataFrame, reference: Reference) -> Metrics:
-    total = table["total"]
+    limit = table["length"].where(~table["terminated"], 0).max()
+    cut_early = ~table["terminated"] & (table["length"] < limit)
+    total = table["total"][~cut_early]
     returns = {"mean": total.mean(), "best": total.max(), "worst": total.min()}
     return {
         "episodes": len(table),
         "steps": int(table["length"].sum()),
         "terminated": float(table["terminated"].mean()),
+        "cut_early": int(cut_early.sum()),
         "return": {name: float(value) for name, value in returns.items()},
         "score": {name: reference.score(value) for name, value in returns.items()},
     }

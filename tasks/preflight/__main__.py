@@ -9,6 +9,7 @@ import json
 import statistics
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +98,18 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     yield from estimates.lines(given, stages, sources.of_params(given), work)
 
 
+def _recordings(stages: Collection[str]) -> Iterator[str]:
+    """What is imported for the offline flow, if any of its data or environments are among the stages."""
+    if any(name.startswith(("behaviour@", "transitions@")) for name in stages):
+        from tasks.offline.configs.behaviour import BehaviourConfig
+        from tasks.offline.configs.transitions import TransitionsConfig
+        from tasks.preflight import recordings
+
+        behaviour: Any = read_section("behaviour", BehaviourConfig)
+        transitions: Any = read_section("transitions", TransitionsConfig)
+        yield from recordings.read(behaviour, transitions, stages)
+
+
 def _tokenizer(own: Any) -> Any:
     """The tokenizer and the positions of the model that the flow starts from; None where a run has to make them first."""
     from tasks.common import model_files, models
@@ -122,7 +135,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         given = configs()
-        for line in data.read(given, arguments.stages):
+        for line in chain(data.read(given, arguments.stages), _recordings(arguments.stages)):
             print(line, flush=True)
         if not arguments.data:
             for line in whole(given, arguments.stages, sys.stdout.isatty()):

@@ -8,7 +8,7 @@ numbers are drawn on the CPU, so that a seed draws the same rows on every device
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from math import ceil
+from math import ceil, inf
 from typing import Self, TypeVar
 
 import torch
@@ -100,6 +100,25 @@ class Transitions(Batch):
         """The undiscounted sum of each episode's rewards: (E,)."""
         return self.rewards.new_zeros(len(self.lengths)).index_add(0, self.episode, self.rewards)
 
+    @cached_property
+    def ended(self) -> Tensor:
+        """Whether each episode ended by itself and was not cut: (E,) bool."""
+        return self.terminated[self.starts + self.lengths - 1]
+
+    @cached_property
+    def cut_early(self) -> Tensor:
+        """Whether each episode was cut before the longest that was cut: (E,) bool. What a time limit's length would have earned is not known then."""
+        return ~self.ended & (self.lengths < self._limit)
+
+    @property
+    def _limit(self) -> Tensor:
+        """The length of the longest episode that was cut, 0 if none was: ()."""
+        return self.lengths.where(~self.ended, 0).max()
+
+    def references(self, gamma: float) -> Tensor:
+        """The returns-to-go that are lower bounds of values, (N,): -inf in an episode that was cut, since nobody knows the rest of it."""
+        return self.returns_to_go(gamma).where(self.ended[self.episode], -inf)
+
     def returns_to_go(self, gamma: float = 1.0) -> Tensor:
         """The discounted sum of rewards from each transition to the end of its episode, itself included: (N,)."""
         result = self.rewards.double().clone()
@@ -117,9 +136,14 @@ class Transitions(Batch):
         return Transitions(**columns, lengths=lengths)
 
     def best(self, share: float) -> "Transitions":
-        """The best `share` of the episodes by return, at least one; of equals the earlier (10%BC keeps trajectories)."""
+        """The best `share` of the episodes by return, at least one; of equals the earlier (10%BC keeps trajectories).
+
+        One that was cut early counts as if it had cost as much a step until the limit as before; what it earned is not continued.
+        """
         count = max(1, ceil(share * len(self.lengths)))
-        chosen = self.returns.argsort(descending=True, stable=True)[:count]
+        rest = (self._limit - self.lengths).where(self.cut_early, 0)
+        returns = self.returns + rest * (self.returns / self.lengths).clamp(max=0)
+        chosen = returns.argsort(descending=True, stable=True)[:count]
         return self.episodes(chosen.sort().values)
 
     def rows(self, rows: Tensor) -> Batch:

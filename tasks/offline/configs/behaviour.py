@@ -11,7 +11,7 @@ OWN = ("graph", "key-to-door", "bit-flip", "goal-graph", "reach")  # the environ
 class Training(Config):
     """PPO's training in one environment; with 0 steps there is only a random policy."""
 
-    # Gymnasium's id, module:id, or module:folder, with or without wrappers: LunarLander-v3 | FrameStackObservation {stack_size: 4}; null: the key itself
+    # Gymnasium's id or module:id, with the arguments of gymnasium.make in braces or without, or module:folder; any with wrappers or without, in quotes: "FrozenLake-v1 {is_slippery: false} | TimeLimit {max_episode_steps: 50}"; null: the key itself
     id: str | None
     steps: int = Field(ge=0, le=10**9)  # steps in the environment
     medium: float = Field(gt=0, lt=1)  # place of the medium policy's return between the random and the best policy's
@@ -19,6 +19,13 @@ class Training(Config):
     learning_rate: float = Field(gt=0)  # learning rate of policy and critic
     gamma: float = Field(ge=0, le=1)  # discount of a reward one step later
     entropy: float = Field(ge=0)  # weight of the entropy bonus
+
+    @field_validator("id", mode="before")
+    @classmethod
+    def _is_quoted(cls, name: object) -> object:
+        if isinstance(name, dict):  # YAML takes what stands before a colon for a key
+            raise ValueError(f'expected text in quotes where it has braces, such as "{wrappers.EXAMPLE}"')
+        return name
 
     @field_validator("id")
     @classmethod

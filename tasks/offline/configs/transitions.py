@@ -39,9 +39,25 @@ class Dataset(Config):
         return value
 
 
+class Scale(Config):
+    """Two returns of an environment that scores are measured between."""
+
+    minimum: float = Field(allow_inf_nan=False)  # return whose score is 0
+    maximum: float = Field(allow_inf_nan=False)  # return whose score is 100
+
+    @field_validator("maximum")
+    @classmethod
+    def _is_above(cls, value: float, info: ValidationInfo) -> float:
+        if value <= info.data.get("minimum", -float("inf")):
+            raise ValueError(f"expected a number above minimum = {info.data['minimum']}")
+        return value
+
+
 class TransitionsConfig(Config):
     """Which data sets there are."""
 
     datasets: dict[Branch, Dataset]  # data sets by name
+    # environments, keys of behaviour.environments -> what scores are measured between, in the place of what an imported data set or behaviour says
+    references: dict[Branch, Scale]
     path: str  # the folder of imports; a dep of the stage
     seed: Seed  # all random draws of the stage follow from it

@@ -1,7 +1,7 @@
-"""An environment with wrappers, as params.yaml names it: `LunarLander-v3 | FrameStackObservation {stack_size: 4} | TimeAwareObservation`.
+"""An environment with arguments and wrappers, as params.yaml names it: `FrozenLake-v1 {is_slippery: false} | TimeLimit {max_episode_steps: 50}`.
 
 The first wrapper is the innermost. A name is one of Gymnasium's, of those below, or `module:Class` of an installed package, which params.yaml then
-asks to run, as it does with an environment `module:id`; what stands in braces are its arguments, as YAML.
+asks to run, as it does with an environment `module:id`; what stands in braces are its arguments, as YAML: for an environment those of `gymnasium.make`.
 """
 
 import re
@@ -9,11 +9,12 @@ from dataclasses import dataclass
 
 from ruamel.yaml import YAML
 
-BETWEEN = " | "
+BETWEEN, BRACE = " | ", " {"
 ENVIRONMENT = r"(\w+(\.\w+)*:)?[\w./-]+"  # a name, with or without the module that registers it
-WRAPPER = r"(\w+(\.\w+)*:)?\w+( \{[^{}|]*\})?"
-PATTERN = rf"{ENVIRONMENT}( \| {WRAPPER})*"
-EXAMPLE = "LunarLander-v3 | FrameStackObservation {stack_size: 4}"
+ARGUMENTS = r"( \{[^|]*\})?"
+WRAPPER = rf"(\w+(\.\w+)*:)?\w+{ARGUMENTS}"
+PATTERN = rf"{ENVIRONMENT}{ARGUMENTS}( \| {WRAPPER})*"
+EXAMPLE = "LunarLander-v3 {enable_wind: true} | FrameStackObservation {stack_size: 4}"
 # Those of Gymnasium's that take no function, write no file, and whose episodes do not depend on earlier ones.
 KNOWN = (
     "ClipReward",
@@ -23,9 +24,15 @@ KNOWN = (
     "FilterObservation",
     "FlattenObservation",
     "FrameStackObservation",
+    "GrayscaleObservation",
     "RepeatAction",
+    "RescaleAction",
+    "RescaleObservation",
+    "ReshapeObservation",
+    "ResizeObservation",
     "StickyAction",
     "TimeAwareObservation",
+    "TimeLimit",
 )
 
 CLOSED = ("gymnasium.", "gymnasium:", "minari.", "minari:")  # wrappers there write files
@@ -39,10 +46,10 @@ class Wrapper:
     arguments: dict[str, object]
 
 
-def parsed(environment: str) -> tuple[str, list[Wrapper]]:
-    """The environment's own name, and its wrappers from the inside out; ValueError with what was expected."""
-    name, *wrappers = environment.split(BETWEEN)
-    return name, [_wrapper(text) for text in wrappers]
+def parsed(environment: str) -> tuple[str, dict[str, object], list[Wrapper]]:
+    """The environment's own name, its arguments, and its wrappers from the inside out; ValueError with what was expected."""
+    inner, *wrappers = environment.split(BETWEEN)
+    return inner.partition(BRACE)[0], _arguments(inner), [_wrapper(text) for text in wrappers]
 
 
 def check(environment: str) -> None:
@@ -53,15 +60,21 @@ def check(environment: str) -> None:
 
 
 def _wrapper(text: str) -> Wrapper:
-    name, brace, inner = text.partition(" {")
+    name = text.partition(BRACE)[0]
     if name.startswith(CLOSED):
         raise ValueError(f"expected Gymnasium's wrappers without a module, and one of {', '.join(KNOWN)}, not {name}")
     if ":" not in name and name not in KNOWN:
         raise ValueError(f"expected a wrapper module:Class, or one of {', '.join(KNOWN)}, not {name}")
+    return Wrapper(name, _arguments(text))
+
+
+def _arguments(text: str) -> dict[str, object]:
+    """What stands in braces behind a name; nothing where there are none."""
+    name, brace, inner = text.partition(BRACE)
     try:
         arguments = YAML(typ="safe", pure=True).load("{" + inner) if brace else {}
     except Exception:  # of a tag that does not fit, for one, IndexError
         arguments = None
     if not isinstance(arguments, dict) or not all(re.fullmatch(r"[a-z_]\w*", str(key)) for key in arguments):
         raise ValueError(f"expected arguments such as {name} {{name: value}}, not {text}")
-    return Wrapper(name, arguments)
+    return arguments

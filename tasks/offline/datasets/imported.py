@@ -1,14 +1,16 @@
 """Data sets that others recorded, as episodes: Minari's folders, and D4RL's files of flat arrays.
 
+A Minari data set must be of the environment that it was recorded in (origin.py).
 Actions are scaled to [-1, 1], as our environments take them; actions that the environment does not have are refused. A file
 that cannot be read is a DataError with one line, a fault in an episode a BadEpisode; other values are not yet checked.
 """
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mode
 from typing import Any
@@ -20,39 +22,83 @@ from minari.dataset.minari_storage import is_image_space
 from minari.serialization import deserialize_space
 
 from tasks.common.errors import DataError
-from tasks.offline.datasets import episodes, stored
+from tasks.offline.configs.wrappers import BETWEEN
+from tasks.offline.datasets import episodes, origin, stored
 from tasks.offline.datasets.episodes import Array, BadEpisode, Episode
+from tasks.offline.datasets.normalized_score import Reference
 from tasks.offline.environments import kept, simulators
 
 ENDS = ("terminals", "timeouts")
-FLAT = ("observations", "actions", "rewards", *ENDS)
+FLAT = ("observations", "actions", "rewards", "terminals")  # what a file must have
 
 
-def minari(folder: Path, environment: str) -> list[Episode]:
-    """The data set in `folder` (Minari's <id>, with a folder `data` in it), which must be HDF5 and of the environment.
+@dataclass(frozen=True)
+class Imported:
+    """Episodes, what has to be said of how they were read, a line each, and what the data set itself says."""
 
-    Any version of it: the numbers must fit, but what they mean is not known to be the same.
-    """
+    episodes: list[Episode]
+    notes: tuple[str, ...] = ()
+    left_out: int = 0  # steps
+    reference: Reference | None = None  # the returns that its scores are measured between
+
+
+def minari(folder: Path, environment: str) -> Imported:
+    """The data set in `folder` (Minari's <id>, with a folder `data` in it), which must be HDF5 and of the environment."""
+    metadata, notes = described(folder, environment)
     with _read(folder, "Minari data set"):
-        metadata = dict(json.loads((folder / stored.METADATA).read_text()))
-        own, spec = metadata.get("posttrain"), metadata.get("env_spec")
-        recorded = own["environment"] if own else json.loads(spec)["id"] if spec else environment
-        kind, count = metadata.get("data_format", "hdf5"), metadata["total_episodes"]
-        if kind != "hdf5":
-            raise DataError(f"{folder}: Minari's format {kind} is not read here; save the data set as hdf5")
-        if simulators.unversioned(recorded) != simulators.unversioned(environment):
-            raise DataError(f"{folder}: recorded in {recorded}, but environment is {environment}")
-        if kept.is_another(folder, environment):
-            raise DataError(f"{folder}: recorded in another environment than {environment}")
-        if metadata.get("jpeg_encoding") and is_image_space(deserialize_space(metadata["observation_space"])):
-            raise DataError(f"{folder}: images in JPEG are not read here; save the data set with jpeg_encoding=False")
-        found = list(episodes.read(folder / stored.DATA))
+        found, count = list(episodes.read(folder / stored.DATA)), metadata["total_episodes"]
     if len(found) != count:
         raise DataError(f"{folder}: {len(found)} episodes here, but {count} in metadata.json")
-    return found if own else _ours(found, environment)
+    reference = _reference(folder, metadata)
+    return Imported(found if metadata.get("posttrain") else _ours(found, environment), tuple(notes), 0, reference)
 
 
-def remote_minari(name: str, environment: str) -> list[Episode]:
+def described(folder: Path, environment: str) -> tuple[dict[str, Any], list[str]]:
+    """Its metadata, and notes on what of it could not be compared; DataError with one line if it is not of the environment, or of no kind read here."""
+    with _read(folder, "Minari data set"):
+        metadata = dict(json.loads((folder / stored.METADATA).read_text()))
+        kind = metadata.get("data_format", "hdf5")
+        if kind != "hdf5":
+            raise DataError(f"{folder}: Minari's format {kind} is not read here; save the data set as hdf5")
+        if kept.is_another(folder, environment):
+            raise DataError(f"{folder}: recorded in another environment than {environment}")
+        try:
+            lacking = origin.check(metadata, environment)
+        except DataError as error:
+            raise DataError(f"{folder}: {error}") from None
+        if metadata.get("jpeg_encoding") and is_image_space(deserialize_space(metadata["observation_space"])):
+            raise DataError(f"{folder}: images in JPEG are not read here; save the data set with jpeg_encoding=False")
+    notes = [f"its metadata.json has no {' and no '.join(lacking)}: not compared with {environment}"] if lacking else []
+    return metadata, notes
+
+
+def _reference(folder: Path, metadata: Mapping[str, Any]) -> Reference | None:
+    """Minari's two reference scores; None if it has neither."""
+    ends = [metadata.get(name) for name in ("ref_min_score", "ref_max_score")]
+    if ends == [None, None]:
+        return None
+    numbers = [end for end in ends if isinstance(end, int | float) and math.isfinite(end)]
+    if len(numbers) < 2 or numbers[0] >= numbers[1]:
+        raise DataError(
+            f"{folder}: ref_min_score below ref_max_score expected in metadata.json, got {ends[0]} and {ends[1]}"
+        )
+    return Reference(float(numbers[0]), float(numbers[1]))
+
+
+def downloaded(name: str) -> Path | None:
+    """Where Minari keeps the data set of that id; None if it has not downloaded it."""
+    from minari import load_dataset
+
+    try:
+        return Path(load_dataset(name).storage.data_path).parent
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # of a bad id, or of one that is torn
+        what = " ".join(str(error).split()) or type(error).__name__
+        raise DataError(f"{name}: Minari does not give this data set: {what}") from None
+
+
+def remote_minari(name: str, environment: str) -> Imported:
     """The data set of that id, downloaded by Minari to its own place unless it is there."""
     from minari import load_dataset
 
@@ -63,20 +109,48 @@ def remote_minari(name: str, environment: str) -> list[Episode]:
     return minari(Path(found.storage.data_path).parent, environment)
 
 
-def d4rl(file: Path, environment: str) -> list[Episode]:
+def d4rl(file: Path, environment: str) -> Imported:
     """D4RL's arrays of N steps in a row, cut where `terminals` or `timeouts` say so; what follows the last end is left out.
 
+    Without `timeouts` an episode is cut at the environment's step limit, as D4RL's own reader does (its `qlearning_dataset`), and at the file's end.
     `next_observations` may be missing. Then the last observation of a truncated episode is unknown, so its last step is left out;
     that of a terminated one, which no method may use, repeats the observation before it. The file does not name its
-    environment: only shapes are checked.
+    environment: only shapes and ranges are checked.
     """
     arrays = _flat(file)
-    ends = [int(end) + 1 for end in np.flatnonzero(arrays["terminals"] | arrays["timeouts"])]
+    ends, notes = _ends(arrays, environment)
+    count = len(arrays["terminals"])
     if not ends:
-        raise BadEpisode(None, "terminals", f"no end in {len(arrays['terminals'])} steps")
+        raise BadEpisode(None, "terminals", f"no end in {count} steps")
     cuts = zip([0, *ends[:-1]], ends, strict=True)
-    found = [_cut(number, arrays, *cut) for number, cut in enumerate(cuts)]
-    return _ours([episode for episode in found if episode is not None], environment)
+    found = [episode for number, cut in enumerate(cuts) if (episode := _cut(number, arrays, *cut)) is not None]
+    left_out = count - sum(map(len, found))
+    if left_out:
+        behind = count - ends[-1]
+        why = f"{behind} behind the last end, {left_out - behind} at a cut, where the observation that follows is not in the file"
+        notes.append(f"{left_out} of {count} steps are left out: {why}")
+    notes.append("a D4RL file names no environment: shapes and ranges alone were compared")
+    return Imported(_ours(found, environment), tuple(notes), left_out)
+
+
+def _ends(arrays: Mapping[str, Array], environment: str) -> tuple[list[int], list[str]]:
+    """Where each episode ends (the number of the step behind it), and what has to be said of that."""
+    steps = len(arrays["terminals"])
+    if "timeouts" in arrays:
+        return [int(end) + 1 for end in np.flatnonzero(arrays["terminals"] | arrays["timeouts"])], []
+    limit = simulators.step_limit(environment)
+    if limit is None:
+        named = f'"{environment}{BETWEEN}TimeLimit {{max_episode_steps: 1000}}"'
+        raise BadEpisode(
+            None,
+            "timeouts",
+            f"missing, and {environment} has no step limit to cut at; expected an id with the data's, such as {named}",
+        )
+    ends, start = list[int](), 0
+    for stop in [*(np.flatnonzero(arrays["terminals"]) + 1).tolist(), steps]:
+        ends += [*range(start + limit, stop, limit), *([stop] if stop > start else [])]
+        start = stop
+    return ends, [f"no timeouts: cut after {limit} steps, the limit of {environment}, and at the end of the file"]
 
 
 @contextmanager
@@ -102,7 +176,7 @@ def _flat(file: Path) -> dict[str, Array]:
             raise BadEpisode(None, missing[0], f"missing (a D4RL file has {', '.join(FLAT)})")
         arrays = {
             name: (episodes.flags if name in ENDS else episodes.numbers)(source, None, name)
-            for name in (*FLAT, "next_observations")
+            for name in (*FLAT, "timeouts", "next_observations")
             if name in source
         }
     steps, seen = mode(map(len, arrays.values())), arrays["observations"].shape[1:]

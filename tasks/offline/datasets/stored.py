@@ -60,7 +60,7 @@ def write(
     path: Path, environment: str, episodes: Sequence[Episode], reference: Reference, metadata: Mapping[str, object]
 ) -> None:
     """Check the episodes and write them as the data set named like the folder `path`; DataError with one line if bad."""
-    _check(path.name, environment, episodes)
+    check(path.name, environment, episodes)
     (path / DATA).parent.mkdir(parents=True, exist_ok=True)
     storage.write(episodes, path / DATA)
     kept.keep(environment, path)
@@ -95,7 +95,7 @@ def read(path: Path) -> StoredDataset:
         raise DataError(f"data set {path.name}: {error}") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"data set {path.name}: cannot be read: {' '.join(str(error).split())}") from None
-    _check(path.name, environment, episodes)
+    check(path.name, environment, episodes)
     spaces = simulators.spaces_of(environment)
     transitions = as_transitions(episodes, spaces.discrete)
     return StoredDataset(path.name, transitions, environment, spaces, reference, d4rl_reference(environment), own)
@@ -104,6 +104,12 @@ def read(path: Path) -> StoredDataset:
 def d4rl_reference(environment: str) -> Reference | None:
     """D4RL's reference for the environment, whatever its version; None if there is none."""
     return D4RL.get(simulators.unversioned(environment))
+
+
+def known_maximum(environment: str) -> float | None:
+    """What a good return is where nothing was trained: the optimum where it is known, else D4RL's maximum."""
+    known, d4rl = simulators.optimum(environment), d4rl_reference(environment)
+    return known if known is not None else d4rl.maximum if d4rl else None
 
 
 def as_transitions(episodes: Sequence[Episode], discrete: bool) -> Transitions:
@@ -123,7 +129,8 @@ def _joined(parts: Sequence[NDArray[Any]], kind: type[np.generic]) -> torch.Tens
     return torch.from_numpy(np.concatenate(parts).astype(kind))
 
 
-def _check(name: str, environment: str, episodes: Sequence[Episode]) -> None:
+def check(name: str, environment: str, episodes: Sequence[Episode]) -> None:
+    """DataError with one line for the first thing that is wrong with the episodes of the data set of that name."""
     try:
         spaces = simulators.spaces_of(environment)
         if not episodes:

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 
 from tasks.common.errors import DataError
-from tasks.offline.configs.wrappers import BETWEEN
+from tasks.offline.configs.wrappers import BETWEEN, BRACE
 from tasks.offline.environments import modules
 
 FILE = "environment.json"
@@ -19,7 +19,7 @@ FILE = "environment.json"
 
 def folder_of(environment: str) -> Path | None:
     """The folder that holds the environment; None for one that is not named by a folder."""
-    _, _, name = environment.partition(BETWEEN)[0].partition(":")
+    _, _, name = environment.partition(BETWEEN)[0].partition(BRACE)[0].partition(":")
     return Path(name) if name and (Path(name) / FILE).is_file() else None
 
 

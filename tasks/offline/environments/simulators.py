@@ -2,11 +2,11 @@
 
 Besides Gymnasium's there are small ones of our own, whose optimum is known: `graph`, `key-to-door`, and those of goals.py. Those of other
 packages are found too: by an entry point `gymnasium.envs` of an installed package, or as `module:id`, which imports the module; `module:folder`
-is one that a folder holds (kept.py). Any of them may have wrappers (tasks/offline/configs/wrappers.py).
+is one that a folder holds (kept.py). Any of them may have wrappers, and a registered one arguments (tasks/offline/configs/wrappers.py).
 """
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -15,19 +15,21 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.envs.registration import namespace
+from gymnasium.envs.registration import EnvSpec, namespace
+from gymnasium.wrappers import TimeLimit
 from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.algorithms.offline.hindsight import Goals
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.common.errors import DataError
-from tasks.offline.configs.wrappers import BETWEEN
+from tasks.offline.configs.wrappers import BETWEEN, BRACE
 from tasks.offline.environments import goals, graph, kept, key_to_door, modules, wrapping
 
 Seen = NDArray[np.float32]
 Info = dict[str, Any]  # what Gymnasium passes beside observations
 Space = spaces.Space[Any]
+NUMBERS = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete)  # what parts of an observation may be
 ROUNDING = 1e-5  # of half a range: how far beyond its bounds an action that somebody recorded may lie
 GRAPH = graph.random_graph(nodes=20, degree=3, longest=4, seed=3)
 WALK = 10  # steps until a walk in the graph is truncated
@@ -84,6 +86,15 @@ class KeyToDoorEnv(gymnasium.Env[Seen, int]):
         """One move."""
         self.state, reward, ended = key_to_door.step(self.state, int(action), self.np_random)
         return key_to_door.observe(self.state), reward, ended, False, {}
+
+
+class Endless(TimeLimit[Any, Any]):
+    """The limit of an environment that has none of its own; its `spec` says so."""
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]  # a property in Gymnasium's wrappers too
+        """That of the environment inside."""
+        return self.env.spec
 
 
 class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -201,13 +212,18 @@ PLUGINS = "gymnasium.envs"  # the group of entry points by which packages regist
 
 
 def unversioned(environment: str) -> str:
-    """Its name without module and version: Hopper of Hopper-v5; one with wrappers is another environment, in all versions."""
-    return environment if BETWEEN in environment else bare(environment).rsplit("-v", 1)[0]
+    """Its name without module and version: Hopper of Hopper-v5; one with arguments or wrappers is another environment, in all versions."""
+    return environment if _is_changed(environment) else bare(environment).rsplit("-v", 1)[0]
 
 
 def bare(environment: str) -> str:
-    """Its name in Gymnasium's registry: Hopper-v5 of module:Hopper-v5. With wrappers it has none there."""
-    return environment if BETWEEN in environment else environment.rpartition(":")[2]
+    """Its name in Gymnasium's registry: Hopper-v5 of module:Hopper-v5. With arguments or wrappers it has none there."""
+    return environment if _is_changed(environment) else environment.rpartition(":")[2]
+
+
+def _is_changed(environment: str) -> bool:
+    """Whether it has arguments or wrappers."""
+    return BETWEEN in environment or BRACE in environment
 
 
 def make(environment: str, limit: int | None = None) -> Plain:
@@ -215,26 +231,34 @@ def make(environment: str, limit: int | None = None) -> Plain:
 
     `limit` is the number of steps after which an episode is truncated, in the place of the environment's own.
     """
-    name, wrappers = wrapping.split(environment)
-    env = wrapping.wrapped(OWN[name](limit) if name in OWN else _made(name, limit), environment, wrappers)
-    if not env.observation_space.is_np_flattenable:
-        raise DataError(f"environment {environment}: observations of {env.observation_space} are not supported")
+    name, arguments, wrappers = wrapping.split(environment)
+    folder, limited = kept.folder_of(environment), any(one.name == "TimeLimit" for one in wrappers)
+    if arguments and (name in OWN or folder):
+        raise DataError(f"environment {environment}: {name} takes no arguments")
+    if name in OWN:
+        env = OWN[name](limit)
+    else:
+        env = kept.make(environment, folder) if folder else _made(name, arguments, limit, limited)
+    env = wrapping.wrapped(env, environment, [one for one in wrappers if limit is None or one.name != "TimeLimit"])
+    if wordy := [part for part, space in parts(env.observation_space).items() if not isinstance(space, NUMBERS)]:
+        raise DataError(f"environment {environment}: {_of_no_numbers(environment, env.observation_space, wordy)}")
     if not _supported(env.action_space):
         raise DataError(f"environment {environment}: actions of {env.action_space} are not supported")
     return Plain(env)
 
 
-def _made(environment: str, limit: int | None) -> gymnasium.Env[Any, Any]:
-    """One of another package, or one that a folder holds."""
-    if folder := kept.folder_of(environment):
-        return kept.make(environment, folder)
+def _made(environment: str, arguments: Mapping[str, Any], limit: int | None, limited: bool) -> gymnasium.Env[Any, Any]:
+    """One of another package; `limited` is one that a wrapper will truncate."""
     _register(environment)
     spec = gymnasium.spec(bare(environment))
     if "mujoco" in str(spec.entry_point):
         _keep_mujoco_from_writing()
-    limit = limit or spec.max_episode_steps or LONGEST
+    own = {"max_episode_steps": spec.max_episode_steps, "disable_env_checker": True, **arguments}
+    own_limit = own.pop("max_episode_steps")
+    steps = limit or own_limit
     try:
-        return gymnasium.make(bare(environment), limit, disable_env_checker=True)
+        env = gymnasium.make(bare(environment), -1 if steps is None else steps, **own)
+        return env if limited or steps not in (None, -1) else Endless(env, LONGEST)
     except Exception as error:  # of an old version, with packages of its own, or whatever runs in it
         what = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"environment {environment}: cannot be made: {what}") from None
@@ -274,6 +298,17 @@ def _keep_mujoco_from_writing() -> None:
     mujoco.set_mju_user_warning(lambda message: None)
 
 
+def _of_no_numbers(environment: str, observations: Space, wordy: Sequence[str]) -> str:
+    """What is wrong with observations some of whose parts hold text or the like, and which wrapper takes those away."""
+    whole = dict(observations.spaces) if isinstance(observations, spaces.Dict) else {}
+    left = [key for key, part in whole.items() if all(isinstance(leaf, NUMBERS) for leaf in parts(part).values())]
+    if not left:
+        return f"observations of {' '.join(str(observations).split())} are not supported"
+    named = ", ".join(part.removeprefix("observations/") for part in wordy)
+    without = f"{environment}{BETWEEN}FilterObservation {{filter_keys: [{', '.join(left)}]}}"
+    return f'observations have {named}, which is no numbers; expected it without, as the id "{without}"'
+
+
 def _supported(actions: Space) -> bool:
     """Whether these are a finite set, or a vector with bounds."""
     box = isinstance(actions, spaces.Box) and len(actions.shape) == 1 and actions.is_bounded()
@@ -291,6 +326,14 @@ def spaces_of(environment: str) -> Spaces:
         return Spaces(observations.shape[0], int(actions.n), discrete=True)
     assert actions.shape is not None
     return Spaces(observations.shape[0], actions.shape[0], discrete=False)
+
+
+def step_limit(environment: str) -> int | None:
+    """The number of steps after which Gymnasium truncates its episodes; None if it sets no limit, or none is known."""
+    env = make(environment)
+    env.close()
+    spec = env.env.spec
+    return spec.max_episode_steps if spec else None
 
 
 def goals_of(environment: str) -> Goals:

@@ -11,8 +11,8 @@ from tasks.offline.configs.wrappers import Wrapper, parsed
 from tasks.offline.environments import modules
 
 
-def split(environment: str) -> tuple[str, list[Wrapper]]:
-    """The name of the environment inside, and its wrappers; DataError with one line if there is no such wrapper."""
+def split(environment: str) -> tuple[str, dict[str, object], list[Wrapper]]:
+    """The name of the environment inside, its arguments, and its wrappers; DataError with one line if there is no such wrapper."""
     try:
         return parsed(environment)
     except ValueError as error:

@@ -13,6 +13,9 @@ from tasks.offline.policies import files
 
 RANDOM, MEDIUM, EXPERT = "random", "medium", "expert"  # folders of policies
 REPLAY, REFERENCE = "replay", "reference.json"
+UNKNOWN = (
+    "no good return is known: behaviour.environments.{0}.steps is 0; expected two numbers in transitions.references.{0}"
+)
 RECORDERS = "behaviour"  # in a data set's folder: the policies that recorded it, by tier
 
 
@@ -31,8 +34,10 @@ def replay(folder: Path) -> list[Episode]:
 
 
 def reference(folder: Path) -> Reference:
-    """The two returns that a score is measured between."""
+    """The two returns that a score is measured between; DataError with one line if nothing says what a good one is."""
     described = json.loads((folder / REFERENCE).read_text())
+    if "maximum" not in described:
+        raise DataError(f"{folder}: {UNKNOWN.format(folder.name)}")
     return Reference(described["minimum"], described["maximum"])
 
 

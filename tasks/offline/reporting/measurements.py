@@ -78,7 +78,7 @@ class Cost(TypedDict):
 
 
 class DataFacts(TypedDict):
-    """What a data set has; `mean` and `best` are returns of its episodes."""
+    """What a data set has; `mean` and `best` are returns of its episodes, but for those that were cut early."""
 
     episodes: int
     transitions: int

@@ -48,7 +48,7 @@ class Explorer:
     """One environment, played on and on by a policy that learns.
 
     `act` is what is played in an observation (O,), and `taken` makes of observations (.., O) what the memory keeps of them, which is what the
-    learner's networks take. With a `gamma` it keeps the discounted returns-to-go of episodes that have ended. Episodes are reset with `seed`, `seed` + 1, .. so that with the same
+    learner's networks take. With a `gamma` it keeps the discounted returns-to-go of episodes that have ended by themselves. Episodes are reset with `seed`, `seed` + 1, .. so that with the same
     actions the same happens: a state that was saved in the middle of an episode is reached again by playing it.
     """
 
@@ -118,7 +118,7 @@ class Explorer:
         self.replay.add(before, action, step.reward, after, step.terminated)
         self.played += 1
         if step.terminated or truncated:
-            if self.gamma is not None:
+            if self.gamma is not None and step.terminated:
                 self.replay.refer(self._returns_to_go(self.gamma))
             if self.hindsight is not None:
                 self._add_in_hindsight(self.hindsight)

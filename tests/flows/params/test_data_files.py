@@ -133,6 +133,34 @@ def test_a_hub_is_asked_how_many_problems_it_has_where_some_are_passed_over(root
         data_files.check(root, {section, "problems"})
 
 
+def test_environments_and_imports_of_the_offline_flow(root: Path) -> None:
+    """Gymnasium's own and ours are known to be there; what others hold, and what has arguments or wrappers, is made for a look."""
+    file = root / "params.yaml"
+    text, first = file.read_text(), "    graph: {id: null,"
+    assert first in text
+    stages = {"behaviour@graph", "behaviour@CartPole-v1", "transitions@graph-60"}
+    data_files.check(root, stages)
+    for name in (
+        '"FrozenLake-v1 {is_slippery: false}"',
+        '"CartPole-v1 | ClipReward {max_reward: 1}"',
+        '"minigrid:A-v0"',
+        "Unheard-v0",
+    ):
+        file.write_text(text.replace(first, first.replace("null", name)))
+        with pytest.raises(ParameterError, match=f"^--data {' '.join(sorted(stages))}$"):
+            data_files.check(root, stages)
+        data_files.check(root, stages - {"behaviour@graph"})
+    for name in ("CartPole-v1", '"tasks.agents.environments.as_gymnasium:data/agent_episodes/rooms-mixed"'):
+        file.write_text(text.replace(first, first.replace("null", name)))
+        data_files.check(root, stages)
+    data = "graph-60: {environment: graph, source: random, location: null"
+    for source in ("minari", "minari-remote", "d4rl"):
+        file.write_text(text.replace(data, data.replace("random", source).replace("null", "walks")))
+        with pytest.raises(ParameterError, match=r"^--data"):
+            data_files.check(root, stages)
+        data_files.check(root, {"transitions@graph-1000"})
+
+
 @pytest.mark.slow
 def test_more_problems_are_passed_over_than_a_hub_set_has(tmp_path: Path) -> None:
     """By the reader itself, from the card of a set that lies here."""

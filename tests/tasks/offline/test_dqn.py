@@ -1,10 +1,12 @@
 from itertools import islice
+from math import inf
 
 import pandas as pd
 import pytest
 import torch
 from ruamel.yaml import YAML
 
+from tasks.algorithms.offline.transitions import Transitions
 from tasks.common.errors import StageError
 from tasks.offline import cql, dqn
 from tasks.offline.datasets import stored
@@ -87,6 +89,20 @@ def trained(data, tmp_path_factory):
         for stage in STAGES:
             made(stage, data, home / stage)
     return {stage: home / stage for stage in STAGES}
+
+
+@pytest.mark.parametrize("terminated", [False, True])
+def test_cal_ql_refers_to_episodes_that_ended_and_to_no_cut_one(terminated):
+    """Costs of 1 for ever are worth -10 at this discount; the three that were seen before a cut are no bound of that."""
+    ends = torch.tensor([False, False, terminated])
+    data = Transitions(
+        torch.eye(3), torch.zeros(3, dtype=torch.long), -torch.ones(3), torch.eye(3), ends, torch.tensor([3])
+    )
+    variant = CQL.variants["CQL"].model_copy(update={"calibrated": True})
+    batches, _ = cql._batches(CQL, variant, data, torch.Generator().manual_seed(0), None)
+    batch = next(iter(batches))
+    earned = torch.tensor([-2.71, -1.9, -1.0]) if terminated else torch.full((3,), -inf)
+    torch.testing.assert_close(batch.reference, earned[batch.observations.argmax(1)])
 
 
 def first_seen(data):

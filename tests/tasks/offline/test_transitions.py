@@ -1,6 +1,9 @@
+import json
+
 import h5py
 import numpy as np
 import pytest
+from pydantic import ValidationError
 
 from tasks import check
 from tasks.common.errors import StageError
@@ -24,10 +27,12 @@ def home(cart, tmp_path_factory):
     return home
 
 
-def record(home, out, environment, source, *, steps=None, episodes=None, location=None, seed=0, raw=None):
+def record(
+    home, out, environment, source, *, steps=None, episodes=None, location=None, seed=0, raw=None, references=None
+):
     """The stage with one data set, named like the folder `out`."""
     dataset = Dataset(environment=environment, source=source, location=location, steps=steps, episodes=episodes)
-    config = TransitionsConfig(datasets={out.name: dataset}, path="raw", seed=seed)
+    config = TransitionsConfig(datasets={out.name: dataset}, references=references or {}, path="raw", seed=seed)
     return run(config, home / environment, raw or home, out)
 
 
@@ -166,13 +171,70 @@ def d4rl(path, *, timeouts=True):
             file["timeouts"] = np.arange(9) == 8
 
 
-def test_a_d4rl_file_below_the_raw_folder(home, tmp_path):
+def test_a_d4rl_file_below_the_raw_folder(home, tmp_path, capsys):
     d4rl(tmp_path / "it.hdf5")
     metrics = record(home, tmp_path / "hopper-d4rl", "Hopper-v5", "d4rl", location="it.hdf5", raw=tmp_path)
-    assert (metrics["episodes"], metrics["steps"], metrics["terminated"]) == (2, 8, 0.5)
+    assert (metrics["episodes"], metrics["steps"], metrics["terminated"], metrics["left_out"]) == (2, 8, 0.5, 1)
+    assert capsys.readouterr().err.splitlines() == [
+        "transitions: data set hopper-d4rl: 1 of 9 steps are left out: 0 behind the last end, 1 at a cut, where the observation that follows is not in the file",
+        "transitions: data set hopper-d4rl: a D4RL file names no environment: shapes and ranges alone were compared",
+    ]
     found = stored.read(tmp_path / "hopper-d4rl")
     assert found.metadata == {"source": "d4rl", "location": "it.hdf5"}
     assert found.d4rl.score(3234.3) == 100
+
+
+def test_what_scores_are_measured_between(home, tmp_path):
+    """By behaviour, unless the imported data says it, unless params.yaml does; a return of 2 of 0 to 8 scores 25."""
+    record(home, tmp_path / "walks", "graph", "random", episodes=3)
+    again = {"location": "walks", "raw": tmp_path}
+    metadata = tmp_path / "walks" / stored.METADATA
+    said = json.loads(metadata.read_text())
+    known = behaviour_folder.reference(home / "graph")
+    for minimum, maximum in ((None, None), (-50.0, 50.0)):
+        metadata.write_text(json.dumps(said | {"ref_min_score": minimum, "ref_max_score": maximum}))
+        record(home, tmp_path / "again", "graph", "minari", **again)
+        reference = stored.read(tmp_path / "again").reference
+        assert (reference.minimum, reference.maximum) == (
+            (minimum, maximum) if maximum else (known.minimum, known.maximum)
+        )
+    scale = {"graph": {"minimum": -8, "maximum": 2}}
+    metrics = record(home, tmp_path / "again", "graph", "minari", **again, references=scale)
+    assert metrics["score"]["mean"] == pytest.approx(10 * (metrics["return"]["mean"] + 8))
+    metrics = record(home, tmp_path / "own", "graph", "random", episodes=3, references=scale)
+    assert metrics["score"]["best"] == pytest.approx(10 * (metrics["return"]["best"] + 8))
+
+
+def test_where_nobody_knows_what_a_good_return_is(tmp_path):
+    """Then data can be imported that says it, or params.yaml can; steps is 0, since PPO would not learn it."""
+    behaviour.run(BRIEFLY, NO_FILES, tmp_path / "Reacher-v5")
+    with pytest.raises(StageError, match=r"no good return is known: .*transitions.references.Reacher-v5$"):
+        record(tmp_path, tmp_path / "out", "Reacher-v5", "random", episodes=2)
+    scale = {"Reacher-v5": {"minimum": -50, "maximum": -5}}
+    metrics = record(tmp_path, tmp_path / "out", "Reacher-v5", "random", episodes=2, references=scale)
+    assert metrics["score"]["mean"] == pytest.approx((metrics["return"]["mean"] + 50) / 45 * 100)
+
+
+@pytest.mark.parametrize(
+    "scale", [{"minimum": 1, "maximum": 1}, {"minimum": 0}, {"minimum": 0, "maximum": float("inf")}]
+)
+def test_no_scale(scale):
+    with pytest.raises(ValidationError):
+        TransitionsConfig(datasets={}, references={"graph": scale}, path="raw", seed=0)
+
+
+def test_an_episode_that_was_cut_early_is_in_no_return(home, tmp_path):
+    """Of costs of 1 a step: one ended after 2, the time limit cut one after 4, and one was cut after a single step."""
+
+    def walk(steps, terminated):
+        return episode(np.eye(20)[: steps + 1], np.zeros(steps, np.int64), -np.ones(steps), terminated)
+
+    stored.write(
+        tmp_path / "walks", "graph", [walk(2, True), walk(4, False), walk(1, False)], stored.Reference(-10, 0), {}
+    )
+    metrics = record(home, tmp_path / "it", "graph", "minari", location="walks", raw=tmp_path)
+    assert (metrics["episodes"], metrics["steps"], metrics["cut_early"]) == (3, 7, 1)
+    assert metrics["return"] == {"mean": -3, "best": -2, "worst": -4}
 
 
 def test_our_own_data_set_can_be_imported_as_minaris(home, tmp_path):
@@ -184,9 +246,10 @@ def test_our_own_data_set_can_be_imported_as_minaris(home, tmp_path):
 
 
 def test_bad_input_is_one_clear_line_and_nothing_is_written(home, tmp_path):
-    d4rl(tmp_path / "it.hdf5", timeouts=False)
+    with h5py.File(tmp_path / "it.hdf5", "w") as file:
+        file["observations"] = np.zeros((9, 11))
     for arguments, told in (
-        ({"source": "d4rl", "location": "it.hdf5"}, "^data set out: it.hdf5: timeouts: missing"),
+        ({"source": "d4rl", "location": "it.hdf5"}, "^data set out: it.hdf5: actions: missing"),
         (
             {"source": "d4rl", "location": "no.hdf5"},
             r"^data set out: \S+no.hdf5: no D4RL file: No such file or directory$",

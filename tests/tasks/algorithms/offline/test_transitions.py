@@ -1,3 +1,6 @@
+from dataclasses import replace
+from math import inf
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -51,6 +54,37 @@ def test_the_best_share_is_of_episodes_by_return_in_their_order(share, kept):
     best = THREE.best(share)
     assert best.returns.tolist() == THREE.returns[kept].tolist()
     assert best.lengths.tolist() == THREE.lengths[kept].tolist()
+
+
+def cut(*rewards, ended):
+    """The same, of which only these episodes ended by themselves."""
+    whole = episodes(*rewards)
+    return replace(whole, terminated=whole.terminated & torch.tensor(ended)[whole.episode])
+
+
+def test_what_was_earned_is_known_only_where_the_episode_ended():
+    """Two steps of -1 that were cut would be worth -1.5 at most; the episode may cost -2 at this discount."""
+    data = cut([-1.0, -1.0], [4.0, 2.0], [3.0], ended=[False, True, False])
+    assert data.references(0.5).tolist() == [-inf, -inf, 5.0, 2.0, -inf]
+    assert data.returns_to_go(0.5).tolist() == [-1.5, -1.0, 5.0, 2.0, 3.0]
+    assert data.ended.tolist() == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "ended", "early", "best"),
+    [
+        ([[-1.0], [-1.0] * 3, [-1.0] * 4], [False, True, False], [True, False, False], 1),  # would cost 4, not 1
+        ([[-2.0, -2.0], [-1.0] * 3, [-1.0] * 4], [True, True, False], [False, False, False], 1),  # the end is known
+        ([[2.0, 2.0], [1.0] * 3, [1.0] * 3], [False, True, False], [True, False, False], 0),  # it has earned 4 already
+        ([[-1.0] * 2, [-3.0] * 2], [False, False], [False, False], 0),  # a time limit
+    ],
+)
+def test_a_cut_is_not_what_makes_an_episode_the_best(rewards, ended, early, best):
+    data = cut(*rewards, ended=ended)
+    assert data.cut_early.tolist() == early
+    chosen = data.best(0.1)
+    assert chosen.rewards.tolist() == rewards[best]
+    assert data.best(1.0).rewards.tolist() == data.rewards.tolist()
 
 
 def test_chosen_episodes_keep_all_their_columns():

@@ -31,14 +31,14 @@ def flat(path, whole, *, tail=0, following=True, **changes):
 
 
 def test_d4rl_with_next_observations_is_whole(tmp_path):
-    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE), "Hopper-v5")
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE), "Hopper-v5").episodes
     assert len(found) == 3
     assert all(equal(one, other) for one, other in zip(found, WHOLE, strict=True))
     episodes.check(found, 11, 3, discrete=False)
 
 
 def test_d4rl_without_them_loses_the_last_step_of_a_truncated_episode_only(tmp_path):
-    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, following=False), "Hopper-v5")
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, following=False), "Hopper-v5").episodes
     assert [len(one) for one in found] == [4, 2, 5]
     cut = found[1]
     np.testing.assert_array_equal(cut.observations, WHOLE[1].observations[:3], "the true next observation")
@@ -52,25 +52,73 @@ def test_d4rl_without_them_loses_the_last_step_of_a_truncated_episode_only(tmp_p
 
 def test_d4rl_a_truncated_episode_of_one_step_leaves_nothing(tmp_path):
     whole = [hopper(1, False), hopper(2, True)]
-    found = imported.d4rl(flat(tmp_path / "it.hdf5", whole, following=False), "Hopper-v5")
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", whole, following=False), "Hopper-v5").episodes
     assert [len(one) for one in found] == [2]
 
 
 def test_d4rl_what_follows_the_last_end_is_left_out(tmp_path):
     found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, tail=2), "Hopper-v5")
-    assert [len(one) for one in found] == [4, 3, 5]
+    assert [len(one) for one in found.episodes] == [4, 3, 5]
+    assert found.left_out == 2
+    assert found.notes[0].startswith("2 of 14 steps are left out: 2 behind the last end, 0 at a cut")
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, tail=2, following=False), "Hopper-v5")
+    assert [len(one) for one in found.episodes] == [4, 2, 5]
+    assert found.notes[0].startswith("3 of 14 steps are left out: 2 behind the last end, 1 at a cut")
+
+
+def test_both_ends_at_once_are_an_end(tmp_path):
+    """The time limit came in the step that ended the episode: what follows is worth nothing, as D4RL's reader has it."""
+    timeouts = np.concatenate([one.truncations | one.terminations for one in WHOLE])
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, following=False, timeouts=timeouts), "Hopper-v5")
+    assert [bool(one.terminations[-1]) for one in found.episodes] == [True, False, True]
+    assert [bool(one.truncations[-1]) for one in found.episodes] == [False, True, False]
+    assert found.left_out == 1
+
+
+@pytest.mark.parametrize(
+    ("limit", "following", "lengths", "terminated", "left_out"),
+    [
+        (5, True, [3, 5, 4, 2], [True, False, True, False], 0),
+        (5, False, [3, 4, 4, 1], [True, False, True, False], 2),
+        (3, True, [3, 3, 3, 3, 2], [True, False, False, True, False], 0),  # an end at the limit is an end
+        (3, False, [3, 2, 2, 3, 1], [True, False, False, True, False], 3),
+        (1000, False, [3, 9, 1], [True, True, False], 1),
+    ],
+)
+def test_without_timeouts_an_episode_is_cut_at_the_step_limit(
+    limit, following, lengths, terminated, left_out, tmp_path
+):
+    """Fourteen steps with ends at the third and the twelfth, as D4RL's qlearning_dataset cuts them; the file ends where it may."""
+    whole = [hopper(3, True), hopper(9, True), hopper(2, False)]
+    file = flat(tmp_path / "it.hdf5", whole, following=following, timeouts=None)
+    found = imported.d4rl(file, f"Hopper-v5 {{max_episode_steps: {limit}}}")
+    assert [len(one) for one in found.episodes] == lengths
+    assert [bool(one.terminations[-1]) for one in found.episodes] == terminated
+    assert found.left_out == left_out
+    assert found.notes[0].startswith(f"no timeouts: cut after {limit} steps, the limit of Hopper-v5 {{max_episode")
+    episodes.check(found.episodes, 11, 3, discrete=False)
+
+
+def test_without_timeouts_the_limit_is_the_environments_own_or_it_is_asked_for(tmp_path):
+    file = flat(tmp_path / "it.hdf5", WHOLE, following=False, timeouts=None)
+    assert [len(one) for one in imported.d4rl(file, "Hopper-v5").episodes] == [4, 8]
+    with pytest.raises(
+        BadEpisode,
+        match=r'^timeouts: missing, and Hopper.* -1} has no step limit .* such as "Hopper.* \| TimeLimit {max_',
+    ):
+        imported.d4rl(file, "Hopper-v5 {max_episode_steps: -1}")
 
 
 def test_ends_written_as_numbers(tmp_path):
     terminals = np.concatenate([one.terminations for one in WHOLE]).astype(np.float32)
-    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, terminals=terminals), "Hopper-v5")
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, terminals=terminals), "Hopper-v5").episodes
     assert [bool(one.terminations[-1]) for one in found] == [True, False, True]
 
 
 def test_actions_come_to_lie_in_our_box(tmp_path):
     """Pendulum takes -2 to 2; an action beyond that by rounding alone is clipped, as the environment would do."""
     whole = [episode(np.zeros((4, 3)), np.array([[-2.0], [1.0], [2 + 1e-6]]), np.zeros(3), True)]
-    (found,) = imported.d4rl(flat(tmp_path / "it.hdf5", whole), "Pendulum-v1")
+    (found,) = imported.d4rl(flat(tmp_path / "it.hdf5", whole), "Pendulum-v1").episodes
     assert found.actions[:, 0].tolist() == [-1, 0.5, 1]
 
 
@@ -100,8 +148,7 @@ STEPS = sum(map(len, WHOLE))
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"timeouts": None}, "timeouts: missing (a D4RL file has observations, "),
-        ({"terminals": None}, "terminals: missing"),
+        ({"terminals": None}, "terminals: missing (a D4RL file has observations, actions, rewards, terminals)"),
         ({"rewards": np.zeros(STEPS - 1)}, f"rewards: shape ({STEPS},) expected, got ({STEPS - 1},)"),
         ({"rewards": 3.0}, "rewards: one row a step expected, got a single number"),
         ({"rewards": [b"one"] * STEPS}, "rewards: numbers expected, got object"),
@@ -151,7 +198,7 @@ def test_values_that_are_not_finite_or_not_in_float32_are_told(field, at, value,
     whole = np.concatenate([getattr(one, field)[: len(one)] for one in WHOLE])
     file = flat(tmp_path / "it.hdf5", WHOLE, **{field: with_value(whole, at, value)})
     with pytest.raises(BadEpisode, match=f"^{told}"):
-        episodes.check(imported.d4rl(file, "Hopper-v5"), 11, 3, discrete=False)
+        episodes.check(imported.d4rl(file, "Hopper-v5").episodes, 11, 3, discrete=False)
 
 
 def test_numbers_in_either_precision_are_the_same_episodes(tmp_path):
@@ -159,7 +206,7 @@ def test_numbers_in_either_precision_are_the_same_episodes(tmp_path):
         name: np.concatenate([getattr(one, name)[: len(one)] for one in WHOLE]).astype(np.float32)
         for name in ("observations", "actions", "rewards")
     }
-    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, **halves), "Hopper-v5")
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, **halves), "Hopper-v5").episodes
     assert all(equal(one, other) for one, other in zip(found, WHOLE, strict=True))
 
 

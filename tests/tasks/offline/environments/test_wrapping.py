@@ -2,6 +2,7 @@
 
 import json
 
+import gymnasium
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -22,11 +23,87 @@ TRAINING = {"steps": 0, "medium": 0.5, "evaluate_every": 1, "learning_rate": 0.1
 
 
 def test_a_name_is_read_from_the_inside_out():
-    assert parsed("ale:Pong-v5 | mine.inner:Twice {times: [1, 2], word: a} | ClipReward") == (
+    assert parsed("ale:Pong-v5 {mode: 2, of: {a: b}} | mine.inner:Twice {times: [1, 2], word: a} | ClipReward") == (
         "ale:Pong-v5",
+        {"mode": 2, "of": {"a": "b"}},
         [Wrapper("mine.inner:Twice", {"times": [1, 2], "word": "a"}), Wrapper("ClipReward", {})],
     )
-    assert parsed("graph") == ("graph", [])
+    assert parsed("graph") == ("graph", {}, [])
+
+
+def test_arguments_are_gymnasiums():
+    """On ice that is not slippery a step to the right is one; the step limit is an argument of gymnasium.make."""
+    env = make("FrozenLake-v1 {is_slippery: false, max_episode_steps: 3}")
+    env.reset(seed=0)
+    steps = [env.step(2) for _ in range(3)]
+    assert [step[0].argmax() for step in steps] == [1, 2, 3]
+    assert [step[3] for step in steps] == [False, False, True]
+    assert spaces_of("FrozenLake-v1 {map_name: 8x8}").observation == 64
+    assert spaces_of('FrozenLake-v1 {desc: ["SFF", "FFG"]} | TimeAwareObservation').observation == 7
+
+
+@pytest.mark.parametrize(
+    ("environment", "limit", "steps"),
+    [
+        ("CliffWalking-v1", None, 1000),
+        ("CliffWalking-v1 {max_episode_steps: 7}", None, 7),
+        ("CliffWalking-v1 | TimeLimit {max_episode_steps: 7}", None, 7),
+        ("CliffWalking-v1 | TimeLimit {max_episode_steps: 1200}", None, 1200),  # it has no limit of its own
+        ("CliffWalking-v1 {max_episode_steps: -1}", None, 1000),
+        ("CliffWalking-v1 | TimeLimit {max_episode_steps: 7}", 20, 20),  # past the limit, to see what values are worth
+        ("FrozenLake-v1 | TimeLimit {max_episode_steps: 7}", None, 7),
+    ],
+)
+def test_time_limits(environment, limit, steps):
+    """Against the wall it stays where it is."""
+    env = make(environment, limit=limit)
+    env.reset(seed=0)
+    assert [env.step(0)[3] for _ in range(steps)] == [False] * (steps - 1) + [True]
+
+
+def test_actions_are_rescaled_twice():
+    """The wrapper takes 0 to 4 for Pendulum's -2 to 2, and ours around it takes -1 to 1 for that."""
+    once, twice = make("Pendulum-v1"), make("Pendulum-v1 | RescaleAction {min_action: 0, max_action: 4}")
+    for env in (once, twice):
+        env.reset(seed=0)
+    assert (once.step(np.array([0.5]))[0] == twice.step(np.array([0.5]))[0]).all()
+    assert twice.inward(np.array([[4.0], [1.0]])).tolist() == [[1.0], [-0.5]]
+
+
+class Wordy(gymnasium.Env):
+    """Says what to do, as MiniGrid does."""
+
+    observation_space = gymnasium.spaces.Dict(
+        {
+            "mission": gymnasium.spaces.Text(20),
+            "view": gymnasium.spaces.Dict({"at": gymnasium.spaces.Discrete(3), "sign": gymnasium.spaces.Text(5)}),
+            "seen": gymnasium.spaces.Box(0, 1, (2,)),
+            "heard": gymnasium.spaces.Sequence(gymnasium.spaces.Discrete(2)),
+            "way": gymnasium.spaces.MultiBinary(4),
+        }
+    )
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, words=True, render_mode=None):
+        if words is None:
+            self.observation_space = gymnasium.spaces.Text(5)
+
+    def reset(self, *, seed=None, options=None):
+        way = np.array([1, 0, 0, 1], np.int8)
+        return {"mission": "go", "view": {"at": 1, "sign": "x"}, "seen": np.zeros(2), "heard": (1,), "way": way}, {}
+
+
+def test_what_an_observation_says_in_words_is_named_with_the_wrapper_that_takes_it_away(monkeypatch):
+    spec = gymnasium.envs.registration.EnvSpec("Wordy-v0", entry_point=Wordy)
+    monkeypatch.setitem(gymnasium.registry, "Wordy-v0", spec)
+    with pytest.raises(StageError, match=r"observations have .*, which is no numbers") as refused:
+        make("Wordy-v0")
+    assert "have heard, mission, view/sign, which" in str(refused.value)
+    without = str(refused.value).partition('the id "')[2].rstrip('"')
+    assert without == "Wordy-v0 | FilterObservation {filter_keys: [seen, way]}"
+    assert make(without).reset()[0].tolist() == [0, 0, 1, 0, 0, 1]
+    with pytest.raises(StageError, match=r"observations of Text\(.*\) are not supported$"):
+        make("Wordy-v0 {words: null}")
 
 
 def test_observations_by_hand():
@@ -122,12 +199,14 @@ def test_a_wrapper_of_an_installed_package(tmp_path, monkeypatch):
         ("CartPole-v1 | FrameStackObservation", "FrameStackObservation does not fit: TypeError: .*'stack_size'"),
         ("CartPole-v1 | FilterObservation {filter_keys: [a]}", "FilterObservation does not fit: "),
         ("CartPole-v1 | RecordVideo {video_folder: x}", "expected a wrapper module:Class, or one of ClipReward, .*"),
+        ("CartPole-v1 {gravity: 9}", "cannot be made: .*unexpected keyword argument 'gravity'"),
+        ("graph {limit: 3}", "graph takes no arguments"),
     ],
 )
 def test_what_does_not_fit_is_one_clear_line(environment, told):
     with pytest.raises(StageError, match=told) as stopped:
         make(environment)
-    assert str(stopped.value).startswith(f"environment {environment}: ")
+    assert str(stopped.value).startswith(f"environment {environment.partition(' {')[0]}")
     assert "\n" not in str(stopped.value)
 
 
@@ -148,6 +227,10 @@ def test_what_does_not_fit_is_one_clear_line(environment, told):
         ),
         ("CartPole-v1 | RepeatAction {num_repeats: [}", "expected arguments such as RepeatAction {name: value}"),
         ("CartPole-v1 | RepeatAction {4}", "expected arguments such as RepeatAction {name: value}"),
+        ("FrozenLake-v1 {is_slippery: false", "expected text such as LunarLander-v3"),
+        ("FrozenLake-v1 {a: 1} {b: 2}", "expected arguments such as FrozenLake-v1 {name: value}"),
+        ("FrozenLake-v1 {desc: !!python/name:os.system x}", "expected arguments"),
+        ("FrozenLake-v1{is_slippery: false}", "expected text such as LunarLander-v3"),
         ("CartPole-v1 || RepeatAction", "expected text such as LunarLander-v3, module:id, or"),
         ("CartPole-v1 | RepeatAction {num_repeats: !!python/name:os.system x}", "expected arguments"),
     ],
@@ -157,5 +240,13 @@ def test_params_are_checked_before_anything_runs(name, told):
         Training.model_validate({**TRAINING, "id": name})
 
 
+def test_a_name_without_quotes_is_told_to_have_them():
+    """YAML reads FrozenLake-v1 {is_slippery: false} as a key and its value."""
+    with pytest.raises(ValidationError, match="expected text in quotes where it has braces, such as"):
+        Training.model_validate({**TRAINING, "id": {"FrozenLake-v1 {is_slippery": "false}"}})
+
+
 def test_params_take_what_fits():
+    name = "FrozenLake-v1 {map_name: 8x8} | TimeLimit {max_episode_steps: 7}"
+    assert Training.model_validate({**TRAINING, "id": name}).id == name
     assert Training.model_validate({**TRAINING, "id": STACKED}).id == STACKED

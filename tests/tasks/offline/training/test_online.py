@@ -137,8 +137,10 @@ def test_what_is_due_in_hindsight_is_known_after_a_kill():
 def test_what_was_earned_is_known_once_an_episode_is_over():
     """In the graph each step costs 1: after it the return-to-go of a T-step episode's step t is the discounted sum of T - t such."""
     exploring = explorer(gamma=0.5)
+    to_the_goal = simulators.GRAPH.distances[simulators.GRAPH.successors]
     while exploring.episode or not exploring.played:
-        exploring._step(exploring._random())
+        exploring._step(torch.tensor(to_the_goal[exploring.env.unwrapped.node].argmin()))
+    assert exploring.replay.columns.terminated.any()
     length = exploring.played
     reference = exploring.replay.columns.reference
     wanted = [-sum(0.5**step for step in range(length - at)) for at in range(length)]
@@ -147,6 +149,16 @@ def test_what_was_earned_is_known_once_an_episode_is_over():
     if exploring.episode:
         assert reference[length] == -float("inf"), "its episode goes on"
     assert explorer().gamma is None
+
+
+def test_what_was_earned_stays_unknown_where_an_episode_was_cut():
+    """Ten steps in the graph that come to no goal: it would have cost more."""
+    exploring = explorer(gamma=0.5)
+    successors = simulators.GRAPH.successors
+    while exploring.episode or not exploring.played:
+        exploring._step(torch.tensor((successors[exploring.env.unwrapped.node] != simulators.GRAPH.goal).argmax()))
+    assert (exploring.played, exploring.replay.columns.terminated.any().item()) == (10, False)
+    assert (exploring.replay.columns.reference == -float("inf")).all()
 
 
 def tuned(after, seed=0, share=None):

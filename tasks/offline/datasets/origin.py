@@ -1,0 +1,167 @@
+"""Whether an environment is the one that a data set was recorded in, by what Minari's metadata.json says of that one.
+
+That is its `env_spec`, as Gymnasium writes it (id, arguments, step limit, wrappers), and its two spaces. How it was drawn, and wrappers that
+change nothing of what is seen, done and earned, make no difference.
+"""
+
+import dataclasses
+import inspect
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from minari.serialization import deserialize_space
+
+from tasks.common.errors import DataError
+from tasks.offline.configs.wrappers import BETWEEN, BRACE
+from tasks.offline.environments import kept, simulators, wrapping
+
+Json = dict[str, Any]
+DRAWING = ("render_mode",)  # arguments that change nothing but pictures
+NEUTRAL = (
+    "HumanRendering",
+    "OrderEnforcing",
+    "PassiveEnvChecker",
+    "RecordEpisodeStatistics",
+    "RecordVideo",
+    "RenderCollection",
+)
+LIMIT = "max_episode_steps"
+NOTHING = "nothing"
+HUGE = float(np.finfo(np.float32).max)  # older spaces have it where newer ones have no bound
+
+
+def check(metadata: Mapping[str, Any], environment: str) -> list[str]:
+    """DataError with one line that names both sides where they differ; returns what metadata.json lacks, so that it was not compared."""
+    if own := metadata.get("posttrain"):
+        if kept.folder_of(environment) is None and _plain(own["environment"]) != _plain(environment):
+            raise DataError(f"recorded in {own['environment']}, but environment is {environment}")
+        return []
+    env = simulators.make(environment)
+    env.close()
+    spec, lacking = _json(metadata.get("env_spec")), []
+    if spec is not None:
+        _check_spec(spec, env, environment)
+    elif kept.folder_of(environment) is None:
+        lacking.append("env_spec")
+    for name, own_space in (("observation_space", env.own_observations), ("action_space", env.own_actions)):
+        recorded = _json(metadata.get(name))
+        if recorded is None:
+            lacking.append(name)
+        elif not same(space := deserialize_space(json.dumps(recorded)), own_space):
+            sides = f"recorded with {name} {_line(space)}, but that of {environment} is {_line(own_space)}"
+            raise DataError(f"{sides}; expected the environment with the wrappers that it was recorded in, as its id")
+    return lacking
+
+
+def _json(value: Any) -> Json | None:
+    """An object that may have been written as text inside the metadata, or not at all; ValueError for anything else."""
+    found = json.loads(value) if isinstance(value, str) else value
+    if found is not None and not isinstance(found, dict):
+        raise ValueError(f"an object expected, got {found!r}")
+    return found
+
+
+def _plain(environment: str) -> tuple[object, ...]:
+    """Name, arguments and wrappers, however they are written; the module that registers it is left out."""
+    name, arguments, wrappers = wrapping.split(environment)
+    return simulators.bare(name), arguments, wrappers
+
+
+def _check_spec(recorded: Json, env: simulators.Plain, environment: str) -> None:
+    """DataError where an environment's spec is not the recorded one."""
+    made = env.env.spec
+    name = made.id if made else simulators.bare(wrapping.split(environment)[0])
+    differences = [] if made is None or name != recorded["id"] else [*_differences(recorded, _as_json(made), env)]
+    if name != recorded["id"] or differences:
+        more = f" ({'; '.join(differences)})" if differences else ""
+        raise DataError(f"recorded in {written(recorded)}, but environment is {environment}{more}")
+
+
+def _differences(recorded: Json, made: Json, env: simulators.Plain) -> Iterator[str]:
+    """Each argument, the limit and the wrappers, where they are not the same, with both sides."""
+    defaults = inspect.signature(type(env.unwrapped).__init__).parameters
+    sides = _arguments(recorded), _arguments(made)
+    for key in sorted({*sides[0], *sides[1]}):
+        default = defaults[key].default if key in defaults else inspect.Parameter.empty
+        unset = NOTHING if default is inspect.Parameter.empty else _through_json(default)
+        there, here = (side.get(key, unset) for side in sides)
+        if there != here:
+            yield _both(key, there, here)
+    if recorded.get(LIMIT) != made[LIMIT]:
+        yield _both(LIMIT, recorded.get(LIMIT), made[LIMIT])
+    there, here = [*map(_wrapper, _wrappers(recorded))], [*map(_wrapper, _wrappers(made))]
+    if there != here:
+        yield _both("wrappers", " | ".join(there) or NOTHING, " | ".join(here) or NOTHING)
+
+
+def _as_json(spec: EnvSpec) -> Json:
+    """As Gymnasium writes it, but for functions, which it does not write."""
+    found: Json = _through_json(dataclasses.asdict(spec))
+    return found
+
+
+def _through_json(value: Any) -> Any:
+    """What a value is once it was written: a tuple is a list then, and so is an array."""
+    return json.loads(json.dumps(value, default=lambda one: one.tolist() if hasattr(one, "tolist") else str(one)))
+
+
+def _both(what: str, there: object, here: object) -> str:
+    shown = [side if isinstance(side, str) else json.dumps(side) for side in (there, here)]
+    return f"{what}: {shown[0]} there, {shown[1]} here"
+
+
+def _arguments(spec: Json) -> Json:
+    return {key: value for key, value in (spec.get("kwargs") or {}).items() if key not in DRAWING}
+
+
+def _wrappers(spec: Json) -> list[Json]:
+    return [one for one in spec.get("additional_wrappers") or () if one["name"] not in NEUTRAL]
+
+
+def _wrapper(one: Json) -> str:
+    """A wrapper as an id has it: those of Gymnasium without their module."""
+    module, _, name = one["entry_point"].rpartition(":")
+    return f"{'' if module.startswith('gymnasium.') else module + ':'}{name}{_braces(one.get('kwargs') or {})}"
+
+
+def _braces(arguments: Json) -> str:
+    pairs = ", ".join(f"{key}: {json.dumps(value)}" for key, value in sorted(arguments.items()))
+    return f"{BRACE}{pairs}}}" if pairs else ""
+
+
+def written(spec: Json) -> str:
+    """A spec as the id of an environment: what Gymnasium's registry does not say itself."""
+    registered = gymnasium.registry.get(spec["id"])
+    usual: Json = {**registered.kwargs, LIMIT: registered.max_episode_steps} if registered else {LIMIT: None}
+    every = {**_arguments(spec), LIMIT: spec.get(LIMIT)}
+    changed = {key: value for key, value in every.items() if key not in usual or usual[key] != value}
+    return BETWEEN.join([spec["id"] + _braces(changed), *map(_wrapper, _wrappers(spec))])
+
+
+def same(one: simulators.Space, other: simulators.Space) -> bool:
+    """Whether two spaces have the same elements, as numbers: of a Box shape and bounds count, and how precise its numbers are does not."""
+    if isinstance(one, spaces.Box) and isinstance(other, spaces.Box):
+        return one.shape == other.shape and _close(one.low, other.low) and _close(one.high, other.high)
+    if isinstance(one, spaces.Discrete) and isinstance(other, spaces.Discrete):
+        return bool(one.n == other.n and one.start == other.start)
+    if isinstance(one, spaces.MultiDiscrete) and isinstance(other, spaces.MultiDiscrete):
+        return np.array_equal(one.nvec, other.nvec) and np.array_equal(one.start, other.start)
+    if isinstance(one, spaces.Dict) and isinstance(other, spaces.Dict):
+        return {*one} == {*other} and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, spaces.Tuple) and isinstance(other, spaces.Tuple):
+        return len(one) == len(other) and all(same(mine, its) for mine, its in zip(one, other, strict=True))
+    return bool(one == other)
+
+
+def _close(one: Any, other: Any) -> bool:
+    sides = np.asarray([one, other], np.float64)
+    return bool(np.allclose(*np.where(np.abs(sides) >= HUGE, np.copysign(np.inf, sides), sides)))
+
+
+def _line(space: simulators.Space) -> str:
+    return " ".join(str(space).split())

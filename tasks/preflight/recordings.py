@@ -1,0 +1,59 @@
+"""The data sets that an offline run would import, read with the stages' own reader, and the environments that other packages have.
+
+What is wrong with one is a line before anything is trained. No environment is played, but modules that params.yaml names are imported.
+"""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from tasks.common.errors import DataError
+from tasks.offline import transitions
+from tasks.offline.configs.behaviour import BehaviourConfig
+from tasks.offline.configs.transitions import Dataset, TransitionsConfig
+from tasks.offline.datasets import imported, stored
+from tasks.offline.environments import simulators
+from tasks.offline.policies.behaviour_folder import UNKNOWN
+from tasks.preflight.data import readable, small
+
+
+def read(behaviour: BehaviourConfig, config: TransitionsConfig, stages: Collection[str]) -> Iterator[str]:
+    """A line for each thing to be said of imports among `stages`, which will run; DataError for the first fault in them, or in an environment."""
+    names = {name: one.id or name for name, one in behaviour.environments.items()}
+    for name, environment in names.items():
+        if f"behaviour@{name}" in stages and not _is_made_by_a_stage(environment):
+            simulators.spaces_of(environment)
+    for name, dataset in config.datasets.items():
+        environment = names[dataset.environment]
+        imports = dataset.source in transitions.IMPORTS and f"transitions@{name}" in stages
+        if imports and not _is_made_by_a_stage(environment):
+            yield from _import(
+                config, name, dataset, environment, trained=behaviour.environments[dataset.environment].steps > 0
+            )
+
+
+def _import(
+    config: TransitionsConfig, name: str, dataset: Dataset, environment: str, *, trained: bool
+) -> Iterator[str]:
+    """What one data set holds; of a large one its metadata alone are read."""
+    remote, location = dataset.source == "minari-remote", str(dataset.location)
+    place = imported.downloaded(location) if remote else Path(config.path) / location
+    if place is None:
+        yield f"transitions: data set {name}: {location} is not here yet; it is read once Minari has downloaded it"
+        return
+    if not readable(str(place)):
+        if dataset.source != "d4rl" and not small(place):
+            imported.described(place, environment)
+        return
+    found = transitions.read(name, dataset, environment, Path(config.path))
+    stored.check(name, environment, found.episodes)
+    named = transitions.named_reference(config, dataset, found)
+    if named is None and not trained and stored.known_maximum(environment) is None:
+        raise DataError(f"data set {name}: {UNKNOWN.format(dataset.environment)}")
+    steps = sum(map(len, found.episodes))
+    yield f"transitions: {len(found.episodes):,} episodes of {steps:,} steps in {dataset.location}"
+    yield from (f"transitions: data set {name}: {note}" for note in found.notes)
+
+
+def _is_made_by_a_stage(environment: str) -> bool:
+    """Whether a folder holds the environment, which may not be there yet."""
+    return environment.startswith("tasks.")
