@@ -15,7 +15,7 @@ import torch
 from tasks.agents.configs.agent_episodes import AgentEpisodesConfig, EpisodeSet
 from tasks.agents.environments.as_gymnasium import Described, code_of
 from tasks.agents.environments.games import optimum
-from tasks.agents.environments.own import FAULTS
+from tasks.agents.environments.own import is_unfinished
 from tasks.agents.playing import playing, recorded, transcribed
 from tasks.agents.playing.playing import Episode
 from tasks.agents.playing.recorded import World
@@ -92,7 +92,7 @@ def _expert(own: EpisodeSet, world: World, folder: Path, name: str) -> Iterator[
             [*rows["action"]],
             [turn.observation for turn in heard],
             [turn.reward for turn in heard],
-            terminated=heard[-1].done and FAULTS not in heard[-1].counted,
+            terminated=heard[-1].done and not is_unfinished(heard[-1].counted),
         )
         yield one, None if pd.isna(row["optimum"]) else float(row["optimum"])
 
@@ -126,8 +126,8 @@ def _played(
 
 
 def _transcribed(one: Episode) -> Transcribed:
-    """An episode that the context cut short, or a fault of its environment, would have gone on."""
-    terminated = not one.context_cut and FAULTS not in one.counted
+    """An episode that the context cut short, the limit of turns, or a fault of its environment, would have gone on."""
+    terminated = not one.context_cut and not is_unfinished(one.counted)
     return Transcribed(one.game.seed, one.game.opening, one.actions, one.observations, one.rewards, terminated)
 
 

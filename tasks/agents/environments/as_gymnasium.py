@@ -17,7 +17,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tasks.agents.environments import games
-from tasks.agents.environments.own import FAULTS
+from tasks.agents.environments.own import is_unfinished
 from tasks.agents.environments.protocol import Message, Setting
 from tasks.agents.environments.vectors import Reader, Vector, size
 
@@ -111,12 +111,12 @@ class TextGame(gymnasium.Env[Vector, int]):
         return self.reader.read(text), {"text": text, "said": ""}
 
     def step(self, action: int) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
-        """Say an action. A game that ends by a fault of its environment is truncated, since nobody knows how it would have gone on."""
+        """Say an action. A game that ends by its limit of turns or a fault of its environment is truncated: it would have gone on."""
         said = self.described.actions[int(action)]
         turn = self.game.environment.step(said)
-        faulty = FAULTS in turn.counted
+        truncated = is_unfinished(turn.counted)
         seen = self.reader.read(turn.observation, said)
-        return seen, turn.reward, turn.done and not faulty, faulty, {"text": turn.observation, "said": said}
+        return seen, turn.reward, turn.done and not truncated, truncated, {"text": turn.observation, "said": said}
 
 
 def make(folder: Path) -> TextGame:
