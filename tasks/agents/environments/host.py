@@ -182,8 +182,8 @@ def play(host: socket.socket, make: Any, settings: Any, seed: int) -> None:
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     random.seed(seed)
-    if hasattr(torch := sys.modules.get("torch"), "set_num_threads"):
-        torch.set_num_threads(1)  # those that the host had are not in a fork, which would wait for them for ever
+    if set_num_threads := getattr(sys.modules.get("torch"), "set_num_threads", None):
+        set_num_threads(1)  # those that the host had are not in a fork, which would wait for them for ever
     lines = host.makefile("rb")
     environment: Any = None
     for line in lines:
