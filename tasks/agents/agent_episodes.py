@@ -30,6 +30,7 @@ AT_ONCE = 100  # games played side by side
 FIRST, SEEDS = 5 * 10**8, 10**6  # where the games begin: far from the expert's, and from those of another seed
 METRICS = {
     "episodes": "The number of episodes, without those that have a rare action (agent_episodes.least).",
+    "left_out": "The share of the episodes that were left out for a rare action, from 0 to 1.",
     "turns": "The number of turns, which are the data set's transitions.",
     "actions": "The number of different texts among the actions: what a policy that learns from the data set can say.",
     "observation": "The length of an observation's vector.",
@@ -45,7 +46,8 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
     `environment_files` are those of the user's environments.
     """
     own, world = config.sets[out.name], recorded.read_world(episodes)
-    pairs = _common([*_expert(own, world, episodes, out.name), *_played(config, own, world, policies)], config.least)
+    whole = [*_expert(own, world, episodes, out.name), *_played(config, own, world, policies)]
+    pairs = _common(whole, config.least)
     found, known = [one for one, _ in pairs], [best for _, best in pairs if best is not None]
     returns = [sum(one.rewards) for one in found]
     if not found:
@@ -63,6 +65,7 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
     transcribed.write(found, described, out)
     return {
         "episodes": len(found),
+        "left_out": 1 - len(found) / len(whole),
         "turns": sum(len(one.actions) for one in found),
         "actions": len(described.actions),
         "observation": described.observation_space.shape[0],

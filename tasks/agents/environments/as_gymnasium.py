@@ -6,6 +6,7 @@ The games are of the split `test`, so that whoever learned from recorded episode
 
 import ast
 import json
+import math
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -87,7 +88,12 @@ def opening_text(opening: list[Message]) -> str:
 
 
 class TextGame(gymnasium.Env[Vector, int]):
-    """One game after the other; a seed is a game. What is read and what was said stand in `info`, as `text` and `said`."""
+    """One game after the other; a seed is a game. What is read and what was said stand in `info`, as `text` and `said`.
+
+    Games have their own limits of turns and of seconds, and end with them.
+    """
+
+    max_steps = max_seconds = math.inf
 
     def __init__(self, described: Described) -> None:
         self.described, self.optimum = described, described.optimum
