@@ -19,8 +19,7 @@ from typing import Any
 
 from tasks.agents.environments import host
 from tasks.agents.environments.host import FAULTS, TURNS_CUT
-from tasks.agents.environments.protocol import EndlessGame, GameFault, Message, Setting, SettingError, Turn
-from tasks.common.errors import DataError
+from tasks.agents.environments.protocol import GameError, GameFault, Message, Setting, SettingError, Turn
 
 NAME = re.compile(r"environments/(?:[\w-]+/)*[\w-]+\.py:[A-Za-z_]\w*", re.ASCII)
 LOAD_SECONDS = 120.0  # for what the file imports
@@ -163,11 +162,11 @@ class Own:
         return self.answer()
 
     def best_action(self) -> str:
-        """What the environment itself would do; DataError where that fails."""
+        """What the environment itself would do; GameError where that fails."""
         return str(self._asked("best", "action"))
 
     def optimum(self) -> float:
-        """The largest return from here on; DataError where that fails."""
+        """The largest return from here on; GameError where that fails."""
         found: float = self._asked("optimum", "optimum")
         return found
 
@@ -186,15 +185,15 @@ class Own:
         self.host.send(id=self.number, op=op)
         said = self.host.reply(self.number)
         if wrong := said.get("fault"):
-            raise DataError(f"{self.host.name}: game {self.seed}, turn {self.turn}: {wrong}")
+            raise GameError(f"{self.host.name}: game {self.seed}, turn {self.turn}: {wrong}")
         self._check_time(said)
         return said[key]
 
     def _check_time(self, reply: Mapping[str, Any]) -> None:
-        """EndlessGame where the game's answers have taken more seconds in all than they may."""
+        """GameError where the game's answers have taken more seconds in all than they may."""
         if "spent" in reply:
             self.over = True
-            raise EndlessGame(
+            raise GameError(
                 f"{self.host.name}: game {self.seed}: its answers took {reply['spent']:.4g} s in all by turn {self.turn}; "
                 f"expected at most {reply['most']:g} s, the environment's max_seconds"
             )

@@ -82,8 +82,8 @@ def checked(settings: Mapping[str, Setting], defaults: Mapping[str, Setting]) ->
     return {**defaults, **settings}
 
 
-class EndlessGame(DataError):
-    """A game whose answers take more seconds in all than they may: one line that names it and its number of turns."""
+class GameError(DataError):
+    """What ends the stage: a game that takes too many seconds, or a question that it has no answer to; the line names game and turn."""
 
 
 class GameFault(Exception):

@@ -12,8 +12,7 @@ import pytest
 from tasks.agents.environments import own
 from tasks.agents.environments.games import games, optimum, solver, step_all
 from tasks.agents.environments.own import Own, close_hosts
-from tasks.agents.environments.protocol import EndlessGame, GameFault, SettingError
-from tasks.common.errors import DataError
+from tasks.agents.environments.protocol import GameError, GameFault, SettingError
 from tests.tasks import forks
 
 HEADER = """
@@ -193,15 +192,13 @@ def test_a_game_that_takes_too_long_in_all_ends_the_stage(folder):
         HEADER.replace("self.settings = settings", "self.max_seconds = settings['most']; self.settings = {}"),
         most=1e-9,
     )
-    with pytest.raises(EndlessGame, match=r"mine\.py:Game: game 7: its answers took .* s in all by turn 0; .* 1e-09 s"):
+    with pytest.raises(GameError, match=r"mine\.py:Game: game 7: its answers took .* s in all by turn 0; .* 1e-09 s"):
         game.reset(7)
     game = make(folder, most=1.0)
     game.reset(8)
     game.step("once")
     game.host.reply = lambda number: {"spent": 601.5, "most": 600.0}
-    with pytest.raises(
-        EndlessGame, match=r"game 8: its answers took 601\.5 s in all by turn 2; expected at most 600 s"
-    ):
+    with pytest.raises(GameError, match=r"game 8: its answers took 601\.5 s in all by turn 2; expected at most 600 s"):
         game.step("again")
 
 
@@ -293,7 +290,7 @@ def test_an_episode_waits_for_no_thread_of_its_host(folder, monkeypatch):
 def test_an_optimum_that_is_none_is_one_line(folder):
     game = make(folder, HEADER + "    def optimum(self):\n        return None\n")
     game.reset(3)
-    with pytest.raises(DataError, match=r"mine\.py:Game: game 3, turn 0: optimum: expected a finite number, got None"):
+    with pytest.raises(GameError, match=r"mine\.py:Game: game 3, turn 0: optimum: expected a finite number, got None"):
         optimum(game)
 
 
