@@ -31,6 +31,10 @@ class Game:
         return f"You said {action}.", 0.5, self.turn == 3, {"words": len(action.split())}
 """
 PLAIN = HEADER
+WAITING = """
+import threading
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
 
 
 @pytest.fixture
@@ -84,7 +88,7 @@ def test_games_are_played_side_by_side(folder):
 
 
 HOSTILE = {
-    "time.sleep(60)": r"took longer than 2 s",
+    "time.sleep(60)": r"took longer than 2 s; its file starts threads when it is imported, which an episode does not",
     "os._exit(3)": r"ended \(exit status 3\)",
     "os.kill(os.getpid(), 11)": r"ended \(signal 11\)",
     "os.killpg(0, 9)": r"ended \(signal 9\)",
@@ -116,7 +120,8 @@ HOSTILE = {
 @pytest.mark.parametrize("action", HOSTILE)
 def test_a_hostile_step_costs_its_episode_and_names_itself(folder, action, capfd):
     seconds = 2.0 if "longer" in HOSTILE[action] else 60.0
-    game, other = make(folder, seconds=seconds), make(folder, seconds=seconds)
+    text = HEADER + WAITING if "longer" in HOSTILE[action] else HEADER
+    game, other = make(folder, text, seconds), make(folder, text, seconds)
     game.reset(11)
     other.reset(12)
     game.step("wait")
