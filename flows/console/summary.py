@@ -4,10 +4,10 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.text import Text
@@ -17,7 +17,21 @@ from flows.engine.state import PlannedStage, StageResult, State
 GOOD: tuple[State, ...] = ("ran", "restored", "up-to-date")  # whose outs are those of this run
 REPORTS = ("report", "offline_report", "agents_report")  # the stages that write pages, one in each flow
 MOST = 0.5  # share of answers that are cut off above which a stage is named
-FAULTY = 0.1  # the same of episodes that faults of an environment end
+FAULTY = 0.1  # the same of episodes that end otherwise than they should
+EPISODES = {  # a metric of stages that play -> the share above which such a stage is named, and what is said
+    "faults": (FAULTY, "faults of the environment ended {} of the episodes; its log names the first ones"),
+    "turns_cut": (FAULTY, "{} of the episodes were cut off after the environment's max_turns"),
+    "context_cut": (MOST, "{} of the episodes ended since the model's context had no room for another turn"),
+    "left_out": (
+        FAULTY,
+        "{} of the episodes were left out, for an action that is said in fewer than agent_episodes.least turns",
+    ),
+    "unlimited": (
+        FAULTY,
+        "{} of the episodes were cut off after 1,000 steps, since the environment has no limit of its own",
+    ),
+}
+PLAYING = ("expert_episodes", "agents", "agent_returns", "agent_episodes", "returns")  # their stages
 WORDS: dict[State, str] = {
     "waiting": "waiting",
     "running": "running",
@@ -112,7 +126,7 @@ def show_results(console: Console, results: Sequence[StageResult], root: Path, s
             f"restored from a shared cache, with no run here that made it: {', '.join(elsewhere)}", markup=False
         )
     names = [result.stage for result in results]
-    for line in (*left_out(root, names), *cut_off(root, names), *faults(root, names)):
+    for line in (*left_out(root, names), *cut_off(root, names), *episodes(root, names)):
         console.print(Text(line, STYLES["skipped"]))
     failed = any(result.state in ("failed", "skipped") for result in results)
     console.print(f"{tally(result.state for result in results)} in {duration(seconds)}")
@@ -168,16 +182,23 @@ def left_out(root: Path, stages: Sequence[str]) -> Iterator[str]:
                 yield f"{stage}: {dropped:,} of the {there:,} pairs were left out: they are longer than {stage}.max_length"
 
 
-def faults(root: Path, stages: Sequence[str]) -> Iterator[str]:
-    """A line for each stage of which faults of an environment ended more than a tenth of the episodes, by its own metrics."""
+def episodes(root: Path, stages: Sequence[str]) -> Iterator[str]:
+    """A line for each stage too many of whose episodes ended otherwise than they should, by its own metrics."""
     for stage in stages:
-        if stage.partition("@")[0] not in ("expert_episodes", "agents", "agent_returns"):
+        if stage.partition("@")[0] not in PLAYING:
             continue
-        with suppress(OSError, ValueError, AttributeError, TypeError):
+        with suppress(OSError, ValueError, AttributeError):
             metrics = json.loads((root / f"data/metrics/{stage}.json").read_text())
-            share = metrics.get("faults", metrics.get("counted/faults", metrics.get("train", {}).get("faults", 0.0)))
-            if share > FAULTY:
-                yield f"{stage}: faults of the environment ended {100 * share:.0f} % of the episodes; its log names the first ones"
+            for name, (most, line) in EPISODES.items():
+                if (share := _largest(metrics, name)) > most:
+                    yield f"{stage}: {line.format(f'{100 * share:.0f} %')}"
+
+
+def _largest(metrics: Mapping[str, Any], name: str) -> float:
+    """The largest of a stage's metrics of that name, of whatever part of its episodes; 0 where there is none."""
+    parts = [metrics, *(part for part in metrics.values() if isinstance(part, Mapping))]
+    values = [part.get(key) for part in parts for key in (name, f"counted/{name}")]
+    return max((value for value in values if isinstance(value, float | int)), default=0.0)
 
 
 def log_end(log: Path | None, lines: int = LOG_LINES) -> list[str]:

@@ -15,7 +15,7 @@ import torch
 from tasks.agents.configs.agent_episodes import AgentEpisodesConfig, EpisodeSet
 from tasks.agents.environments.as_gymnasium import Described, code_of
 from tasks.agents.environments.games import optimum
-from tasks.agents.environments.own import FAULTS
+from tasks.agents.environments.own import is_unfinished
 from tasks.agents.playing import playing, recorded, transcribed
 from tasks.agents.playing.playing import Episode
 from tasks.agents.playing.recorded import World
@@ -30,6 +30,7 @@ AT_ONCE = 100  # games played side by side
 FIRST, SEEDS = 5 * 10**8, 10**6  # where the games begin: far from the expert's, and from those of another seed
 METRICS = {
     "episodes": "The number of episodes, without those that have a rare action (agent_episodes.least).",
+    "left_out": "The share of the episodes that were left out for a rare action, from 0 to 1.",
     "turns": "The number of turns, which are the data set's transitions.",
     "actions": "The number of different texts among the actions: what a policy that learns from the data set can say.",
     "observation": "The length of an observation's vector.",
@@ -45,7 +46,8 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
     `environment_files` are those of the user's environments.
     """
     own, world = config.sets[out.name], recorded.read_world(episodes)
-    pairs = _common([*_expert(own, world, episodes, out.name), *_played(config, own, world, policies)], config.least)
+    whole = [*_expert(own, world, episodes, out.name), *_played(config, own, world, policies)]
+    pairs = _common(whole, config.least)
     found, known = [one for one, _ in pairs], [best for _, best in pairs if best is not None]
     returns = [sum(one.rewards) for one in found]
     if not found:
@@ -63,6 +65,7 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
     transcribed.write(found, described, out)
     return {
         "episodes": len(found),
+        "left_out": 1 - len(found) / len(whole),
         "turns": sum(len(one.actions) for one in found),
         "actions": len(described.actions),
         "observation": described.observation_space.shape[0],
@@ -92,7 +95,7 @@ def _expert(own: EpisodeSet, world: World, folder: Path, name: str) -> Iterator[
             [*rows["action"]],
             [turn.observation for turn in heard],
             [turn.reward for turn in heard],
-            terminated=heard[-1].done and FAULTS not in heard[-1].counted,
+            terminated=heard[-1].done and not is_unfinished(heard[-1].counted),
         )
         yield one, None if pd.isna(row["optimum"]) else float(row["optimum"])
 
@@ -126,8 +129,8 @@ def _played(
 
 
 def _transcribed(one: Episode) -> Transcribed:
-    """An episode that the context cut short, or a fault of its environment, would have gone on."""
-    terminated = not one.context_cut and FAULTS not in one.counted
+    """An episode that the context cut short, the limit of turns, or a fault of its environment, would have gone on."""
+    terminated = not one.context_cut and not is_unfinished(one.counted)
     return Transcribed(one.game.seed, one.game.opening, one.actions, one.observations, one.rewards, terminated)
 
 

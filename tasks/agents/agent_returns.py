@@ -12,7 +12,7 @@ import torch
 
 from tasks.agents.configs.agent_returns import AgentReturnsConfig
 from tasks.agents.environments.games import optimum
-from tasks.agents.environments.own import FAULTS
+from tasks.agents.environments.host import FAULTS, TURNS_CUT
 from tasks.agents.playing import playing, recorded
 from tasks.agents.playing.playing import Episode
 from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
@@ -24,6 +24,8 @@ METRICS = {
     "T/return": "The mean sum of rewards over games and seeds, at each temperature.",
     "T/turns": "The mean number of turns of these episodes.",
     "faults": "The share of episodes that a fault of the environment ended, over all temperatures and seeds.",
+    "turns_cut": "The share of episodes that were cut off after the environment's max_turns, likewise.",
+    "context_cut": "The share of episodes that ended since the next observation and action would not have fitted into the model's context, likewise.",
     "optimum": "The mean over games of the largest return, by a search that knows the whole game: no policy that must look around reaches it.",
 }
 EPISODES, TURNS = "sampled_episodes.parquet", "sampled_turns.parquet"
@@ -37,7 +39,7 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
     """
     world = recorded.read_world(episodes)
     folders = recorded.policies_in(policies)
-    frames, turns = list[pd.DataFrame](), list[pd.DataFrame]()
+    frames, turns, context_cut = list[pd.DataFrame](), list[pd.DataFrame](), list[bool]()
     for folder, temperature in progress(
         [*product(folders, config.temperatures)], len(folders) * len(config.temperatures)
     ):
@@ -52,6 +54,7 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
         key = {"seed": seed, "temperature": temperature}
         frames.append(_episodes(played, best).assign(**key))
         turns.append(_turns(played).assign(**key))
+        context_cut += [one.context_cut for one in played]
     found = pd.concat(frames, ignore_index=True)
     tables.write(SampledEpisodes, found, out / EPISODES)
     tables.write(SampledTurns, pd.concat(turns, ignore_index=True), out / TURNS)
@@ -64,7 +67,9 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
         for temperature, rows in found.groupby("temperature", sort=False)
     }
     known = found["optimum"].dropna()
-    means["faults"] = float(np.mean([FAULTS in json.loads(row) for row in found["counted"]]))
+    counted = [json.loads(row) for row in found["counted"]]
+    means |= {name: float(np.mean([name in row for row in counted])) for name in (FAULTS, TURNS_CUT)}
+    means["context_cut"] = float(np.mean(context_cut))
     return {**means, **({"optimum": float(known.mean())} if len(known) else {})}
 
 

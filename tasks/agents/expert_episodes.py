@@ -1,10 +1,11 @@
 """The best play of an environment, found by its own search: episodes to be cloned, and to learn from offline."""
 
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
 from tasks.agents.environments.games import optimum
-from tasks.agents.environments.protocol import GameFault
 from tasks.agents.environments.splits import Split
 from tasks.agents.playing import recorded
 from tasks.agents.playing.tables import Episodes, Turns
@@ -17,7 +18,9 @@ METRICS = {
     "SPLIT/return": "The mean sum of rewards of the expert's episodes.",
     "SPLIT/turns": "The mean number of turns of these episodes.",
     "SPLIT/faults": "The share of games that a fault of the environment ended; they are left out.",
+    "SPLIT/turns_cut": "The share of the episodes that were cut off after the environment's max_turns.",
 }
+UNENDED = 5  # games that an expert may leave unended where it ends none
 
 
 def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Metrics:
@@ -27,34 +30,41 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
     """
     own = config.environments[out.name]
     world = recorded.write_world(own, config.seed, out)
-    metrics: dict[str, dict[str, float]] = {}
+    metrics, ended = dict[str, dict[str, float]](), False
     counts: dict[Split, int] = {"train": own.episodes, "validation": own.validation}
     for split, count in counts.items():
-        turns, episodes = list[Record](), list[Record]()
-        for game in world.games(split, count):
-            best, number = optimum(game.environment), len(episodes)
-            try:
-                played = recorded.expert_play(game, number)
-            except GameFault as fault:
-                raise DataError(f"{own.kind}: game {game.seed}: {fault}") from None
-            if not played:
+        turns, episodes, fault = list[Record](), list[Record](), ""
+        for game in islice(world.stream(split, config.seed), count):  # one open game at a time
+            best, expert = optimum(game.environment), recorded.expert_play(game, len(episodes))
+            fault = expert.fault or fault
+            if not expert.turns:
                 continue
-            turns += played
-            total = sum(row["reward"] for row in played)
-            episodes.append(
-                {"episode": number, "game": game.seed, "total": total, "optimum": best, "turns": len(played)}
-            )
+            turns += expert.turns
+            total = sum(row["reward"] for row in expert.turns)
+            row = {"episode": len(episodes), "game": game.seed, "total": total, "optimum": best}
+            episodes.append({**row, "turns": len(expert.turns), "cut": expert.cut})
+            ended = ended or not expert.cut
+            if not ended and len(episodes) == UNENDED:
+                raise DataError(_unended(own.kind, episodes))
+        if episodes and not ended:
+            raise DataError(_unended(own.kind, episodes))
         if count and not episodes:
-            raise DataError(
-                f"{own.kind}: all {count} games of the split {split} were ended by faults of the environment"
-            )
+            wrong = f"all {count} games of the split {split} were ended by faults of the environment"
+            raise DataError(f"{own.kind}: {wrong}; the last one: {fault}")
         tables.write(Turns, tables.frame(Turns, turns), out / f"{split}_turns.parquet")
-        found = tables.frame(Episodes, episodes)
-        tables.write(Episodes, found, out / f"{split}_episodes.parquet")
+        table = tables.frame(Episodes, episodes)
+        tables.write(Episodes, table, out / f"{split}_episodes.parquet")
         if count:
-            means = {"return": float(found["total"].mean()), "turns": float(found["turns"].mean())}
-            metrics[split] = {**means, "faults": 1 - len(found) / count}
+            means = {"return": float(table["total"].mean()), "turns": float(table["turns"].mean())}
+            metrics[split] = {**means, "faults": 1 - len(table) / count, "turns_cut": float(table["cut"].mean())}
     return metrics
+
+
+def _unended(kind: str, episodes: Sequence[Record]) -> str:
+    """What is wrong with an expert that ends none of its games."""
+    first, count = episodes[0], len(episodes)
+    others = f" and the {count - 1} games after it" if count > 1 else ""
+    return f"{kind}: game {first['game']}{others} had not ended after {first['turns']} turns; expected an expert that ends games"
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ CURVES = fitted_q.METRICS
 METRICS = {
     "VARIANT/return": "The mean return of whole episodes, over all seeds, in the environment's own units.",
     "VARIANT/length": "The mean length of these episodes in steps.",
+    "VARIANT/unlimited": "The share of these episodes that were cut off after 1,000 steps, since the environment has no limit of its own, from 0 to 1.",
     "VARIANT/score": f"The mean return as a score: {normalized_score.SCALE}.",
     "VARIANT/d4rl_score": "The same with D4RL's reference returns, for environments that D4RL has.",
 }
@@ -262,6 +263,7 @@ def _metrics(dataset: StoredDataset, lines: list[Line]) -> Metrics:
         metrics[name] = {
             "return": mean,
             "length": float(np.mean([played.lengths.mean() for played in all_played])),
+            "unlimited": float(np.mean([played.cut.mean() for played in all_played])),
             "score": dataset.reference.score(mean),
         }
         if dataset.d4rl:

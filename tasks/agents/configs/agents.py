@@ -74,6 +74,17 @@ class AgentsConfig(Config):
     micro_batch: int = Field(ge=1, le=10**6)  # episodes in one pass of training; a trust region passes all of a batch
     training: TrainingConfig  # optimizer, schedule, memory
 
+    @field_validator("episodes")
+    @classmethod
+    def _has_others_to_compare_with(cls, value: int, info: ValidationInfo) -> int:
+        policies: dict[str, AgentConfig] = info.data.get("policies", {})
+        for name, policy in policies.items():
+            if value == 1 and policy.baseline == "group":
+                raise ValueError(f"expected a whole number of at least 2, since policies.{name} has the baseline group")
+            if value == info.data.get("games") == 1 and (policy.baseline, policy.credit) == ("mean", "total"):
+                raise ValueError(f"expected at least 2 with games: 1, since policies.{name} has the baseline mean")
+        return value
+
     @field_validator("minibatches")
     @classmethod
     def _none_is_empty(cls, value: int, info: ValidationInfo) -> int:

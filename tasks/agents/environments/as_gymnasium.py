@@ -6,6 +6,7 @@ The games are of the split `test`, so that whoever learned from recorded episode
 
 import ast
 import json
+import math
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
@@ -17,7 +18,7 @@ import numpy as np
 from gymnasium import spaces
 
 from tasks.agents.environments import games
-from tasks.agents.environments.own import FAULTS
+from tasks.agents.environments.own import is_unfinished
 from tasks.agents.environments.protocol import Message, Setting
 from tasks.agents.environments.vectors import Reader, Vector, size
 
@@ -87,7 +88,12 @@ def opening_text(opening: list[Message]) -> str:
 
 
 class TextGame(gymnasium.Env[Vector, int]):
-    """One game after the other; a seed is a game. What is read and what was said stand in `info`, as `text` and `said`."""
+    """One game after the other; a seed is a game. What is read and what was said stand in `info`, as `text` and `said`.
+
+    Games have their own limits of turns and of seconds, and end with them.
+    """
+
+    max_steps = max_seconds = math.inf
 
     def __init__(self, described: Described) -> None:
         self.described, self.optimum = described, described.optimum
@@ -111,12 +117,12 @@ class TextGame(gymnasium.Env[Vector, int]):
         return self.reader.read(text), {"text": text, "said": ""}
 
     def step(self, action: int) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
-        """Say an action. A game that ends by a fault of its environment is truncated, since nobody knows how it would have gone on."""
+        """Say an action. A game that ends by its limit of turns or a fault of its environment is truncated: it would have gone on."""
         said = self.described.actions[int(action)]
         turn = self.game.environment.step(said)
-        faulty = FAULTS in turn.counted
+        truncated = is_unfinished(turn.counted)
         seen = self.reader.read(turn.observation, said)
-        return seen, turn.reward, turn.done and not faulty, faulty, {"text": turn.observation, "said": said}
+        return seen, turn.reward, turn.done and not truncated, truncated, {"text": turn.observation, "said": said}
 
 
 def make(folder: Path) -> TextGame:

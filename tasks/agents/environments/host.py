@@ -5,7 +5,10 @@ the code prints goes to standard error. The process leads a session of its own, 
 the connection or is killed.
 
 Messages are lines of JSON. From the parent: {"id", "op": "open", "seed"}, {"id", "op": "step", "action"}, {"id", "op": "best"}, {"id", "op": "optimum"},
-{"id", "op": "close"}. To the parent: {"id", ...} for each but the last, with `fault` in it where the episode is over for a reason of its own.
+{"id", "op": "close"}. To the parent: {"id", ...} for each but the last, with `fault` in it where the episode is over for a reason of its own,
+and `spent` where its answers took more seconds in all than it may.
+
+What an environment returns is checked here alone: `opening`, `turn`, `text` and `number`.
 """
 
 import importlib.util
@@ -19,12 +22,15 @@ import socket
 import sys
 import time
 import traceback
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 Reply = dict[str, Any]  # JSON
 HOME = Path.cwd()
 LONGEST = 2**20  # bytes of a reply
+TURNS, SECONDS = 1000, 600.0  # of an episode, where the environment has no max_turns or max_seconds
+FAULTS, TURNS_CUT = "faults", "turns_cut"  # what is counted of an episode that a fault or the limit of turns ended
 MEMORY = 4 * 2**30  # bytes of an episode's address space, beyond what the host had when it was forked
 
 
@@ -34,6 +40,11 @@ class Episode:
     def __init__(self, process: int, connection: socket.socket) -> None:
         self.process, self.connection = process, connection
         self.read, self.due = b"", float("inf")  # what of a reply has come, and until when it must be whole
+        self.began, self.spent, self.most = (
+            0.0,
+            0.0,
+            SECONDS,
+        )  # seconds: the question's time, of all answers, and how many they may take
 
     def close(self) -> str:
         """End it and all that it started, whatever they do; how it ended, if by itself."""
@@ -59,6 +70,8 @@ class Host:
         self.waits = selectors.DefaultSelector()
         self.waits.register(parent, selectors.EVENT_READ, None)
         self.unread = b""
+        tasks = Path("/proc/self/task")
+        self.threads = len([*tasks.iterdir()]) if tasks.is_dir() else 1  # after a fork there is but one
 
     def run(self) -> None:
         """Serve until the parent is gone."""
@@ -72,7 +85,8 @@ class Host:
                     self._heard(key.data)
             for number, one in [*self.episodes.items()]:
                 if one.due <= time.monotonic():
-                    self._over(number, f"took longer than {self.seconds:g} s")
+                    why = "; its file starts threads when it is imported, which an episode does not have"
+                    self._over(number, f"took longer than {self.seconds:g} s{why if self.threads > 1 else ''}")
 
     def _heard_parent(self) -> None:
         found = self.parent.recv(2**16)
@@ -96,7 +110,8 @@ class Host:
             one.close()
             return
         one = self.episodes[number]
-        one.due = time.monotonic() + self.seconds
+        one.began = time.monotonic()
+        one.due = one.began + self.seconds
         try:
             one.connection.sendall(json.dumps(asked).encode() + b"\n")
         except OSError:
@@ -139,7 +154,17 @@ class Host:
             if "fault" in said:
                 self._over(number, str(said["fault"]))
             else:
-                self._tell({**said, "id": number})
+                self._pass_on(number, one, said)
+
+    def _pass_on(self, number: int, one: Episode, reply: Reply) -> None:
+        """Tell the parent of a whole reply, or that the episode has taken its time."""
+        one.spent += time.monotonic() - one.began
+        one.most = reply.get("max_seconds", one.most)
+        if one.spent > one.most:
+            self.waits.unregister(one.connection)
+            self.episodes.pop(number).close()
+            reply = {"spent": one.spent, "most": one.most}
+        self._tell({**reply, "id": number})
 
     def _over(self, number: int, why: str) -> None:
         one = self.episodes.pop(number)
@@ -157,6 +182,8 @@ def play(host: socket.socket, make: Any, settings: Any, seed: int) -> None:
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     random.seed(seed)
+    if set_num_threads := getattr(sys.modules.get("torch"), "set_num_threads", None):
+        set_num_threads(1)  # those that the host had are not in a fork, which would wait for them for ever
     lines = host.makefile("rb")
     environment: Any = None
     for line in lines:
@@ -167,6 +194,7 @@ def play(host: socket.socket, make: Any, settings: Any, seed: int) -> None:
                 reply = {
                     "messages": opening(environment.reset(seed)),
                     "knows": [name for name in ("best_action", "optimum") if hasattr(environment, name)],
+                    **limits(environment),
                 }
             elif asked["op"] == "step":
                 reply = turn(environment.step(asked["action"]))
@@ -175,7 +203,7 @@ def play(host: socket.socket, make: Any, settings: Any, seed: int) -> None:
             else:
                 reply = {"optimum": number("optimum", environment.optimum())}
         except BaseException as error:
-            reply = {"fault": in_one_line(error)}
+            reply = {"fault": legible(in_one_line(error))}
         try:
             host.sendall(json.dumps(reply).encode() + b"\n")
         except BaseException:
@@ -185,42 +213,57 @@ def play(host: socket.socket, make: Any, settings: Any, seed: int) -> None:
 
 def opening(messages: Any) -> list[Reply]:
     """The messages that `reset` returned; a text alone is one of the user's."""
-    found = [{"role": "user", "content": messages}] if isinstance(messages, str) else [dict(one) for one in messages]
-    for one in found:
-        if (
-            one.keys() != {"role", "content"}
-            or one["role"] not in ("system", "user")
-            or not isinstance(one["content"], str)
-        ):
-            raise ValueError(f"reset: expected messages with role (system or user) and content, got {shown(one)}")
-    if not found or found[-1]["role"] != "user":
+    if isinstance(messages, str):
+        messages = [{"role": "user", "content": messages}]
+    if isinstance(messages, tuple) and len(messages) == 2 and isinstance(messages[0], str | list):
+        raise ValueError(f"reset: expected a text or messages alone, not a pair with an info, got {shown(messages)}")
+    if not isinstance(messages, Iterable) or isinstance(messages, Mapping | bytes):
+        raise ValueError(f"reset: expected a text or a list of messages, got {shown(messages)}")
+    checked = [message(one) for one in messages]
+    if not checked or checked[-1]["role"] != "user":
         raise ValueError("reset: expected the last message to be of the user")
-    return found
+    return checked
 
 
-def turn(found: Any) -> Reply:
+def message(value: Any) -> Reply:
+    """One message of an opening."""
+    fits = isinstance(value, Mapping) and {*value} == {"role", "content"} and value["role"] in ("system", "user")
+    if not fits or not isinstance(value["content"], str):
+        raise ValueError(f"reset: expected messages with role (system or user) and content, got {shown(value)}")
+    return {"role": value["role"], "content": legible(value["content"])}
+
+
+def limits(environment: Any) -> Reply:
+    """How many turns an episode may have, and how many seconds all answers of it may take."""
+    turns = plain(getattr(environment, "max_turns", None))
+    if turns is not None and (not isinstance(turns, int) or isinstance(turns, bool) or not 1 <= turns <= 10**9):
+        raise ValueError(f"max_turns: expected a whole number from 1 to 10^9, got {shown(turns)}")
+    seconds = getattr(environment, "max_seconds", None)
+    if seconds is not None and number("max_seconds", seconds) <= 0:
+        raise ValueError(f"max_seconds: expected a number above 0, got {shown(seconds)}")
+    return {"max_turns": turns or TURNS, "max_seconds": SECONDS if seconds is None else number("max_seconds", seconds)}
+
+
+def turn(value: Any) -> Reply:
     """What `step` returned: (observation, reward, done), or with a dictionary of counts behind them, or an object with these attributes."""
-    parts = (
-        found
-        if isinstance(found, tuple)
-        else tuple(
-            getattr(found, name) for name in ("observation", "reward", "done", "counted") if hasattr(found, name)
-        )
-    )
+    names = ("observation", "reward", "done", "counted")
+    parts = value if isinstance(value, tuple) else [getattr(value, name) for name in names if hasattr(value, name)]
     if len(parts) not in (3, 4):
-        raise ValueError(
-            f"step: expected (observation, reward, done) or (observation, reward, done, counted), got {shown(found)}"
-        )
+        wanted = "(observation, reward, done) or (observation, reward, done, counted)"
+        raise ValueError(f"step: expected {wanted}, got {shown(value)}")
     observation, reward, done, counted = (*parts, {})[:4]
-    if done not in (True, False):
+    if not isinstance(plain(done), int) or plain(done) not in (0, 1):
         raise ValueError(f"step: expected done to be True or False, got {shown(done)}")
+    if not isinstance(counted, Mapping | None):
+        raise ValueError(f"step: expected a dictionary of counts behind done, got {shown(counted)}")
+    counts = {text("step: a count's name", name): amount for name, amount in (counted or {}).items()}
+    if reserved := counts.keys() & {FAULTS, TURNS_CUT}:
+        raise ValueError(f"step: {min(reserved)}: expected another name for a count, since this one is counted here")
     return {
         "observation": text("step: the observation", observation),
         "reward": number("step: the reward", reward),
-        "done": bool(done),
-        "counted": {
-            text("step: a count's name", name): number(f"step: {name}", value) for name, value in dict(counted).items()
-        },
+        "done": bool(plain(done)),
+        "counted": {name: number(f"step: {name}", amount) for name, amount in counts.items()},
     }
 
 
@@ -230,18 +273,31 @@ def text(what: str, value: Any) -> str:
         raise ValueError(f"{what}: expected a text, got {shown(value)}")
     if len(value) > LONGEST // 8:
         raise ValueError(f"{what}: expected at most {LONGEST // 8} letters, got {len(value)}")
-    return value
+    return legible(value)
+
+
+def legible(value: str) -> str:
+    """The text with U+FFFD for halves of a pair (lone surrogates), which no file can hold; two that are a pair become their letter."""
+    return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def plain(value: Any) -> Any:
+    """The one number of an array or a tensor, of whatever shape; anything else as it is."""
+    try:
+        return value.item()
+    except (AttributeError, TypeError, ValueError, RuntimeError):
+        return value
 
 
 def number(what: str, value: Any) -> float:
-    """A finite number."""
+    """A finite number; a text is none."""
     try:
-        found = float(value)
+        result = float("nan") if isinstance(value, str | bytes | bytearray) else float(plain(value))
     except (TypeError, ValueError, OverflowError):
-        found = float("nan")
-    if not abs(found) <= 3.4e38:
+        result = float("nan")
+    if not abs(result) <= 3.4e38:
         raise ValueError(f"{what}: expected a finite number, got {shown(value)}")
-    return found
+    return result
 
 
 def shown(value: Any) -> str:

@@ -1,7 +1,7 @@
 """Environments of the user's: a class in a file below environments/, whose episodes run in processes of their own (host.py).
 
 A fault of an episode ends that episode, with no reward for its last turn, and is told with the file, the game and the turn. An environment that cannot open a
-single game is refused.
+single game is refused. An episode is cut off after the environment's `max_turns`, and a game whose answers take more than its `max_seconds` in all ends the stage.
 """
 
 import atexit
@@ -18,11 +18,18 @@ from itertools import count
 from typing import Any
 
 from tasks.agents.environments import host
-from tasks.agents.environments.protocol import GameFault, Message, Setting, SettingError, Turn
+from tasks.agents.environments.host import FAULTS, TURNS_CUT
+from tasks.agents.environments.protocol import GameError, GameFault, Message, Setting, SettingError, Turn
 
 NAME = re.compile(r"environments/(?:[\w-]+/)*[\w-]+\.py:[A-Za-z_]\w*", re.ASCII)
 LOAD_SECONDS = 120.0  # for what the file imports
-FAULTS = "faults"  # what is counted of an episode that ended by a fault
+# In a fork the threads of a pool are gone, and whoever waits for them waits for ever: no library is to start any.
+NO_THREADS = {
+    **dict.fromkeys(
+        ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "RAYON_NUM_THREADS"), "1"
+    ),
+    "TOKENIZERS_PARALLELISM": "false",
+}
 TOLD = 20  # faults that are told, of all
 
 
@@ -39,7 +46,7 @@ class Hosted:
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             start_new_session=True,  # a Ctrl-C is for the parent, which ends the process and all that it started
-            env={**os.environ, "PYTHONHASHSEED": "0"},  # the same order of a set in each run
+            env={**os.environ, **NO_THREADS, "PYTHONHASHSEED": "0"},  # the same order of a set in each run
         )
         theirs.close()
         self.unread, self.replies, self.numbers, self.told = b"", dict[int, dict[str, Any]](), count(), 0
@@ -113,6 +120,7 @@ class Own:
         self.host = hosted(name, json.dumps(dict(settings), sort_keys=True), seconds)
         self.number, self.seed, self.turn, self.over = next(self.host.numbers), 0, 0, True
         self.knows: list[str] = []  # which of best_action and optimum there are
+        self.max_turns, self.fault = host.TURNS, ""  # what ended it, with the game and the turn
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Open the game; GameFault where that fails."""
@@ -124,7 +132,8 @@ class Own:
             self.over = True
             self.host.tell(f"game {seed}", wrong)
             raise GameFault(wrong)
-        self.knows = said["knows"]
+        self._check_time(said)
+        self.knows, self.max_turns = said["knows"], said["max_turns"]
         messages: list[Message] = said["messages"]
         return messages
 
@@ -137,12 +146,15 @@ class Own:
         """What follows the action that was asked."""
         said = self.host.reply(self.number)
         if wrong := said.get("fault"):
-            self.over = True
+            self.over, self.fault = True, f"game {self.seed}, turn {self.turn}: {wrong}"
             self.host.tell(f"game {self.seed}, turn {self.turn}", wrong)
             return Turn("", 0.0, True, {FAULTS: 1.0})
-        if said["done"]:
+        self._check_time(said)
+        cut = not said["done"] and self.turn >= self.max_turns
+        if said["done"] or cut:
             self.close()
-        return Turn(said["observation"], said["reward"], said["done"], said["counted"])
+        counted = {**said["counted"], TURNS_CUT: 1.0} if cut else said["counted"]
+        return Turn(said["observation"], said["reward"], said["done"] or cut, counted)
 
     def step(self, action: str) -> Turn:
         """Act and wait."""
@@ -150,11 +162,11 @@ class Own:
         return self.answer()
 
     def best_action(self) -> str:
-        """What the environment itself would do; GameFault where that fails."""
+        """What the environment itself would do; GameError where that fails."""
         return str(self._asked("best", "action"))
 
     def optimum(self) -> float:
-        """The largest return from here on; GameFault where that fails."""
+        """The largest return from here on; GameError where that fails."""
         found: float = self._asked("optimum", "optimum")
         return found
 
@@ -173,5 +185,20 @@ class Own:
         self.host.send(id=self.number, op=op)
         said = self.host.reply(self.number)
         if wrong := said.get("fault"):
-            raise GameFault(wrong)
+            raise GameError(f"{self.host.name}: game {self.seed}, turn {self.turn}: {wrong}")
+        self._check_time(said)
         return said[key]
+
+    def _check_time(self, reply: Mapping[str, Any]) -> None:
+        """GameError where the game's answers have taken more seconds in all than they may."""
+        if "spent" in reply:
+            self.over = True
+            raise GameError(
+                f"{self.host.name}: game {self.seed}: its answers took {reply['spent']:.4g} s in all by turn {self.turn}; "
+                f"expected at most {reply['most']:g} s, the environment's max_seconds"
+            )
+
+
+def is_unfinished(counted: Mapping[str, float]) -> bool:
+    """Whether an episode with these counts would have gone on: a fault or the limit of turns ended it."""
+    return FAULTS in counted or TURNS_CUT in counted

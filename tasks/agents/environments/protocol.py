@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypedDict, runtime_checkable
 
+from tasks.common.errors import DataError
+
 Setting = bool | int | float | str
 WANTED: Mapping[type, str] = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
@@ -80,5 +82,9 @@ def checked(settings: Mapping[str, Setting], defaults: Mapping[str, Setting]) ->
     return {**defaults, **settings}
 
 
+class GameError(DataError):
+    """What ends the stage: a game that takes too many seconds, or a question that it has no answer to; the line names game and turn."""
+
+
 class GameFault(Exception):
-    """A game that cannot be opened, or a question that the environment has no answer to: one line."""
+    """A game that cannot be opened: one line."""

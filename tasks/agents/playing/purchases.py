@@ -16,8 +16,11 @@ from tasks.agents.playing.playing import Episode
 from tasks.agents.playing.recorded import World
 from tasks.algorithms.agents.preference import Pair
 from tasks.algorithms.agents.transcripts import Transcript
+from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
+
+FAULTY = 20  # games in a row
 
 
 @dataclass
@@ -38,13 +41,20 @@ class Bought:
 
 
 def demonstrations(world: World, tokenizer: Tokenizer, seed: int, dollars: float, price: float) -> Bought:
-    """The expert's episodes, at a price for each turn."""
-    bought, rows = Bought(), list[Record]()
-    for number, game in enumerate(world.stream("train", world.seed + SEEDS * (seed + 1))):
-        played = recorded.expert_play(game, number)
-        if not bought.pay(price * len(played), dollars):
+    """The expert's episodes, at a price for each turn; DataError where faults of the environment end FAULTY games in a row."""
+    bought, rows, faulty = Bought(), list[Record](), 0
+    for game in world.stream("train", world.seed + SEEDS * (seed + 1)):
+        expert = recorded.expert_play(game, bought.number)
+        faulty = 0 if expert.turns else faulty + 1
+        if faulty == FAULTY:
+            raise DataError(
+                f"{world.kind}: faults of the environment ended {FAULTY} games in a row; the last one: {expert.fault}"
+            )
+        if faulty:
+            continue
+        if not bought.pay(price * len(expert.turns), dollars):
             break
-        rows += played
+        rows += expert.turns
     return _imitated(bought, tokenizer, rows)
 
 

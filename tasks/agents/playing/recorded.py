@@ -11,7 +11,8 @@ import pandas as pd
 from tasks.agents.configs.expert_episodes import EnvironmentConfig
 from tasks.agents.environments import games
 from tasks.agents.environments.games import Game
-from tasks.agents.environments.own import FAULTS, Own
+from tasks.agents.environments.host import FAULTS, TURNS_CUT
+from tasks.agents.environments.own import Own
 from tasks.agents.environments.protocol import GameFault, Message, Setting, SettingError
 from tasks.agents.environments.splits import Split
 from tasks.agents.playing import encoding
@@ -81,8 +82,17 @@ def read_turns(folder: Path, split: Split) -> pd.DataFrame:
     return tables.read(Turns, folder / f"{split}_turns.parquet")
 
 
-def expert_play(game: Game, number: int) -> list[Record]:
-    """The expert's turns in a game, as the episode of this number; none where a fault of the environment ended it.
+@dataclass(frozen=True)
+class ExpertGame:
+    """What the expert's play of a game came to."""
+
+    turns: list[Record]
+    cut: bool  # at the limit of turns
+    fault: str  # of the environment, which ended it; empty where none did
+
+
+def expert_play(game: Game, number: int) -> ExpertGame:
+    """The expert's turns in a game, as the episode of this number.
 
     ConfigError where the environment knows no best action.
     """
@@ -91,17 +101,18 @@ def expert_play(game: Game, number: int) -> list[Record]:
         kind = game.environment.host.name if isinstance(game.environment, Own) else "this environment"
         expected = "expected 0 as episodes and as validation"
         raise ConfigError(f"params.yaml: expert_episodes.environments: {kind} has no best_action(); {expected}")
-    observation, rows, done = json.dumps(game.opening), list[Record](), False
-    while not done:
+    observation, rows, cut = json.dumps(game.opening), list[Record](), False
+    while True:
         action = expert.best_action()
         turn = game.environment.step(action)
         if FAULTS in turn.counted:
-            return []
+            return ExpertGame([], cut, game.environment.fault if isinstance(game.environment, Own) else "")
         rows.append(
             {"episode": number, "turn": len(rows), "observation": observation, "action": action, "reward": turn.reward}
         )
-        observation, done = turn.observation, turn.done
-    return rows
+        if turn.done:
+            return ExpertGame(rows, TURNS_CUT in turn.counted, "")
+        observation = turn.observation
 
 
 def transcripts(tokenizer: Tokenizer, turns: pd.DataFrame) -> list[Transcript]:

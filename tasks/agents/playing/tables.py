@@ -30,6 +30,7 @@ class Episodes(Table):
         nullable=True
     )  # the largest sum that search finds, knowing the whole game; null: unknown
     turns: Series[int] = pa.Field(ge=0)
+    cut: Series[bool]  # after the environment's max_turns, when it would have gone on
 
 
 class SampledTurns(Spoken):

@@ -83,6 +83,12 @@ class Played:
     """What E episodes came to."""
 
     episodes: list[Episode]
+    unlimited: bool = False  # whether the environment has no limit of steps of its own
+
+    @property
+    def cut(self) -> NDArray[np.bool_]:
+        """Whether each episode was cut off since the environment has no limit of its own: (E,)."""
+        return self.truncated & (self.lengths >= simulators.LONGEST) & self.unlimited
 
     @property
     def initial(self) -> Tensor:
@@ -154,7 +160,8 @@ def play(
         running = left
     for scene in scenes:
         scene.close()
-    return Played([episode(*parts) for parts in zip(seen, actions_taken, rewards, ends, strict=True)])
+    played = [episode(*parts) for parts in zip(seen, actions_taken, rewards, ends, strict=True)]
+    return Played(played, scenes[0].unlimited)
 
 
 def _tensor(observations: list[NDArray[Any]]) -> Tensor:

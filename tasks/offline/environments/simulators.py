@@ -15,8 +15,7 @@ import gymnasium
 import numpy as np
 import torch
 from gymnasium import spaces
-from gymnasium.envs.registration import EnvSpec, namespace
-from gymnasium.wrappers import TimeLimit
+from gymnasium.envs.registration import namespace
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -25,6 +24,7 @@ from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.common.errors import DataError
 from tasks.offline.configs.wrappers import BETWEEN, BRACE
 from tasks.offline.environments import goals, graph, kept, key_to_door, modules, wrapping
+from tasks.offline.environments.checked import Checked
 
 Seen = NDArray[np.float32]
 Info = dict[str, Any]  # what Gymnasium passes beside observations
@@ -88,20 +88,15 @@ class KeyToDoorEnv(gymnasium.Env[Seen, int]):
         return key_to_door.observe(self.state), reward, ended, False, {}
 
 
-class Endless(TimeLimit[Any, Any]):
-    """The limit of an environment that has none of its own; its `spec` says so."""
-
-    @property
-    def spec(self) -> EnvSpec | None:  # type: ignore[override]  # a property in Gymnasium's wrappers too
-        """That of the environment inside."""
-        return self.env.spec
-
-
 class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Any environment with flat float32 observations and with actions 0, 1, .. or within [-1, 1], clipped to it."""
+    """Any environment with flat float32 observations and with actions 0, 1, .. or within [-1, 1], clipped to it.
 
-    def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
+    Where the environment's own are vectors of whole numbers, the nearest one is played.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], unlimited: bool = False) -> None:
         super().__init__(env)
+        self.unlimited = unlimited  # whether its episodes end after LONGEST steps since it has no limit of its own
         self.own_observations, self.own_actions = env.observation_space, env.action_space
         self.boxed = isinstance(self.own_observations, spaces.Box) and len(self.own_observations.shape) == 1
         size = spaces.flatdim(self.own_observations)
@@ -111,10 +106,11 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         else:
             assert isinstance(self.own_actions, spaces.Box), "_supported"
             self.action_space = spaces.Box(-1, 1, self.own_actions.shape, np.float32)
-            self.middle, self.reach = (
-                (self.own_actions.high + self.own_actions.low) / 2,
-                (self.own_actions.high - self.own_actions.low) / 2,
-            )
+            self.whole = self.own_actions.dtype.kind in "iu"
+            high, low = self.own_actions.high, self.own_actions.low
+            if self.whole:  # the sum of two bytes is no byte
+                high, low = high.astype(np.float64), low.astype(np.float64)
+            self.middle, self.reach = (high + low) / 2, (high - low) / 2
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
         """The first observation, flat."""
@@ -127,8 +123,9 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
             own = int(action) + int(self.own_actions.start)
         else:
             own = self.middle + self.reach * np.clip(action, -1, 1)
+            own = np.rint(own).astype(self.own_actions.dtype) if self.whole else own
         seen, reward, terminated, truncated, info = self.env.step(own)
-        return self._flat(seen), float(reward), bool(terminated), bool(truncated), info
+        return self._flat(seen), float(reward), terminated, truncated, info
 
     def _flat(self, seen: Any) -> Seen:
         return np.asarray(seen if self.boxed else spaces.flatten(self.own_observations, seen), dtype=np.float32)
@@ -149,14 +146,15 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
             first, last = int(self.own_actions.start), int(self.own_actions.start + self.own_actions.n) - 1
             wrong = (actions < first) | (actions > last) | (actions != np.floor(actions))
         else:
-            wrong = np.isfinite(actions) & (np.abs(actions - self.middle) > self.reach * (1 + ROUNDING))
+            beyond = np.abs(actions - self.middle) > self.reach * (1 + ROUNDING)
+            wrong = np.isfinite(actions) & (beyond | (actions != np.rint(actions)) if self.whole else beyond)
         if not wrong.any():
             return None
         place = tuple(int(index) for index in np.argwhere(wrong)[0])
         if isinstance(self.own_actions, spaces.Discrete):
             return place, f"one of {first} to {last}"
         middle, reach = float(self.middle[place[1:]]), float(self.reach[place[1:]])
-        return place, f"a number within [{middle - reach:g}, {middle + reach:g}]"
+        return place, f"a {'whole ' * self.whole}number within [{middle - reach:g}, {middle + reach:g}]"
 
     def flat(self, observations: Mapping[str, NDArray[Any]]) -> Seen:
         """The environment's own observations, by the names of `parts`, one a step in each, as `step` gives them: (T + 1, O)."""
@@ -232,23 +230,30 @@ def make(environment: str, limit: int | None = None) -> Plain:
     `limit` is the number of steps after which an episode is truncated, in the place of the environment's own.
     """
     name, arguments, wrappers = wrapping.split(environment)
-    folder, limited = kept.folder_of(environment), any(one.name == "TimeLimit" for one in wrappers)
+    folder = kept.folder_of(environment)
     if arguments and (name in OWN or folder):
         raise DataError(f"environment {environment}: {name} takes no arguments")
     if name in OWN:
         env = OWN[name](limit)
     else:
-        env = kept.make(environment, folder) if folder else _made(name, arguments, limit, limited)
+        env = kept.make(environment, folder) if folder else _made(name, arguments, limit)
     env = wrapping.wrapped(env, environment, [one for one in wrappers if limit is None or one.name != "TimeLimit"])
     if wordy := [part for part, space in parts(env.observation_space).items() if not isinstance(space, NUMBERS)]:
         raise DataError(f"environment {environment}: {_of_no_numbers(environment, env.observation_space, wordy)}")
     if not _supported(env.action_space):
         raise DataError(f"environment {environment}: actions of {env.action_space} are not supported")
-    return Plain(env)
+    own = _own_limit(env)
+    return Plain(Checked(env, environment, limit or own or LONGEST), unlimited=not (limit or own))
 
 
-def _made(environment: str, arguments: Mapping[str, Any], limit: int | None, limited: bool) -> gymnasium.Env[Any, Any]:
-    """One of another package; `limited` is one that a wrapper will truncate."""
+def _own_limit(env: gymnasium.Env[Any, Any]) -> float | None:
+    """The steps after which the environment truncates its episodes; None where it does not say. One of a folder may say it as `max_steps`."""
+    steps = getattr(env.unwrapped, "max_steps", None) if env.spec is None else env.spec.max_episode_steps
+    return steps if isinstance(steps, int | float) and steps > 0 else None
+
+
+def _made(environment: str, arguments: Mapping[str, Any], limit: int | None) -> gymnasium.Env[Any, Any]:
+    """One of another package."""
     _register(environment)
     spec = gymnasium.spec(bare(environment))
     if "mujoco" in str(spec.entry_point):
@@ -257,8 +262,7 @@ def _made(environment: str, arguments: Mapping[str, Any], limit: int | None, lim
     own_limit = own.pop("max_episode_steps")
     steps = limit or own_limit
     try:
-        env = gymnasium.make(bare(environment), -1 if steps is None else steps, **own)
-        return env if limited or steps not in (None, -1) else Endless(env, LONGEST)
+        return gymnasium.make(bare(environment), -1 if steps is None else steps, **own)
     except Exception as error:  # of an old version, with packages of its own, or whatever runs in it
         what = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"environment {environment}: cannot be made: {what}") from None
@@ -359,6 +363,8 @@ def goals_of(environment: str) -> Goals:
                 values = np.asarray(of(*rows, {}))
                 if values.shape != (len(achieved),):
                     values = np.asarray([of(*row, {}) for row in zip(*rows, strict=True)])
+                if not np.isfinite(values).all():
+                    raise ValueError(f"expected finite numbers, got {values[~np.isfinite(values)][0]}")
                 return torch.as_tensor(values, dtype=kind).reshape(len(achieved)).to(achieved.device)
             except Exception as error:  # whatever runs in it
                 what = f"{type(error).__name__}: {' '.join(str(error).split())}"

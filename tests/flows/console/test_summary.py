@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from flows.console.summary import cut_off, faults, left_out
+from flows.console.summary import cut_off, episodes, left_out
 
 METRICS = {
     "grpo": {"completions/clipped_ratio": 0.83},
@@ -37,7 +37,7 @@ def test_stages_that_leave_most_pairs_out_are_named(tmp_path):
     assert not list(left_out(tmp_path, [*metrics, "sft"]))
 
 
-def test_environments_that_end_many_episodes_by_faults_are_named(tmp_path):
+def test_stages_are_named_whose_episodes_end_otherwise_than_they_should(tmp_path):
     (tmp_path / "data/metrics").mkdir(parents=True)
     metrics = {
         "expert_episodes@own": {"train": {"return": 1.0, "faults": 0.5}},
@@ -46,14 +46,27 @@ def test_environments_that_end_many_episodes_by_faults_are_named(tmp_path):
         "agent_returns@rooms": {"t0.0": {"return": 1.0}, "faults": 0.1},
         "agents@rooms": {"return": 1.0},
         "grpo": {"faults": 1.0},
+        "expert_episodes@long": {"train": {"turns_cut": 0.05}, "validation": {"turns_cut": 0.125}},
+        "agents@long": {"counted/turns_cut": 0.2, "context_cut": 1.0},
+        "agents@short": {"counted/turns_cut": 0.1, "context_cut": 0.5},
+        "agent_returns@long": {"t0.0": {"return": 1.0}, "turns_cut": 0.0, "context_cut": 0.75},
+        "agent_episodes@long": {"episodes": 3, "left_out": 0.4},
+        "returns@bc-ring": {"BC": {"unlimited": 0.0}, "10% BC": {"unlimited": 1.0}},
     }
     for name, numbers in metrics.items():
         (tmp_path / f"data/metrics/{name}.json").write_text(json.dumps(numbers))
     (tmp_path / "data/metrics/agents@torn.json").write_text("[1]")
-    assert list(faults(tmp_path, [*metrics, "agents@torn", "agents@never-ran"])) == [
+    assert list(episodes(tmp_path, [*metrics, "agents@torn", "agents@never-ran"])) == [
         "expert_episodes@own: faults of the environment ended 50 % of the episodes; its log names the first ones",
         "agents@own: faults of the environment ended 25 % of the episodes; its log names the first ones",
         "agent_returns@own: faults of the environment ended 73 % of the episodes; its log names the first ones",
+        "expert_episodes@long: 12 % of the episodes were cut off after the environment's max_turns",
+        "agents@long: 20 % of the episodes were cut off after the environment's max_turns",
+        "agents@long: 100 % of the episodes ended since the model's context had no room for another turn",
+        "agent_returns@long: 75 % of the episodes ended since the model's context had no room for another turn",
+        "agent_episodes@long: 40 % of the episodes were left out, for an action that is said in fewer than "
+        "agent_episodes.least turns",
+        "returns@bc-ring: 100 % of the episodes were cut off after 1,000 steps, since the environment has no limit of its own",
     ]
 
 

@@ -160,8 +160,9 @@ def test_an_episode_that_the_context_cut_short_is_truncated(recorded):
     assert agent_episodes._transcribed(whole).terminated
     whole.context_cut = True
     assert not agent_episodes._transcribed(whole).terminated
-    faulty = Episode(game, None, ["a"], ["b"], [1.0], counted={as_gymnasium.FAULTS: 1.0})
-    assert not agent_episodes._transcribed(faulty).terminated
+    for reason in ("faults", "turns_cut"):
+        unfinished = Episode(game, None, ["a"], ["b"], [1.0], counted={reason: 1.0})
+        assert not agent_episodes._transcribed(unfinished).terminated
 
 
 def test_the_offline_flow_reads_it_as_it_is(learned, mixed):

@@ -56,6 +56,30 @@ def test_a_killed_training_goes_on_with_the_same_bits(kind, cloned, recorded, tr
         assert (tmp_path / "agents/one" / file).read_bytes() == (whole / file).read_bytes()
 
 
+@pytest.mark.parametrize(
+    ("entry", "games", "line"),
+    [
+        ({"baseline": "group"}, 3, "expected a whole number of at least 2, since policies.one has the baseline group"),
+        ({"baseline": "group", "credit": "total"}, 1, "expected a whole number of at least 2, since policies.one has"),
+        ({"credit": "total"}, 1, "expected at least 2 with games: 1, since policies.one has the baseline mean"),
+        ({"credit": "total"}, 2, ""),
+        ({"baseline": "mean"}, 1, ""),
+        ({"credit": "total", "baseline": "none"}, 1, ""),
+    ],
+)
+def test_an_episode_is_compared_with_others(entry, games, line):
+    """Less its own return, an episode's return is 0, and nothing would be learned."""
+    policies = {"one": {**small.ENTRY, **entry}}
+    section = {**PARAMS["agents"], "policies": policies, "games": games, "episodes": 1, "minibatches": 1}
+    if not line:
+        agents.AgentsConfig.model_validate(section)
+        return
+    with pytest.raises(ValidationError) as error:
+        agents.AgentsConfig.model_validate(section)
+    assert line in str(error.value)
+    assert error.value.errors()[0]["loc"] == ("episodes",)
+
+
 def test_an_event_that_is_seldom_counted_is_0_where_it_is_not(cloned, recorded, tmp_path, monkeypatch):
     """A fault of an environment, or a call of a tool: in the last step of the second of two seeds only."""
     monkeypatch.chdir(tmp_path)

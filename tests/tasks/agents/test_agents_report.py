@@ -62,7 +62,7 @@ def test_measuring_again_is_the_same(measured, cloned, recorded, tmp_path):
     metrics = small.measure(cloned, recorded, tmp_path, games=GAMES)
     for name in (agent_returns.TURNS, agent_returns.EPISODES):
         assert (tmp_path / name).read_bytes() == (measured / "clone" / name).read_bytes()
-    assert set(metrics) == {"t0.0", "t1.0", "faults", "optimum"}
+    assert set(metrics) == {"t0.0", "t1.0", "faults", "turns_cut", "context_cut", "optimum"}
 
 
 def test_the_page_has_every_policy_and_episodes_to_read(measured, tmp_path):

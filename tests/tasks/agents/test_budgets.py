@@ -75,6 +75,24 @@ def test_demonstrations_cost_their_turns_and_a_larger_budget_buys_more_of_the_sa
     assert [one.tokens for one in other.episodes] != [one.tokens for one in few.episodes], "each seed has its own games"
 
 
+@pytest.mark.parametrize("faulty", [3, 19, 20])
+def test_games_that_faults_ended_cost_nothing_and_too_many_in_a_row_end_the_search(monkeypatch, faulty):
+    """Of no price a budget buys without end."""
+    play = [recordings.ExpertGame([], cut=False, fault="game 7, turn 2: broken")] * faulty
+    play += [recordings.ExpertGame([{"reward": 1.0}] * 4, cut=False, fault="")] * 2
+    monkeypatch.setattr(purchases.recorded, "expert_play", lambda game, number: play.pop(0))
+    monkeypatch.setattr(purchases, "_imitated", lambda bought, tokenizer, rows: bought)
+    world = recordings.World("rooms", small.ROOMS["settings"], 0, 10.0)
+    if faulty == 20:
+        with pytest.raises(
+            DataError, match=r"^rooms: faults .* ended 20 games in a row; the last one: game 7, turn 2: b"
+        ):
+            purchases.demonstrations(world, None, 0, dollars=10.0, price=2.0)
+    else:
+        bought = purchases.demonstrations(world, None, 0, dollars=10.0, price=2.0)
+        assert (bought.number, bought.spent) == (1, 8.0)
+
+
 @pytest.fixture(scope="module")
 def words(cloned):
     return models.load_tokenizer(cloned)

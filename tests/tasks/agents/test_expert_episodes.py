@@ -83,9 +83,34 @@ def test_games_that_the_environment_s_faults_ended_are_left_out_and_counted(faul
 
 def test_where_faults_end_every_game_there_is_nothing_to_clone(faulty, tmp_path):
     with pytest.raises(
-        DataError, match=r"mine\.py:Game: all 12 games of the split train were ended by faults of the env"
+        DataError,
+        match=r"mine\.py:Game: all 12 games of the split train were ended by faults of the environment; "
+        r"the last one: game \d+, turn 1: step: the reward: expected a finite number, got nan",
     ):
         small.record(tmp_path, {**faulty, "settings": {"every": 1}})
+
+
+ENDLESS = FAULTY.replace("True\n", "self.seed % self.every > 0\n").replace('float("nan")', "0.5")
+ENDLESS = ENDLESS.replace("def reset", "max_turns = 3\n    def reset")
+
+
+def test_games_that_the_expert_does_not_end_are_cut_and_counted(faulty, tmp_path):
+    (tmp_path / "environments/mine.py").write_text(ENDLESS)
+    folder = small.record(tmp_path, {**faulty, "settings": {"every": 2}})
+    episodes = tables.read(Episodes, folder / "train_episodes.parquet")
+    assert (episodes["cut"] == (episodes["game"] % 2 == 0)).all()
+    assert (episodes["turns"] == episodes["cut"].map({True: 3, False: 1})).all()
+    assert 0 < episodes["cut"].mean() < 1
+
+
+@pytest.mark.parametrize(("episodes", "others"), [(3, 2), (10**6, 4)])
+def test_an_expert_that_ends_no_game_is_one_line_with_the_game_and_its_turns(faulty, tmp_path, episodes, others):
+    (tmp_path / "environments/mine.py").write_text(ENDLESS)
+    line = (
+        rf"mine\.py:Game: game \d+ and the {others} games after it had not ended after 3 turns; expected an expert that"
+    )
+    with pytest.raises(DataError, match=line):
+        small.record(tmp_path, {**faulty, "settings": {"every": 1}, "episodes": episodes})
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from gymnasium.utils.env_checker import check_env
 
 from tasks.agents.environments import as_gymnasium
 from tasks.agents.environments.as_gymnasium import Described, TextGame, code_of
-from tasks.agents.environments.own import FAULTS
 from tasks.agents.environments.protocol import Turn
 from tasks.agents.environments.splits import split_of
 from tasks.agents.environments.vectors import Reader
@@ -61,10 +60,11 @@ def test_actions_are_said_and_what_is_read_becomes_the_observation():
         assert (terminated, truncated) == (turn == 3, False), "the game is lost after 4 turns"
 
 
-def test_a_game_that_ends_by_a_fault_is_truncated(monkeypatch):
+@pytest.mark.parametrize("reason", ["faults", "turns_cut"])
+def test_a_game_that_would_have_gone_on_is_truncated(monkeypatch, reason):
     env = TextGame(ROOMS)
     env.reset(seed=3)
-    monkeypatch.setattr(env.game.environment, "step", lambda action: Turn("", 0.0, True, {FAULTS: 1.0}))
+    monkeypatch.setattr(env.game.environment, "step", lambda action: Turn("", 0.0, True, {reason: 1.0}))
     _, reward, terminated, truncated, _ = env.step(0)
     assert (reward, terminated, truncated) == (0.0, False, True)
 

@@ -186,3 +186,14 @@ def test_a_reward_that_needs_more_than_goals_is_named():
         DataError, match=r"^environment Demanding-v0: compute_reward of other goals: KeyError: 'is_success'$"
     ):
         found.reward(torch.zeros(3, 2), torch.zeros(3, 2))
+
+
+@pytest.mark.usefixtures("registered")
+@pytest.mark.parametrize(("reward", "shown"), [(float("nan"), "nan"), (float("-inf"), "-inf")])
+def test_a_reward_of_other_goals_is_a_finite_number(monkeypatch, reward, shown):
+    monkeypatch.setattr(Demanding, "compute_reward", lambda self, achieved_goal, desired_goal, info: reward)
+    found = simulators.goals_of("Demanding-v0")
+    with pytest.raises(
+        DataError, match=rf"compute_reward of other goals: ValueError: expected finite numbers, got {shown}$"
+    ):
+        found.reward(torch.zeros(3, 2), torch.zeros(3, 2))

@@ -54,6 +54,16 @@ def test_an_episode_moves_in_few_bytes(environment):
     assert played.returns.tolist() == play(environment, player(environment), 1, 3).returns.tolist()
 
 
+def test_an_environment_that_cannot_draw_itself_is_blank(monkeypatch):
+    def broken(self):
+        raise RuntimeError("no display")
+
+    monkeypatch.setattr("gymnasium.envs.classic_control.CartPoleEnv.render", broken)
+    picture, played = rendering.film("CartPole-v1", player("CartPole-v1"), 3)
+    assert {len(np.unique(frame.reshape(-1, 3), axis=0)) for frame in frames(picture)} == {1}
+    assert played.lengths[0] > 1
+
+
 @pytest.mark.parametrize("environment", ["CartPole-v1", "graph", "Reacher-v5"])
 def test_the_same_episode_is_the_same_picture(environment):
     """Of another package's drawing, of our own, and of MuJoCo's."""

@@ -1,0 +1,162 @@
+"""Every environment as it is played: what `reset` and `step` return is checked here alone, and every episode has an end.
+
+A fault is a DataError of one line that names the environment, the episode's seed and the step. An episode is truncated after its limit
+of steps, whatever the wrappers inside make of theirs; one in which the environment takes too many seconds ends the stage.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from math import inf
+from typing import Any, NoReturn
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+
+from tasks.common.config_faults import shortened
+from tasks.common.errors import DataError, StageError
+from tasks.offline.environments.deadline import Alarm, Overdue
+
+SECONDS = 600.0  # of an episode, in the environment alone, where it has no attribute max_seconds
+MOST = 3.4e38  # what single precision holds
+Info = dict[str, Any]
+
+
+@cache
+def alarm() -> Alarm:
+    """The process's only one."""
+    return Alarm()
+
+
+class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """The environment of that name with an end after `limit` steps; rewards are floats, and both flags are bools."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], name: str, limit: float) -> None:
+        super().__init__(env)
+        self.name, self.limit = name, limit
+        self.seconds = float(getattr(env.unwrapped, "max_seconds", SECONDS))
+        self.space, self.alarm = env.observation_space, alarm()
+        self.seed: int | None = None  # the last one
+        self.later, self.steps, self.spent = 0, 0, 0.0  # episodes since the seed; steps and seconds of the episode
+
+    @property
+    def spec(self) -> EnvSpec | None:  # type: ignore[override]  # a property in Gymnasium's wrappers too
+        """That of the environment inside, which this one does not change."""
+        return self.env.spec
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        """The first observation, and what the environment passes beside it."""
+        self.seed, self.later = (self.seed, self.later + 1) if seed is None else (seed, 0)
+        self.steps, self.spent = 0, 0.0
+        pair = self._ask(lambda: self.env.reset(seed=seed, options=options))
+        if not isinstance(pair, tuple) or len(pair) != 2:
+            self._refuse(f"expected a pair (observation, info), got {shown(pair)}")
+        self._check(pair[0])
+        return pair
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        """One step."""
+        self.steps += 1
+        parts = self._ask(lambda: self.env.step(action))
+        if not isinstance(parts, tuple) or len(parts) != 5:
+            expected = "(observation, reward, terminated, truncated, info)"
+            self._refuse(f"expected {expected}, got {shown(parts)}")
+        seen, reward, terminated, truncated, info = parts
+        self._check(seen)
+        ended = self._flag("terminated", terminated)
+        cut = self._flag("truncated", truncated) or (self.steps >= self.limit and not ended)
+        return seen, self._paid(reward), ended, cut, info
+
+    def _ask(self, answer: Callable[[], Any]) -> Any:
+        """What the environment answers, in time."""
+        began = time.monotonic()
+        try:
+            self.alarm.set(began + self.seconds - self.spent)
+            try:
+                result = answer()
+            finally:
+                self.alarm.due = inf
+        except Overdue:
+            self.alarm.due = inf
+            self.spent = self.seconds
+        except StageError:  # a line of its own
+            raise
+        except (Exception, SystemExit) as error:  # whatever runs in it
+            raise DataError(f"{self._where()}: {type(error).__name__}: {error}".removesuffix(": ")) from error
+        else:
+            self.spent += time.monotonic() - began
+            if self.spent < self.seconds:
+                return result
+        limit = f"{self.seconds:g} s, or an attribute max_seconds of the environment"
+        self._refuse(f"the episode took longer than {self.spent:.4g} s in the environment; expected at most {limit}")
+
+    def _check(self, seen: Any) -> None:
+        if (wrong := misfit(self.space, seen, "the observation")) is not None:
+            self._refuse(wrong)
+
+    def _paid(self, reward: Any) -> float:
+        """The reward, also where it is an array of one number; a text is none."""
+        if type(reward) is float and abs(reward) <= MOST:
+            return reward
+        try:
+            value = float("nan") if isinstance(reward, str | bytes) else float(np.asarray(reward).item())
+        except (TypeError, ValueError, OverflowError, RuntimeError):
+            value = float("nan")
+        if not abs(value) <= MOST:
+            self._refuse(f"the reward: expected one finite number, got {shown(reward)}")
+        return value
+
+    def _flag(self, name: str, value: Any) -> bool:
+        if isinstance(value, bool | np.bool_):
+            return bool(value)
+        plain = np.asarray(value)
+        if plain.size != 1 or plain.dtype.kind not in "biuf" or plain.item() not in (0, 1):
+            self._refuse(f"{name}: expected true or false, got {shown(value)}")
+        return bool(plain.item())
+
+    def _where(self) -> str:
+        episode = f"episode {self.later + 1} from seed {self.seed} on" if self.later else f"seed {self.seed}"
+        return f"environment {self.name}: {episode}, {f'step {self.steps}' if self.steps else 'reset'}"
+
+    def _refuse(self, what: str) -> NoReturn:
+        raise DataError(f"{self._where()}: {what}")
+
+
+def misfit(space: spaces.Space[Any], seen: Any, name: str) -> str | None:
+    """Why an observation does not fit the space; None where it does. Numbers of a Box may lie beyond its bounds."""
+    if isinstance(space, spaces.Dict):
+        if not isinstance(seen, Mapping) or not space.spaces.keys() <= seen.keys():
+            return f"{name}: expected a dictionary of {', '.join(space.spaces)}, got {shown(seen)}"
+        inner = ((part, seen[key], f"{name}: {key}") for key, part in space.spaces.items())
+        return next((wrong for each in inner if (wrong := misfit(*each)) is not None), None)
+    if isinstance(space, spaces.Tuple):
+        if not isinstance(seen, tuple | list) or len(seen) != len(space.spaces):
+            return f"{name}: expected a tuple of {len(space.spaces)}, got {shown(seen)}"
+        inner = ((part, seen[index], f"{name}: part {index}") for index, part in enumerate(space.spaces))
+        return next((wrong for each in inner if (wrong := misfit(*each)) is not None), None)
+    if isinstance(space, spaces.Box):
+        return _unlike_a_box(space, seen, name)
+    if not (space.contains(seen) or space.contains(np.asarray(seen))):
+        return f"{name}: expected one of {space}, got {shown(seen)}"
+    return None
+
+
+def _unlike_a_box(space: spaces.Box, seen: Any, name: str) -> str | None:
+    try:
+        array = np.asarray(seen)
+    except Exception:  # of rows of several lengths, of tensors on a GPU
+        return f"{name}: expected numbers of shape {space.shape}, got {shown(seen)}"
+    if array.shape != space.shape or array.dtype.kind not in "biuf":
+        got = f"{array.dtype} of shape {array.shape}" if array.shape else shown(seen)
+        return f"{name}: expected numbers of shape {space.shape}, got {got}"
+    if array.dtype.kind == "f" and not np.vdot(array, array) <= MOST and not (np.abs(array) <= MOST).all():
+        place = tuple(int(index) for index in np.argwhere(~(np.abs(array) <= MOST))[0])
+        return f"{name}: expected finite numbers, got {array[place]} at {list(place)}"
+    return None
+
+
+def shown(value: Any) -> str:
+    """A value and its type in a message."""
+    return f"{shortened(repr(value))} ({type(value).__name__})"
