@@ -90,10 +90,10 @@ def opening_text(opening: list[Message]) -> str:
 class TextGame(gymnasium.Env[Vector, int]):
     """One game after the other; a seed is a game. What is read and what was said stand in `info`, as `text` and `said`.
 
-    Games have their own limits of turns and of seconds, and end with them.
+    A game has its own limit of seconds, and ends the stage with it.
     """
 
-    max_steps = max_seconds = math.inf
+    max_seconds = math.inf
 
     def __init__(self, described: Described) -> None:
         self.described, self.optimum = described, described.optimum

@@ -4,15 +4,25 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
+from tasks.agents.environments import own
 from tasks.agents.environments.as_gymnasium import Described
 from tasks.common.errors import DataError
 from tasks.offline.datasets import stored
 from tasks.offline.environments import kept, simulators
+from tasks.offline.environments.rollouts import as_player, play
 from tests.tasks.offline.worlds import record
 
 MODULE = "tasks.agents.environments.as_gymnasium"
 GAME = Described("rooms", {"rooms": 2, "doors": 0, "turns": 3}, 10.0, 4, 0.9, ["go east", "take lamp"], 0.75, "")
+
+ENDLESS = """
+class Game:
+    def __init__(self, settings): pass
+    def reset(self, seed): return f"Game {seed}: say yes."
+    def step(self, action): return "Still here.", -0.1, action == "yes"
+"""
 
 
 @pytest.fixture
@@ -29,6 +39,30 @@ def test_it_is_made_and_says_its_optimum(game):
     assert simulators.optimum("key-to-door") == 1.0
     assert simulators.optimum("CartPole-v1") is None
     assert simulators.make(f"{game} | FrameStackObservation {{stack_size: 2}}").observation_space.shape == (26,)
+
+
+class Waiting:
+    """A policy that always says the same."""
+
+    def act(self, observations):
+        return torch.zeros(len(observations), dtype=torch.long)
+
+
+def test_a_text_game_without_a_limit_ends_all_the_same(tmp_path, monkeypatch):
+    (tmp_path / "environments").mkdir()
+    (tmp_path / "environments/mine.py").write_text(ENDLESS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(own.host, "HOME", tmp_path)
+    monkeypatch.setattr(simulators, "LONGEST", 40)
+    Described("environments/mine.py:Game", {}, 60.0, 4, 0.9, ["wait", "yes"], 1.0, "").write(tmp_path)
+    own.close_hosts()
+    played = play(f"{MODULE}:{tmp_path}", as_player(Waiting()), 2, seed=0)
+    own.close_hosts()
+    assert (played.lengths.tolist(), played.truncated.tolist(), played.cut.tolist()) == (
+        [40] * 2,
+        [True] * 2,
+        [True] * 2,
+    )
 
 
 def test_a_data_set_takes_it_along(game, tmp_path):
