@@ -69,9 +69,10 @@ def _json(value: Any) -> Json | None:
 def _space(name: str, recorded: Json) -> simulators.Space:
     """The space that Minari wrote; ValueError where it is none."""
     try:
-        return deserialize_space(json.dumps(recorded))
+        space: simulators.Space = deserialize_space(json.dumps(recorded))
     except Exception as error:  # Minari checks little, and anything is raised at what it does not expect
         raise ValueError(f"{name}: a space expected, got {json.dumps(recorded)} ({type(error).__name__})") from None
+    return space
 
 
 def _plain(environment: str) -> tuple[object, ...]:
