@@ -63,13 +63,17 @@ def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Met
     metadata: dict[str, object] = {"location": dataset.location}
     if dataset.source in IMPORTS:
         found = read(out.name, dataset, environment, raw)
-        for note in found.notes:
-            print(f"transitions: data set {out.name}: {note}", file=sys.stderr, flush=True)
+        _say(out.name, *found.notes)
         episodes = limited(found.episodes, dataset.steps, dataset.episodes)
     else:
         found = Imported([])
         episodes, metadata = _recorded(config.seed, out.name, dataset, behaviour)
-    reference = named_reference(config, dataset, found) or behaviour_folder.reference(behaviour)
+    reference = named_reference(config, dataset, found)
+    if reference is None:
+        reference = behaviour_folder.reference(behaviour)
+    else:
+        who = "transitions.references" if dataset.environment in config.references else "its metadata.json"
+        _say(out.name, f"scores are measured from {reference.minimum:g} to {reference.maximum:g}, as {who} says")
     stored.write(out, environment, episodes, reference, {"source": dataset.source, **metadata})
     table = _table(episodes)
     tables.write(Recorded, table, out / "recorded.parquet")
@@ -83,6 +87,12 @@ def limited(episodes: list[Episode], steps: int | None, count: int | None) -> li
     before = np.cumsum([0, *map(len, episodes)])[:-1]  # steps before each
     kept = len(episodes) if steps is None else int(np.searchsorted(before, steps))
     return episodes[: kept if count is None else min(kept, count)]
+
+
+def _say(name: str, *notes: str) -> None:
+    """What has to be known of a data set, a line each, in the stage's log."""
+    for note in notes:
+        print(f"transitions: data set {name}: {note}", file=sys.stderr, flush=True)
 
 
 def named_reference(config: TransitionsConfig, dataset: Dataset, found: Imported) -> Reference | None:

@@ -52,7 +52,7 @@ def check(metadata: Mapping[str, Any], environment: str) -> list[str]:
         recorded = _json(metadata.get(name))
         if recorded is None:
             lacking.append(name)
-        elif not same(space := deserialize_space(json.dumps(recorded)), own_space):
+        elif not same(space := _space(name, recorded), own_space):
             sides = f"recorded with {name} {_line(space)}, but that of {environment} is {_line(own_space)}"
             raise DataError(f"{sides}; expected the environment with the wrappers that it was recorded in, as its id")
     return lacking
@@ -66,6 +66,15 @@ def _json(value: Any) -> Json | None:
     return found
 
 
+def _space(name: str, recorded: Json) -> simulators.Space:
+    """The space that Minari wrote; ValueError where it is none."""
+    try:
+        space: simulators.Space = deserialize_space(json.dumps(recorded))
+    except Exception as error:  # Minari checks little, and anything is raised at what it does not expect
+        raise ValueError(f"{name}: a space expected, got {json.dumps(recorded)} ({type(error).__name__})") from None
+    return space
+
+
 def _plain(environment: str) -> tuple[object, ...]:
     """Name, arguments and wrappers, however they are written; the module that registers it is left out."""
     name, arguments, wrappers = wrapping.split(environment)
@@ -74,6 +83,8 @@ def _plain(environment: str) -> tuple[object, ...]:
 
 def _check_spec(recorded: Json, env: simulators.Plain, environment: str) -> None:
     """DataError where an environment's spec is not the recorded one."""
+    if not isinstance(recorded.get("id"), str):
+        raise ValueError(f"env_spec: an id expected, got {json.dumps(recorded)}")
     made = env.env.spec
     name = made.id if made else simulators.bare(wrapping.split(environment)[0])
     differences = [] if made is None or name != recorded["id"] else [*_differences(recorded, _as_json(made), env)]
@@ -92,8 +103,8 @@ def _differences(recorded: Json, made: Json, env: simulators.Plain) -> Iterator[
         there, here = (side.get(key, unset) for side in sides)
         if there != here:
             yield _both(key, there, here)
-    if recorded.get(LIMIT) != made[LIMIT]:
-        yield _both(LIMIT, recorded.get(LIMIT), made[LIMIT])
+    if recorded.get(LIMIT, made[LIMIT]) != made[LIMIT]:
+        yield _both(LIMIT, recorded[LIMIT], made[LIMIT])
     there, here = [*map(_wrapper, _wrappers(recorded))], [*map(_wrapper, _wrappers(made))]
     if there != here:
         yield _both("wrappers", " | ".join(there) or NOTHING, " | ".join(here) or NOTHING)
@@ -138,7 +149,7 @@ def written(spec: Json) -> str:
     """A spec as the id of an environment: what Gymnasium's registry does not say itself."""
     registered = gymnasium.registry.get(spec["id"])
     usual: Json = {**registered.kwargs, LIMIT: registered.max_episode_steps} if registered else {LIMIT: None}
-    every = {**_arguments(spec), LIMIT: spec.get(LIMIT)}
+    every = {**_arguments(spec), LIMIT: spec.get(LIMIT, usual[LIMIT])}
     changed = {key: value for key, value in every.items() if key not in usual or usual[key] != value}
     return BETWEEN.join([spec["id"] + _braces(changed), *map(_wrapper, _wrappers(spec))])
 

@@ -184,7 +184,7 @@ def test_a_d4rl_file_below_the_raw_folder(home, tmp_path, capsys):
     assert found.d4rl.score(3234.3) == 100
 
 
-def test_what_scores_are_measured_between(home, tmp_path):
+def test_what_scores_are_measured_between(home, tmp_path, capsys):
     """By behaviour, unless the imported data says it, unless params.yaml does; a return of 2 of 0 to 8 scores 25."""
     record(home, tmp_path / "walks", "graph", "random", episodes=3)
     again = {"location": "walks", "raw": tmp_path}
@@ -199,7 +199,10 @@ def test_what_scores_are_measured_between(home, tmp_path):
             (minimum, maximum) if maximum else (known.minimum, known.maximum)
         )
     scale = {"graph": {"minimum": -8, "maximum": 2}}
+    capsys.readouterr()
     metrics = record(home, tmp_path / "again", "graph", "minari", **again, references=scale)
+    said = "scores are measured from -8 to 2, as transitions.references says"
+    assert capsys.readouterr().err == f"transitions: data set again: {said}\n"
     assert metrics["score"]["mean"] == pytest.approx(10 * (metrics["return"]["mean"] + 8))
     metrics = record(home, tmp_path / "own", "graph", "random", episodes=3, references=scale)
     assert metrics["score"]["best"] == pytest.approx(10 * (metrics["return"]["best"] + 8))

@@ -149,8 +149,21 @@ def test_what_is_not_said_is_not_compared():
     assert check({}, "CartPole-v1") == ["env_spec", "observation_space", "action_space"]
     spec = {name: json.loads(text) for name, text in CART.items()}  # objects in the place of texts
     assert check(spec, "CartPole-v1") == []
-    with pytest.raises(ValueError, match="an object expected"):
-        check({"env_spec": "[1]"}, "CartPole-v1")
+    assert check(CART | {"env_spec": '{"id": "CartPole-v1"}'}, "CartPole-v1") == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "told"),
+    [
+        ({"env_spec": "[1]"}, "an object expected"),
+        ({"env_spec": "{}"}, "env_spec: an id expected"),
+        ({"action_space": '{"type": "Wonder"}'}, "action_space: a space expected, got"),
+        ({"observation_space": '{"type": "Box"}'}, "observation_space: a space expected, got"),
+    ],
+)
+def test_what_is_no_metadata_is_told(metadata, told):
+    with pytest.raises(ValueError, match=told):
+        check(metadata, "CartPole-v1")
 
 
 @pytest.mark.parametrize(
