@@ -126,3 +126,23 @@ def test_time_and_memory_by_hand():
         planned, _ = terms.peak(terms.terms(workload(section, shape, CONFIGS, Options(sequence=sequence))))
         assert planned > 16 * shape.weights
         assert line.endswith(f"about {planned / 1e9:.1f} GB of memory")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0, "less than a second of arithmetic"),
+        (0.04, "less than a second of arithmetic"),
+        (0.99, "less than a second of arithmetic"),
+        (1.0, "at least 1.0 s"),
+        (90.0, "at least 1.5 min"),
+        (5400.0, "at least 1.5 h"),
+        (216_000.0, "at least 2.5 days"),
+    ],
+)
+def test_a_time_is_said_as_people_say_it(seconds, words):
+    assert estimates.least(seconds) == words
+
+
+def test_no_model_needs_no_memory():
+    assert [estimates.memory(size) for size in (40_000, 2.6e6, 1.55e9)] == ["1 MB", "3 MB", "1.6 GB"]
