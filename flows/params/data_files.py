@@ -1,4 +1,4 @@
-"""The user's own data files, read before a run that would read them: a fault costs seconds then, and not a training.
+"""The user's own data files, read before a run that would read them or train a model: a fault costs seconds then, and not a training.
 
 tasks/preflight reads them with the stages' readers, in a process of its own, and asks a hub how many problems it has. A run
 without such files starts none.
@@ -7,8 +7,9 @@ without such files starts none.
 import json
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any, get_args
 
 from flows.params.files import PARAMS, ParameterError, params
 
@@ -21,6 +22,9 @@ READERS = (
     "solutions",
     "evaluate",
 )  # sections with `source`; mixture has one a data set
+OWN = {"file", "files", "people", "mixture"}  # the sources that are files of the user's
+IMPORTS = {"minari", "d4rl"}
+SUFFIXES = (".jsonl", ".json", ".parquet")
 
 
 def check(root: Path, out_of_date: Collection[str]) -> list[str]:
@@ -40,10 +44,50 @@ def check(root: Path, out_of_date: Collection[str]) -> list[str]:
 
 
 def _reads_files(root: Path, stages: Collection[str]) -> bool:
+    """Whether any stage that will run reads files of the user's, or trains a model while there are any."""
     given = params((root / PARAMS).read_text())
-    sections = [given.get(name) for name in READERS if name in stages]
-    mixed = (given.get("mixture") or {}).get("datasets", []) if "mixture" in stages else []
-    sources = [one.get("source") for one in (*sections, *mixed) if isinstance(one, dict)]
-    counted = (given.get("problems") or {}).get("source") == "hub" and {"responses", "mixture"} & {*stages}
-    found = {"file", "files", "people", "mixture"} & {*sources} or ("problems" in stages and counted)
+    counted = _section(given, "problems").get("source") == "hub" and {"responses", "mixture"} & {*stages}
+    sections = {*READERS, "mixture", "benchmarks"} if _trains(stages) else {*stages}
+    has_files = any(section in sections for section in _with_files(root, given))
+    imports = "behaviour" in stages or "transitions" in stages
+    imported = imports and any(_sources(_section(given, "transitions").get("datasets"), IMPORTS))
+    found = has_files or imported or ("problems" in stages and counted)
     return bool(found) and (root / "tasks/preflight").is_dir()
+
+
+def _trains(stages: Collection[str]) -> bool:
+    """Whether a model of the language flow will be trained."""
+    from tasks.language.configs.parts.policies import PolicyName
+
+    return not {*get_args(PolicyName), "reward_model"}.isdisjoint(stages)
+
+
+def _with_files(root: Path, given: Any) -> Iterator[str]:
+    """The sections of the language flow that name files of the user's."""
+    yield from (name for name in READERS if _section(given, name).get("source") in OWN)
+    if any(_sources(_section(given, "mixture").get("datasets"), OWN)):
+        yield "mixture"
+    if _has_rows(root, str(_section(given, "evaluate").get("pairs_path", ""))):
+        yield "evaluate"
+    if _section(given, "benchmarks").get("cells"):
+        yield "benchmarks"
+
+
+def _has_rows(root: Path, path: str) -> bool:
+    """Whether there is a file of the user's, or a folder with one; what a stage makes lies in a folder of data/ of its name."""
+    folder, name, *_ = *Path(path).parts, "", ""
+    if not path or (folder == "data" and any(root.glob(f"tasks/*/{name}.py"))):
+        return False
+    place = root / path
+    return place.is_file() or (place.is_dir() and any(file.suffix in SUFFIXES for file in place.iterdir()))
+
+
+def _section(given: Any, name: str) -> Mapping[str, Any]:
+    found = given.get(name) if isinstance(given, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _sources(datasets: Any, kinds: Collection[str]) -> Iterator[str]:
+    """The sources among these of a section's data sets, which are a list or have names."""
+    listed = datasets.values() if isinstance(datasets, dict) else datasets or []
+    yield from (one["source"] for one in listed if isinstance(one, dict) and one.get("source") in kinds)

@@ -58,7 +58,7 @@ def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Met
     environment, reference = behaviour_folder.environment(behaviour), behaviour_folder.reference(behaviour)
     metadata: dict[str, object] = {"location": dataset.location}
     if dataset.source in IMPORTS:
-        episodes = _imported(out.name, dataset, environment, raw)
+        episodes = import_episodes(out.name, dataset, environment, raw)
     else:
         episodes, metadata = _recorded(config.seed, out.name, dataset, behaviour)
     stored.write(out, environment, episodes, reference, {"source": dataset.source, **metadata})
@@ -76,8 +76,8 @@ def limited(episodes: list[Episode], steps: int | None, count: int | None) -> li
     return episodes[: kept if count is None else min(kept, count)]
 
 
-def _imported(name: str, dataset: Dataset, environment: str, raw: Path) -> list[Episode]:
-    """Its episodes; DataError with one line naming the data set."""
+def import_episodes(name: str, dataset: Dataset, environment: str, raw: Path) -> list[Episode]:
+    """The episodes of the data set of this name from the folder `raw`; DataError with one line naming the data set."""
     try:
         found = IMPORTS[dataset.source](raw, str(dataset.location), environment)
     except BadEpisode as error:

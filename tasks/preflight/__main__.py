@@ -14,9 +14,9 @@ from typing import Any
 
 from tasks.common.config import Config
 from tasks.common.errors import StageError
-from tasks.preflight import data
+from tasks.preflight import ahead
 from tasks.preflight.data import POLICIES
-from tasks.stage import read_section
+from tasks.stage import PARAMS, read_section
 
 SECTIONS = (
     "reviews",
@@ -29,21 +29,25 @@ SECTIONS = (
     "mixture",
     "responses",
     "evaluate",
+    "benchmarks",
     "pretrained",
     "sft",
 )
 PAIRWISE = ("reward_model", "dpo")
 
 
-def configs() -> dict[str, Config]:
-    """The sections of the language flow."""
+OTHERS = {"behaviour": "offline", "transitions": "offline", "expert_episodes": "agents"}  # sections of other flows
+
+
+def configs(params: Path = PARAMS) -> dict[str, Config]:
+    """The sections that say what is read before a run."""
     from importlib import import_module
 
     found = {}
-    for name in (*SECTIONS, *PAIRWISE, *POLICIES):
-        module = import_module(f"tasks.language.configs.{name}")
+    for name in (*SECTIONS, *PAIRWISE, *POLICIES, *OTHERS):
+        module = import_module(f"tasks.{OTHERS.get(name, 'language')}.configs.{name}")
         kind = getattr(module, "".join(map(str.title, name.split("_"))) + "Config")
-        found[name] = read_section(name, kind)
+        found[name] = read_section(name, kind, params)
     return found
 
 
@@ -119,10 +123,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tasks.preflight", description=__doc__)
     parser.add_argument("stages", nargs="*")
     parser.add_argument("--data", action="store_true")
+    parser.add_argument("--params", type=Path, default=PARAMS)
     arguments = parser.parse_args()
     try:
-        given = configs()
-        for line in data.read(given, arguments.stages):
+        given = configs(arguments.params)
+        for line in ahead.lines(given, arguments.stages):
             print(line, flush=True)
         if not arguments.data:
             for line in whole(given, arguments.stages, sys.stdout.isatty()):
