@@ -73,21 +73,26 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     tokenizer, context = found
     if chat.template(tokenizer) != tokenizer.chat_template:
         yield f"the chat template writes today's date: in all stages it is {chat.TODAY:%d %b %Y}, so that outs do not vary with the day"
+    marked = f"trained tokens {'in green' if colours else 'in brackets'}"
     work: dict[str, tuple[int, float]] = {}  # section: its examples, and the tokens of a typical one
     if "sft" in at_work and shown:
         lengths, told = tokens.demonstrations(tokenizer, shown, given["sft"], context)
         work["sft"] = len(shown), statistics.median(lengths)
         example = encode(tokenizer, shown[0]["messages"], shown[0]["text"], given["sft"].learn_end)
         yield from told
-        yield f"an example, trained tokens {'in green' if colours else 'in brackets'}:"
+        yield f"an example, {marked}:"
         yield tokens.spans(tokenizer, *example).coloured(colours)
     elif "sft" in at_work:
         yield "no demonstrations yet: `posttrain run demonstrations` makes them"
-    for section in PAIRWISE:
-        if section in at_work and compared:
-            lengths, line = tokens.pairs(tokenizer, compared, section, given[section], context)
-            work[section] = len(compared), statistics.median(lengths)
-            yield line
+    learning = [section for section in PAIRWISE if section in at_work and learns_pairs(given[section])]
+    for section in learning if compared else ():
+        lengths, line = tokens.pairs(tokenizer, compared, section, given[section], context)
+        work[section] = len(compared), statistics.median(lengths)
+        yield line
+        for side, shown_pair in zip(("chosen", "rejected"), tokens.pair(tokenizer, compared, given[section]), strict=False):
+            yield f"{section}: an example's {side} side, {marked}: {shown_pair.coloured(colours)}"
+    if learning and not compared:
+        yield f"no pairs yet for {' and '.join(learning)}: `posttrain run preferences` makes them"
     for what, rows, sections in (
         ("problems", examples.of_problems() if "responses" in at_work else [], ("responses",)),
         ("prompts", sampled, POLICIES),
@@ -99,6 +104,13 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
             work |= {name: (len(rows), statistics.median(lengths)) for name in asking}
             yield from told
     yield from estimates.lines(given, stages, sources.of_params(given), work)
+
+
+def learns_pairs(own: Any) -> bool:
+    """Whether a section of PAIRWISE is of a stage that learns from pairs: a reward model may learn from labels."""
+    from tasks.language.configs.reward_model import SOLUTIONS
+
+    return getattr(own, "objective", "pairs") not in SOLUTIONS
 
 
 def _tokenizer(own: Any) -> Any:

@@ -128,6 +128,26 @@ def test_time_and_memory_by_hand():
         assert line.endswith(f"about {planned / 1e9:.1f} GB of memory")
 
 
+def compared(chosen, rejected, prompt_id="a"):
+    ends = {"chosen_ended": True, "rejected_ended": True, "strength": "a better", "comparison_id": prompt_id}
+    return {"prompt_id": prompt_id, "prompt": "2 + 3?", "history": "", "chosen": chosen, "rejected": rejected, **ends}
+
+
+def test_a_pair_is_shown_as_it_is_learned(words):
+    """Each side's response is trained, to its end token, and cut where the stage cuts it."""
+    plain = [side.coloured(False) for side in tokens.pair(words, [compared("5", "six")], DPO)]
+    asked = "<|user|>2 + 3?<|assistant|>"
+    assert plain == [f"{asked}[[5<|end|>]]", f"{asked}[[six<|end|>]]"]
+    rows = [compared(LONG, "5"), compared("5", "6", "b")]
+    length = len(words.encode("<|user|>2 + 3?<|assistant|>5<|end|>", add_special_tokens=False))
+    [chosen, rejected] = tokens.pair(words, rows, limited(DPO, length))
+    assert (chosen.coloured(False), rejected.coloured(False)) == (f"{asked}[[5<|end|>]]", f"{asked}[[6<|end|>]]")
+    cut = limited(DPO, length).model_copy(update={"truncation": "right"})
+    [chosen, _] = tokens.pair(words, [compared(LONG, "6")], cut)
+    assert chosen.coloured(False) == f"{asked}[[{words.decode(words.encode(LONG, add_special_tokens=False)[:2])}]]"
+    assert tokens.pair(words, rows, limited(DPO, 2)) == [], "the stage itself says that none is left"
+
+
 @pytest.mark.parametrize(
     ("seconds", "words"),
     [
