@@ -9,12 +9,13 @@ import json
 import statistics
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tasks.common.config import Config
 from tasks.common.errors import StageError
-from tasks.preflight import ahead
+from tasks.preflight import ahead, trials
 from tasks.preflight.data import POLICIES
 from tasks.stage import PARAMS, read_section
 
@@ -59,6 +60,8 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     from tasks.preflight import estimates, examples, rewards, tokens
 
     at_work = {name.partition("@")[0] for name in stages}
+    if not at_work.intersection((*SECTIONS, *PAIRWISE, *POLICIES)):
+        return
     sampled = examples.of_prompts(given) if at_work.intersection(POLICIES) else []
     tested = examples.of_tests(given) if "evaluate" in at_work else []
     shown, compared = examples.of_demonstrations(given), examples.of_pairs(given)
@@ -142,7 +145,10 @@ def main() -> None:
         for line in ahead.lines(given, arguments.stages):
             print(line, flush=True)
         if not arguments.data:
-            for line in whole(given, arguments.stages, sys.stdout.isatty()):
+            for line in chain(
+                trials.lines(arguments.params, arguments.stages),
+                whole(given, arguments.stages, sys.stdout.isatty()),
+            ):
                 print(line, flush=True)
     except StageError as error:
         print(json.dumps(str(error)) if arguments.data else f"posttrain: {error}", file=sys.stderr)

@@ -25,7 +25,7 @@ def read(configs: Mapping[str, Any], stages: Collection[str]) -> Iterator[str]:
     for name, dataset in own.datasets.items() if not is_made(own.path) else ():
         environment = configs["behaviour"].environments[dataset.environment].id or dataset.environment
         needed = f"transitions@{name}" in stages
-        if dataset.source not in ON_DISK or not (needed or trained) or _is_to_be_made(environment):
+        if dataset.source not in ON_DISK or not (needed or trained) or is_to_be_made(environment):
             continue
         try:
             line = _line(name, dataset, environment, Path(own.path))
@@ -51,7 +51,7 @@ def _line(name: str, dataset: Dataset, environment: str, raw: Path) -> str:
     return f"transitions: {name}: {len(found):,} episodes of {steps:,} steps in {environment}: {shown}"
 
 
-def _is_to_be_made(environment: str) -> bool:
+def is_to_be_made(environment: str) -> bool:
     """Whether it is one that a folder will hold, which a stage has not made yet."""
     _, _, folder = environment.partition(":")
     return folder.startswith("data/") and kept.folder_of(environment) is None
