@@ -27,11 +27,21 @@ IMPORTS = {"minari", "d4rl"}
 SUFFIXES = (".jsonl", ".json", ".parquet")
 
 
-def check(root: Path, out_of_date: Collection[str]) -> list[str]:
-    """What the files of the stages that will run hold, a line each; ParameterError with one line for the first fault in them."""
+def check(root: Path, out_of_date: Collection[str], later: bool = True) -> list[str]:
+    """What the files of the stages that will run hold, a line each; ParameterError with one line for the first fault in them.
+
+    With `later` a line tells of a fault in what only later runs read, where a model is trained; a copy of the repository may lack those files.
+    """
     if not _reads_files(root, {name.partition("@")[0] for name in out_of_date}):
         return []
-    command = [sys.executable, "-m", "tasks.preflight", "--data", *sorted(out_of_date)]
+    command = [
+        sys.executable,
+        "-m",
+        "tasks.preflight",
+        "--data",
+        *([] if later else ["--needed"]),
+        *sorted(out_of_date),
+    ]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]
@@ -50,7 +60,7 @@ def _reads_files(root: Path, stages: Collection[str]) -> bool:
     sections = {*READERS, "mixture", "benchmarks"} if _trains(stages) else {*stages}
     has_files = any(section in sections for section in _with_files(root, given))
     imports = "behaviour" in stages or "transitions" in stages
-    imported = imports and any(_sources(_section(given, "transitions").get("datasets"), IMPORTS))
+    imported = imports and not IMPORTS.isdisjoint(_sources(_section(given, "transitions").get("datasets")))
     found = has_files or imported or ("problems" in stages and counted)
     return bool(found) and (root / "tasks/preflight").is_dir()
 
@@ -63,10 +73,12 @@ def _trains(stages: Collection[str]) -> bool:
 
 
 def _with_files(root: Path, given: Any) -> Iterator[str]:
-    """The sections of the language flow that name files of the user's."""
-    yield from (name for name in READERS if _section(given, name).get("source") in OWN)
-    if any(_sources(_section(given, "mixture").get("datasets"), OWN)):
-        yield "mixture"
+    """The sections of the language flow that name files of the user's, or whose rows of a hub's set lie here already."""
+    mixed = _sources(_section(given, "mixture").get("datasets"))
+    sources = {name: {_section(given, name).get("source")} for name in READERS} | {"mixture": {*mixed}}
+    for name, kinds in sources.items():
+        if kinds & OWN or ("hub" in kinds and (root / "data" / name).is_dir()):
+            yield name
     if _has_rows(root, str(_section(given, "evaluate").get("pairs_path", ""))):
         yield "evaluate"
     if _section(given, "benchmarks").get("cells"):
@@ -87,7 +99,7 @@ def _section(given: Any, name: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _sources(datasets: Any, kinds: Collection[str]) -> Iterator[str]:
-    """The sources among these of a section's data sets, which are a list or have names."""
+def _sources(datasets: Any) -> Iterator[str]:
+    """The sources of a section's data sets, which are a list or have names."""
     listed = datasets.values() if isinstance(datasets, dict) else datasets or []
-    yield from (one["source"] for one in listed if isinstance(one, dict) and one.get("source") in kinds)
+    yield from (str(one.get("source")) for one in listed if isinstance(one, dict))

@@ -1,6 +1,7 @@
 """`python -m tasks.preflight STAGE...`: what can be known of a run before it begins. `posttrain check` starts it.
 
-With --data only the user's files are read, which `posttrain run` does before a run that would read them. Exit code 2, with one
+With --data only the user's files are read, which `posttrain run` does before a run that would read them; with --needed none that only later
+runs read. Exit code 2, with one
 line on standard error, at the first thing that would make a stage fail.
 """
 
@@ -92,7 +93,9 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
         lengths, line = tokens.pairs(tokenizer, compared, section, given[section], context)
         work[section] = len(compared), statistics.median(lengths)
         yield line
-        for side, shown_pair in zip(("chosen", "rejected"), tokens.pair(tokenizer, compared, given[section]), strict=False):
+        for side, shown_pair in zip(
+            ("chosen", "rejected"), tokens.pair(tokenizer, compared, given[section]), strict=False
+        ):
             yield f"{section}: an example's {side} side, {marked}: {shown_pair.coloured(colours)}"
     if learning and not compared:
         yield f"no pairs yet for {' and '.join(learning)}: `posttrain run preferences` makes them"
@@ -138,11 +141,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tasks.preflight", description=__doc__)
     parser.add_argument("stages", nargs="*")
     parser.add_argument("--data", action="store_true")
+    parser.add_argument("--needed", action="store_true")
     parser.add_argument("--params", type=Path, default=PARAMS)
     arguments = parser.parse_args()
     try:
         given = configs(arguments.params)
-        for line in ahead.lines(given, arguments.stages):
+        for line in ahead.lines(given, arguments.stages, later=not arguments.needed):
             print(line, flush=True)
         if not arguments.data:
             for line in chain(

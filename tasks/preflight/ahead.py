@@ -31,17 +31,20 @@ SECTIONS = (*LEARNED_BY, "problems", "reviews", "corpus", "evaluate", "benchmark
 MADE = Path("data")
 
 
-def lines(configs: Configs, stages: Collection[str]) -> Iterator[str]:
-    """A line for each source of data of the `stages` that will run; StageError for the first fault that would end one of them."""
+def lines(configs: Configs, stages: Collection[str], later: bool = True) -> Iterator[str]:
+    """A line for each source of data of the `stages` that will run; StageError for the first fault that would end one of them.
+
+    With `later` a fault in what only later runs read is a line, where a model is trained.
+    """
     at_work = {name.partition("@")[0] for name in stages}
     again = {section for section, users in LEARNED_BY.items() if at_work.intersection(users)}
     if at_work & {"behaviour", "transitions"}:
         from tasks.preflight import imports  # with the simulators
 
-        yield from imports.read(configs, stages)
+        yield from imports.read(configs, stages, later)
     yield from _read(configs, {*stages, *again})
     _check_made(configs, at_work)
-    for section in SECTIONS if at_work & TRAINED else ():
+    for section in SECTIONS if later and at_work & TRAINED else ():
         if section not in at_work | again:
             try:
                 for _ in _read(configs, {section}):
@@ -75,7 +78,7 @@ def suites(configs: Configs, stages: Collection[str]) -> Iterator[str]:
 READERS: tuple[Callable[[Configs, Collection[str]], Iterator[str]], ...] = (large.read, data.read, suites)
 
 
-def _check_made(configs: Configs, at_work: Collection[str]) -> None:
+def _check_made(configs: Configs, at_work: set[str]) -> None:
     """DataError where rows that a stage has made of problems or of a hub's set do not suit the stages that will run."""
     if "sft" in at_work and configs["demonstrations"].source == "hub":
         rows = _made(Demonstrations, "demonstrations", ("train", "validation"), at_work)

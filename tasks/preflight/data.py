@@ -143,12 +143,16 @@ def check_roles(configs: Configs, rows: Iterable[Record], source: str | Path) ->
 def _strange(configs: Configs, rows: Collection[Record]) -> str:
     """What a model from scratch makes of turns before the prompts that it has no token for."""
     count = sum(not SIDES.issuperset(_roles(configs, row.get("history"))) for row in rows)
-    return f"; in {count:,} of them a model from scratch reads turns before the prompt as the assistant's" if count else ""
+    return (
+        f"; in {count:,} of them a model from scratch reads turns before the prompt as the assistant's" if count else ""
+    )
 
 
 def _roles(configs: Configs, turns: str | None) -> list[str]:
     """The roles of a row's turns where the model is one from scratch; none for another, whose template knows its own."""
-    return [turn["role"] for turn in forms.from_json(turns)] if turns and configs["pretrained"].init == "scratch" else []
+    return (
+        [turn["role"] for turn in forms.from_json(turns)] if turns and configs["pretrained"].init == "scratch" else []
+    )
 
 
 def _skips(configs: Configs, stages: Collection[str]) -> list[str]:

@@ -15,13 +15,13 @@ from tasks.preflight.data import is_made
 ON_DISK = ("minari", "d4rl")
 
 
-def read(configs: Mapping[str, Any], stages: Collection[str]) -> Iterator[str]:
+def read(configs: Mapping[str, Any], stages: Collection[str], later: bool = True) -> Iterator[str]:
     """A line for each data set on disk that a stage of `stages` will import; StageError for the first fault in one.
 
-    Where a behaviour policy is trained, those that only a later run imports are read as well, and a fault in one is said.
+    With `later`, those that only a later run imports are read as well where a behaviour policy is trained, and a fault in one is said.
     """
     own = configs["transitions"]
-    trained = any(name.startswith("behaviour@") for name in stages)
+    trained = later and any(name.startswith("behaviour@") for name in stages)
     for name, dataset in own.datasets.items() if not is_made(own.path) else ():
         environment = configs["behaviour"].environments[dataset.environment].id or dataset.environment
         needed = f"transitions@{name}" in stages

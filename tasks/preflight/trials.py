@@ -14,6 +14,7 @@ from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tasks.common.config import Config
 from tasks.common.config_faults import shortened
 from tasks.common.errors import DataError, StageError
 
@@ -37,7 +38,9 @@ def lines(params: Path, stages: Collection[str]) -> Iterator[str]:
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=most, check=False)
     except subprocess.TimeoutExpired:
-        raise DataError(f"{', '.join(played)}: their environments could not be tried within the limit of time") from None
+        raise DataError(
+            f"{', '.join(played)}: their environments could not be tried within the limit of time"
+        ) from None
     yield from done.stdout.splitlines()
     if done.returncode:
         said = done.stderr.splitlines()
@@ -130,7 +133,7 @@ def main() -> None:
     parser.add_argument("--params", type=Path, required=True)
     parser.add_argument("stages", nargs="*")
     arguments = parser.parse_args()
-    kinds = {"behaviour": BehaviourConfig, "expert_episodes": ExpertEpisodesConfig}
+    kinds: dict[str, type[Config]] = {"behaviour": BehaviourConfig, "expert_episodes": ExpertEpisodesConfig}
     configs = {name: read_section(name, kind, arguments.params) for name, kind in kinds.items()}
     for stage in arguments.stages:
         if _is_to_be_made(configs, stage):

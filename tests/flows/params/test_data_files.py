@@ -163,6 +163,16 @@ def test_without_files_no_process_is_started(root: Path, section: str) -> None:
     data_files.check(root, {section, "report"})
 
 
+@pytest.mark.parametrize("section", ["problems", "demonstrations", "mixture"])
+def test_rows_of_a_hub_that_lie_here_are_read_before_a_model_is_trained(root: Path, section: str) -> None:
+    choose(root, section, "hub")
+    data_files.check(root, {"grpo", "sft"})
+    (root / "data" / section).mkdir(parents=True)
+    data_files.check(root, {"report"})
+    with pytest.raises(ParameterError, match=r"^--data --needed grpo sft$"):
+        data_files.check(root, {"grpo", "sft"}, later=False)
+
+
 @pytest.mark.parametrize("section", ["responses", "mixture"])
 def test_a_hub_is_asked_how_many_problems_it_has_where_some_are_passed_over(root: Path, section: str) -> None:
     choose(root, "problems", "hub")

@@ -1,11 +1,15 @@
 """Files are read before anything is trained, whatever was made before and whichever stages a command names."""
 
 import json
+from pathlib import Path
 
 import pandas as pd
 import pytest
 
+from tasks.common import tables
 from tasks.common.errors import StageError
+from tasks.language.data import forms
+from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.preflight import ahead, data, large
 from tests.tasks.preflight.test_data import given, mixed, write
 
@@ -66,6 +70,43 @@ def test_a_training_is_told_of_files_that_only_later_runs_read(tmp_path, section
         assert where in line
     assert where in fault(configs, {section}), "the stage itself"
     assert not list(ahead.lines(configs, {"report"})), "nothing is trained, and no file is read"
+
+
+def test_in_a_copy_that_lacks_them_files_of_later_runs_are_not_looked_for():
+    configs = given(evaluate={"source": "files", "path": "nowhere"})
+    assert not list(ahead.lines(configs, {"sft"}, later=False))
+    assert "nowhere" in fault(configs, {"evaluate@sft"})
+    with pytest.raises(StageError, match="nowhere"):
+        list(ahead.lines(configs, {"sft", "evaluate@sft"}, later=False))
+
+
+@pytest.mark.parametrize("made", ["problems", "mixture", "demonstrations"])
+def test_what_was_made_of_a_hubs_set_is_held_against_what_is_asked_of_it_now(tmp_path, monkeypatch, made):
+    """Its rows lie here where the stage is up to date; those of a stage that will run are not what will be there then."""
+    monkeypatch.chdir(tmp_path)
+    source = {**mixed("policy"), "source": "hub", "location": "some/set", "hub_revision": "main", "hub_split": "train"}
+    asked = {"question": "Why?", "solution": "", "answer": ""}
+    prompt = {"prompt_id": "own/1", "dataset": "own", **asked, "reward": "policy", "history": "", "columns": ""}
+    if made == "problems":
+        tables.write(
+            Problems, pd.DataFrame([{"problem_id": "1", **asked, "steps": 1}]), Path("data/problems/train.parquet")
+        )
+        configs = given(problems={"source": "hub"}, mixture={"skip": 0})
+    elif made == "mixture":
+        for name in ("prompts", "validation"):
+            tables.write(Prompts, pd.DataFrame([prompt]), Path(f"data/mixture/{name}.parquet"))
+        configs = given(mixture={"datasets": [source]})
+    else:
+        row = {"demonstration_id": "a", "messages": forms.as_json(SYSTEM), "text": ""}
+        for name in ("train", "validation"):
+            tables.write(Demonstrations, pd.DataFrame([row]), Path(f"data/demonstrations/{name}.parquet"))
+        configs = given(demonstrations={"source": "hub"})
+    trained = "sft" if made == "demonstrations" else "grpo"
+    expected = (
+        "message 1 (system)" if made == "demonstrations" else "there is no answer, which the reward verifiable needs"
+    )
+    assert expected in fault(configs, {trained})
+    assert not list(ahead.lines(configs, {made, trained}))
 
 
 def test_pairs_that_policies_judge_are_read_before_the_policies_are_trained(tmp_path):

@@ -91,7 +91,11 @@ def test_an_environment_that_a_stage_makes_is_not_tried(tmp_path, monkeypatch, c
     ("code", "error", "line"),
     [
         (2, "tried: behaviour@a\nwarning\nbehaviour@a: no such thing", "behaviour@a: no such thing"),
-        (-14, "tried: behaviour@a\ntried: behaviour@b\n", "behaviour@b: to make it, to reset it and to act a few times"),
+        (
+            -14,
+            "tried: behaviour@a\ntried: behaviour@b\n",
+            "behaviour@b: to make it, to reset it and to act a few times",
+        ),
         (-11, "tried: behaviour@a\ntried: behaviour@b\n", "behaviour@b: its process ended (signal 11)"),
         (1, "tried: behaviour@a\nMemoryError", "behaviour@a: MemoryError"),
     ],
