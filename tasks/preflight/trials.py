@@ -88,9 +88,10 @@ def agents(kind: str, settings: Mapping[str, Any], seconds: float, seed: int, re
     if expert is None and recorded:
         expert_play(game, 0)  # which says that there is none
     while len(rewards) < TURNS and not done:
-        turn = game.environment.step(expert.best_action() if expert else "help")
+        with redirect_stderr(StringIO()) as said:  # where a game of one's own names its fault
+            turn = game.environment.step(expert.best_action() if expert else "help")
         if FAULTS in turn.counted:
-            raise DataError(f"{kind}: game {game.seed}, turn {len(rewards) + 1}: a fault of the environment")
+            raise DataError(said.getvalue().strip() or f"{kind}: game {game.seed}: ended by a fault of the environment")
         rewards.append(turn.reward)
         done = turn.done
     close_hosts()
@@ -141,14 +142,11 @@ def main() -> None:
             continue
         print(f"{BEGINS}{stage}", file=sys.stderr, flush=True)
         signal.setitimer(signal.ITIMER_REAL, SECONDS)  # whose signal ends the process, whatever the environment is at
-        told = StringIO()
         try:
-            with redirect_stderr(told):
-                print(_tried(configs, stage), flush=True)
+            print(_tried(configs, stage), flush=True)
         except Exception as error:  # whatever runs in an environment
             kind = "" if isinstance(error, StageError | ValueError) else f"{type(error).__name__}: "
-            what = told.getvalue().strip().rpartition("\n")[2] or f"{kind}{' '.join(str(error).split())}"
-            print(f"{stage}: {what}", file=sys.stderr, flush=True)
+            print(f"{stage}: {kind}{' '.join(str(error).split())}", file=sys.stderr, flush=True)
             raise SystemExit(2) from None
         signal.setitimer(signal.ITIMER_REAL, 0)
 

@@ -47,7 +47,10 @@ def test_a_game_of_ones_own_is_played_as_the_stages_play_it(folder):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (HEADER.replace('f"You said', '1 / 0 * f"You said'), "turn 1: a fault of the environment"),
+        (
+            HEADER.replace('f"You said', '1 / 0 * f"You said'),
+            "environments/mine.py:Game: game 0, turn 1: ZeroDivisionError",
+        ),
         (HEADER.replace("import math", "import maths"), "maths"),
         (HEADER.replace("class Game", "class Other"), "Game"),
         (HEADER.replace('return f"Game', "return 3 / 0 #"), "20 games in a row cannot be opened"),
