@@ -19,6 +19,7 @@ from typer.exceptions import Abort, TyperException
 from flows import (
     accept_command,
     audit_commands,
+    check_command,
     clean_command,
     label_command,
     model_commands,
@@ -27,10 +28,10 @@ from flows import (
     sweep_commands,
     worker_commands,
 )
+from flows.check_command import Targets
 from flows.console import completion as tab
 from flows.console.summary import Screen, show_plan
 from flows.engine.state import StageResult
-from flows.model_commands import Targets
 from flows.params.files import ParameterError, find_root
 from flows.running import WrongUseError
 
@@ -251,7 +252,7 @@ for asked in (
     audit_commands.verify,
     audit_commands.merge_runs,
     clean_command.clean,
-    model_commands.check,
+    check_command.check,
     model_commands.chat,
     model_commands.export,
     model_commands.evaluate,

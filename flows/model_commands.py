@@ -1,4 +1,4 @@
-"""`posttrain check`, `chat`, `export` and `evaluate`: what is done with a model that a stage has made."""
+"""`posttrain chat`, `export` and `evaluate`: what is done with a model that a stage has made."""
 
 import signal
 import subprocess
@@ -11,13 +11,9 @@ import typer
 from flows.console import completion as tab
 from flows.console.summary import relative
 from flows.params.files import find_root
-from flows.running import WrongUseError, one_line, plan
+from flows.running import WrongUseError, one_line
 
 INTERRUPTED = 130  # the exit code after Ctrl-C
-Targets = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="[language|offline|agents|STAGE...]", help="Flows or stages.", autocompletion=tab.targets),
-]
 Checkpoint = Annotated[
     str,
     typer.Argument(
@@ -118,13 +114,6 @@ def evaluate(
     named = "-".join(part for part in (Path(folder).name, asked.parent.name, asked.stem) if part)
     target = out.absolute() if out is not None else Path("mlruns/evaluations") / named
     return child(root, "tasks.evaluation", folder, f"--revision={revision}", f"--out={target}", *scorer, *given)
-
-
-def check(targets: Targets = None) -> int:
-    """Look at data, template, lengths, rewards, time and memory before a run; nothing is trained or written."""
-    root = find_root()
-    stages = {stage.name for _, planned in plan(root, targets, []) for stage in planned}
-    return child(root, "tasks.preflight", *sorted(stages))
 
 
 def child(root: Path, module: str, *arguments: str, takes_ctrl_c: bool = False) -> int:

@@ -31,7 +31,10 @@ FAST, SLOW = "not slow and not gpu", "slow and not gpu"
 
 
 def run(selection: Sequence[str], *options: str) -> int:
-    """Run pytest on these files or tests in two processes; its exit status, 0 where nothing was collected."""
+    """Run pytest on these files or tests in two processes; its exit status, 0 where nothing was collected.
+
+    An option that names a file is one argument with it: pytest would take the file's folder for its root, and this one's settings for none.
+    """
     command = [
         sys.executable,
         "-m",
@@ -89,7 +92,7 @@ def check() -> int:
     print(
         f"{len(changed)} changed files reach {len(reached)} test files; running the nearest {len(chosen)}", flush=True
     )
-    return run(chosen, "-m", FAST, "--seconds", str(FAST_SECONDS)) if chosen else 0
+    return run(chosen, "-m", FAST, f"--seconds={FAST_SECONDS}") if chosen else 0
 
 
 def changed(base: str, minutes: float) -> int:
@@ -142,7 +145,7 @@ def slow() -> int:
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "posttrain-ci"
     passed = state / f"slow-{_digest()}.txt"
     timed = state / f"seconds-{_digest()}.json"
-    status = run([], "-m", SLOW, "--passed", str(passed), "--seconds", str(timed))
+    status = run([], "-m", SLOW, f"--passed={passed}", f"--seconds={timed}")
     if status == 0:
         SLOW_SECONDS.write_text(json.dumps(dict(sorted(seconds(timed).items())), indent=0) + "\n")
         print(f"All slow tests have passed on these files; seconds in {SLOW_SECONDS.relative_to(ROOT)}")

@@ -89,5 +89,23 @@ def test_a_stopped_run_goes_on_behind_what_has_passed(tmp_path: Path) -> None:
     assert suite.seconds(tmp_path / "seconds.json").keys() == {"test_toy.py::test_one", "test_toy.py::test_other"}
 
 
+def test_slow_tests_go_on_with_the_settings_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of what has passed lies elsewhere, and pytest looks for its settings beside files that are named to it."""
+    clone = tmp_path / "clone"
+    clone.mkdir()
+    (clone / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow\n  gpu\n")
+    text = "import pytest\npytestmark = pytest.mark.slow\ndef test_one(): pass\ndef test_other(request): assert {}\n"
+    for name, value in (("ROOT", clone), ("SLOW_SECONDS", clone / "seconds.json"), ("PROCESSES", 0)):
+        monkeypatch.setattr(suite, name, value)
+    monkeypatch.setattr(suite, "_digest", lambda: "same")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (clone / "test_toy.py").write_text(text.format(False))
+    assert suite.slow() == 1
+    (clone / "test_toy.py").write_text(text.format(f"str(request.config.rootpath) == {str(clone)!r}"))
+    assert suite.slow() == 0
+    assert suite.seconds(clone / "seconds.json").keys() == {"test_toy.py::test_one", "test_toy.py::test_other"}
+
+
 def test_a_function_has_its_parameters_times_together() -> None:
     assert kept.function("tests/test_x.py::test_y[a-b[c]]") == "tests/test_x.py::test_y"

@@ -11,6 +11,7 @@ from contextlib import chdir, closing
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NoReturn
 
 from flows.engine.dvc_changes import Seen, why
@@ -18,6 +19,7 @@ from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
 from flows.engine.state import PlannedStage
 from flows.machine.resources import cores, gpus
+from flows.params.files import PARAMS
 
 if TYPE_CHECKING:
     from dvc.stage import PipelineStage
@@ -64,6 +66,28 @@ def plan(
             reason = (None if edits else own) or _upstream_reason(upstream, planned)
             planned.append(PlannedStage(name, reason, upstream, cmd=str(stage.cmd), accepts=edits, **asdict(asked)))
         return planned
+
+
+def needed(root: Path, targets: Sequence[str], params: str) -> list[str]:
+    """The names of the targets and of all that they need if params.yaml had the text `params`, in topological order; PlanError as `plan` raises it.
+
+    DVC reads that text in a folder of links to what the repository holds, so that nothing in the repository is touched.
+    """
+    root = root.absolute()
+    with TemporaryDirectory() as folder:
+        tree = Path(folder).resolve()
+        for entry in root.iterdir():
+            if entry.name not in (PARAMS, ".dvc", ".git"):
+                (tree / entry.name).symlink_to(entry)
+        (tree / PARAMS).write_text(params)
+        (tree / ".dvc").mkdir()
+        (tree / ".dvc/config").write_text(f"[core]\n    no_scm = true\n    site_cache_dir = {tree / '.dvc/site'}\n")
+        with chdir(tree), closing(open_repo(tree)) as repo, params_read_once():
+            pipeline = StageGraph(repo)
+            closure = pipeline.closure({name for target in targets for name in matching(target, pipeline)})
+            for stage, _ in closure.stages.values():
+                check_deps(stage, closure.outs, tree)
+            return [*closure.stages]
 
 
 def matching(target: str, pipeline: StageGraph) -> list[str]:

@@ -1,4 +1,4 @@
-"""The user's own data files, read before a run that would read them: a fault costs seconds then, and not a training.
+"""The user's own data files, read before a run that would read them or train a model: a fault costs seconds then, and not a training.
 
 tasks/preflight reads them with the stages' readers, in a process of its own, and asks a hub how many problems it has. It also makes the
 environments that are not Gymnasium's own, which may not suit. A run without such files and environments starts none.
@@ -7,9 +7,9 @@ environments that are not Gymnasium's own, which may not suit. A run without suc
 import json
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from flows.params.files import PARAMS, ParameterError, params
 
@@ -22,16 +22,27 @@ READERS = (
     "solutions",
     "evaluate",
 )  # sections with `source`; mixture has one a data set
+OWN = {"file", "files", "people", "mixture"}  # the sources that are files of the user's
+SUFFIXES = (".jsonl", ".json", ".parquet")
 
 
-def check(root: Path, out_of_date: Collection[str]) -> list[str]:
-    """What the files of the stages that will run hold, a line each; ParameterError with one line for the first fault in them."""
+def check(root: Path, out_of_date: Collection[str], later: bool = True) -> list[str]:
+    """What the files of the stages that will run hold, a line each; ParameterError with one line for the first fault in them.
+
+    With `later` a line tells of a fault in what only later runs read, where a model is trained; a copy of the repository may lack those files.
+    """
     given = params((root / PARAMS).read_text())
-    stages = {name.partition("@")[0] for name in out_of_date}
-    needed = _reads_files(given, stages) or _reads_recordings(given, out_of_date)
-    if not needed or not (root / "tasks/preflight").is_dir():
+    files = _reads_files(root, given, {name.partition("@")[0] for name in out_of_date})
+    if not (files or _reads_recordings(given, out_of_date)) or not (root / "tasks/preflight").is_dir():
         return []
-    command = [sys.executable, "-m", "tasks.preflight", "--data", *sorted(out_of_date)]
+    command = [
+        sys.executable,
+        "-m",
+        "tasks.preflight",
+        "--data",
+        *([] if later else ["--needed"]),
+        *sorted(out_of_date),
+    ]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode:
         last = done.stderr.strip().rpartition("\n")[2]
@@ -43,13 +54,52 @@ def check(root: Path, out_of_date: Collection[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def _reads_files(given: Mapping[str, Any], stages: Collection[str]) -> bool:
-    sections = [given.get(name) for name in READERS if name in stages]
-    mixed = (given.get("mixture") or {}).get("datasets", []) if "mixture" in stages else []
-    sources = [one.get("source") for one in (*sections, *mixed) if isinstance(one, dict)]
-    counted = (given.get("problems") or {}).get("source") == "hub" and {"responses", "mixture"} & {*stages}
-    found = {"file", "files", "people", "mixture"} & {*sources} or ("problems" in stages and counted)
-    return bool(found)
+def _reads_files(root: Path, given: Any, stages: Collection[str]) -> bool:
+    """Whether any stage that will run reads files of the user's, or trains a model while there are any."""
+    counted = _section(given, "problems").get("source") == "hub" and {"responses", "mixture"} & {*stages}
+    sections = {*READERS, "mixture", "benchmarks"} if _trains(stages) else {*stages}
+    has_files = any(section in sections for section in _with_files(root, given))
+    return bool(has_files or ("problems" in stages and counted))
+
+
+def _trains(stages: Collection[str]) -> bool:
+    """Whether a model of the language flow will be trained."""
+    from tasks.language.configs.parts.policies import PolicyName
+
+    return not {*get_args(PolicyName), "reward_model"}.isdisjoint(stages)
+
+
+def _with_files(root: Path, given: Any) -> Iterator[str]:
+    """The sections of the language flow that name files of the user's, or whose rows of a hub's set lie here already."""
+    mixed = _sources(_section(given, "mixture").get("datasets"))
+    sources = {name: {_section(given, name).get("source")} for name in READERS} | {"mixture": {*mixed}}
+    for name, kinds in sources.items():
+        if kinds & OWN or ("hub" in kinds and (root / "data" / name).is_dir()):
+            yield name
+    if _has_rows(root, str(_section(given, "evaluate").get("pairs_path", ""))):
+        yield "evaluate"
+    if _section(given, "benchmarks").get("cells"):
+        yield "benchmarks"
+
+
+def _has_rows(root: Path, path: str) -> bool:
+    """Whether there is a file of the user's, or a folder with one; what a stage makes lies in a folder of data/ of its name."""
+    folder, name, *_ = *Path(path).parts, "", ""
+    if not path or (folder == "data" and any(root.glob(f"tasks/*/{name}.py"))):
+        return False
+    place = root / path
+    return place.is_file() or (place.is_dir() and any(file.suffix in SUFFIXES for file in place.iterdir()))
+
+
+def _section(given: Any, name: str) -> Mapping[str, Any]:
+    found = given.get(name) if isinstance(given, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _sources(datasets: Any) -> Iterator[str]:
+    """The sources of a section's data sets, which are a list or have names."""
+    listed = datasets.values() if isinstance(datasets, dict) else datasets or []
+    yield from (str(one.get("source")) for one in listed if isinstance(one, dict))
 
 
 def _reads_recordings(given: Mapping[str, Any], out_of_date: Collection[str]) -> bool:

@@ -39,12 +39,14 @@ def check(root: Path, types: Sections) -> None:
     validate(params(read_text(root / PARAMS)), types, {}, rules.references)
 
 
-def check_together(root: Path, types: Sections, stages: Collection[str], out_of_date: Collection[str]) -> None:
+def check_together(
+    root: Path, types: Sections, stages: Collection[str], out_of_date: Collection[str], text: str | None = None
+) -> None:
     """Raise ParameterError unless the values of these stages' sections fit each other, the graph and the files on disk.
 
-    Files that no stage makes are looked for only if a stage that is `out_of_date` needs them.
+    Files that no stage makes are looked for only if a stage that is `out_of_date` needs them. `text` stands in the place of params.yaml's.
     """
-    configs = validate(params(read_text(root / PARAMS)), types, {})
+    configs = validate(params(read_text(root / PARAMS) if text is None else text), types, {})
     rules.check(rules.Given(configs, stages, out_of_date, root))
 
 
@@ -104,8 +106,16 @@ def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
 
     Further lines name the parameters that have no effect now, if they were changed or had an effect before.
     """
-    path = root / PARAMS
-    before = text = read_text(path)
+    before = read_text(root / PARAMS)
+    text, said = edited(before, types, edits)
+    if text != before:
+        write(root / PARAMS, text.encode())
+    return said
+
+
+def edited(before: str, types: Sections, edits: Sequence[Edit]) -> tuple[str, list[str]]:
+    """The text of params.yaml with the edits, and the lines that `edit` returns; ParameterError unless all of it is valid."""
+    text = before
     data = params(text)
     if not isinstance(data, dict):
         raise ParameterError(f"{PARAMS}: expected sections with parameters, got {shown(data)}")
@@ -127,9 +137,7 @@ def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
             changes[change.key] = f"{'.'.join(change.key)}: {shown(old)} -> {shown(change.value)}"
     if params(text) != wanted:  # each section was read by itself
         raise ParameterError(f"{PARAMS}: cannot be changed from here; edit the file")
-    if changes and text != before:
-        write(path, text.encode())
-    return [*changes.values(), *_newly_idle(data, known, changes, types)]
+    return (text if changes else before), [*changes.values(), *_newly_idle(data, known, changes, types)]
 
 
 def _with_seed(text: str, change: Edit) -> str:

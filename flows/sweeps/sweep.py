@@ -147,7 +147,7 @@ def prepared(
             with snapshot.parameters(tree, texts[point.number]), _about(point):
                 names = {stage for stage, node in of_points[point.number].items() if node in late}
                 editing.check_together(tree, types, {*of_points[point.number]}, names)
-                said += [line for line in data_files.check(tree, names) if line not in said]
+                said += [line for line in data_files.check(tree, names, later=False) if line not in said]
         yield Sweep(root, tree, source, points, texts, nodes, of_points, owner, planned, said)
 
 

@@ -1,6 +1,7 @@
 """`python -m tasks.preflight STAGE...`: what can be known of a run before it begins. `posttrain check` starts it.
 
-With --data only the user's files are read, which `posttrain run` does before a run that would read them. Exit code 2, with one
+With --data only the user's files are read, which `posttrain run` does before a run that would read them; with --needed none that only later
+runs read. Exit code 2, with one
 line on standard error, at the first thing that would make a stage fail.
 """
 
@@ -15,9 +16,9 @@ from typing import Any
 
 from tasks.common.config import Config
 from tasks.common.errors import StageError
-from tasks.preflight import data
+from tasks.preflight import ahead, trials
 from tasks.preflight.data import POLICIES
-from tasks.stage import read_section
+from tasks.stage import PARAMS, read_section
 
 SECTIONS = (
     "reviews",
@@ -30,21 +31,25 @@ SECTIONS = (
     "mixture",
     "responses",
     "evaluate",
+    "benchmarks",
     "pretrained",
     "sft",
 )
 PAIRWISE = ("reward_model", "dpo")
 
 
-def configs() -> dict[str, Config]:
-    """The sections of the language flow."""
+OTHERS = {"behaviour": "offline", "transitions": "offline", "expert_episodes": "agents"}  # sections of other flows
+
+
+def configs(params: Path = PARAMS) -> dict[str, Config]:
+    """The sections that say what is read before a run."""
     from importlib import import_module
 
     found = {}
-    for name in (*SECTIONS, *PAIRWISE, *POLICIES):
-        module = import_module(f"tasks.language.configs.{name}")
+    for name in (*SECTIONS, *PAIRWISE, *POLICIES, *OTHERS):
+        module = import_module(f"tasks.{OTHERS.get(name, 'language')}.configs.{name}")
         kind = getattr(module, "".join(map(str.title, name.split("_"))) + "Config")
-        found[name] = read_section(name, kind)
+        found[name] = read_section(name, kind, params)
     return found
 
 
@@ -56,6 +61,8 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     from tasks.preflight import estimates, examples, rewards, tokens
 
     at_work = {name.partition("@")[0] for name in stages}
+    if not at_work.intersection((*SECTIONS, *PAIRWISE, *POLICIES)):
+        return
     sampled = examples.of_prompts(given) if at_work.intersection(POLICIES) else []
     tested = examples.of_tests(given) if "evaluate" in at_work else []
     shown, compared = examples.of_demonstrations(given), examples.of_pairs(given)
@@ -70,21 +77,28 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     tokenizer, context = found
     if chat.template(tokenizer) != tokenizer.chat_template:
         yield f"the chat template writes today's date: in all stages it is {chat.TODAY:%d %b %Y}, so that outs do not vary with the day"
+    marked = f"trained tokens {'in green' if colours else 'in brackets'}"
     work: dict[str, tuple[int, float]] = {}  # section: its examples, and the tokens of a typical one
     if "sft" in at_work and shown:
         lengths, told = tokens.demonstrations(tokenizer, shown, given["sft"], context)
         work["sft"] = len(shown), statistics.median(lengths)
         example = encode(tokenizer, shown[0]["messages"], shown[0]["text"], given["sft"].learn_end)
         yield from told
-        yield f"an example, trained tokens {'in green' if colours else 'in brackets'}:"
+        yield f"an example, {marked}:"
         yield tokens.spans(tokenizer, *example).coloured(colours)
     elif "sft" in at_work:
         yield "no demonstrations yet: `posttrain run demonstrations` makes them"
-    for section in PAIRWISE:
-        if section in at_work and compared:
-            lengths, line = tokens.pairs(tokenizer, compared, section, given[section], context)
-            work[section] = len(compared), statistics.median(lengths)
-            yield line
+    learning = [section for section in PAIRWISE if section in at_work and learns_pairs(given[section])]
+    for section in learning if compared else ():
+        lengths, line = tokens.pairs(tokenizer, compared, section, given[section], context)
+        work[section] = len(compared), statistics.median(lengths)
+        yield line
+        for side, shown_pair in zip(
+            ("chosen", "rejected"), tokens.pair(tokenizer, compared, given[section]), strict=False
+        ):
+            yield f"{section}: an example's {side} side, {marked}: {shown_pair.coloured(colours)}"
+    if learning and not compared:
+        yield f"no pairs yet for {' and '.join(learning)}: `posttrain run preferences` makes them"
     for what, rows, sections in (
         ("problems", examples.of_problems() if "responses" in at_work else [], ("responses",)),
         ("prompts", sampled, POLICIES),
@@ -98,16 +112,11 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     yield from estimates.lines(given, stages, sources.of_params(given), work)
 
 
-def _recordings(stages: Collection[str]) -> Iterator[str]:
-    """What is imported for the offline flow, if any of its data or environments are among the stages."""
-    if any(name.startswith(("behaviour@", "transitions@")) for name in stages):
-        from tasks.offline.configs.behaviour import BehaviourConfig
-        from tasks.offline.configs.transitions import TransitionsConfig
-        from tasks.preflight import recordings
+def learns_pairs(own: Any) -> bool:
+    """Whether a section of PAIRWISE is of a stage that learns from pairs: a reward model may learn from labels."""
+    from tasks.language.configs.reward_model import SOLUTIONS
 
-        behaviour: Any = read_section("behaviour", BehaviourConfig)
-        transitions: Any = read_section("transitions", TransitionsConfig)
-        yield from recordings.read(behaviour, transitions, stages)
+    return getattr(own, "objective", "pairs") not in SOLUTIONS
 
 
 def _tokenizer(own: Any) -> Any:
@@ -132,13 +141,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tasks.preflight", description=__doc__)
     parser.add_argument("stages", nargs="*")
     parser.add_argument("--data", action="store_true")
+    parser.add_argument("--needed", action="store_true")
+    parser.add_argument("--params", type=Path, default=PARAMS)
     arguments = parser.parse_args()
     try:
-        given = configs()
-        for line in chain(data.read(given, arguments.stages), _recordings(arguments.stages)):
+        given = configs(arguments.params)
+        for line in ahead.lines(given, arguments.stages, later=not arguments.needed):
             print(line, flush=True)
         if not arguments.data:
-            for line in whole(given, arguments.stages, sys.stdout.isatty()):
+            for line in chain(
+                trials.lines(arguments.params, arguments.stages),
+                whole(given, arguments.stages, sys.stdout.isatty()),
+            ):
                 print(line, flush=True)
     except StageError as error:
         print(json.dumps(str(error)) if arguments.data else f"posttrain: {error}", file=sys.stderr)

@@ -4,14 +4,14 @@ A fault that a stage would find after others have trained for hours is one line 
 """
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language import corpus, demonstrations, evaluate, mixture, problems, reviews
-from tasks.language.configs.mixture import Dataset
 from tasks.language.configs.preferences import PreferencesConfig
 from tasks.language.data import forms, given_pairs, labelled_texts, messages, problem_forms
 from tasks.language.data.rows import hub_rows, read_file, read_files
@@ -21,6 +21,8 @@ from tasks.language.steps import people
 
 Configs = Mapping[str, Any]  # section -> its Config
 POLICIES = ("rejection_sft", "reinforce", "ppo", "grpo")  # the stages that sample answers to the mixture's prompts
+SIDES = {"user", "assistant", messages.TOOLS}  # whose turns a model from scratch has tokens for, or no template reads
+TASKS = Path(__file__).parents[1]
 LARGE = 200 * 2**20  # bytes; larger files are left to the stages
 
 
@@ -34,13 +36,12 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     own = configs["demonstrations"]
     if "demonstrations" in stages and own.source in ("files", "people") and readable(own.path):
         rows, losses = demonstrations.read(own, Path(own.path))
-        if configs["pretrained"].init == "scratch":
-            check_roles(rows, own.path)
+        check_roles(configs, rows, own.path)
         train, held_out = demonstrations.split(own, rows, own.path)
         yield f"demonstrations: {len(train):,} to learn from and {len(held_out):,} held out from {own.path}"
         yield from losses.lines("demonstrations")
     if "preferences" in stages:
-        yield from _preferences(configs["preferences"])
+        yield from _preferences(configs)
     own = configs["solutions"]
     if "solutions" in stages and own.source == "people" and readable(own.judgements):
         judged = people.judged(record.read(Path(own.judgements)))
@@ -52,14 +53,23 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     for one in own.datasets if "mixture" in stages else ():
         if one.source == "file" and readable(str(Path(own.path) / one.location)):
             rows = [mixture.prompt(one, row) for row in mixture.available(own, one, Path(), Path(own.path))]
-            _check_rewards(configs, stages, one, rows)
-            yield f"mixture: {len(rows):,} prompts in {one.name}"
+            check_rewards(configs, stages, rows, Path(own.path) / one.location)
+            yield f"mixture: {len(rows):,} prompts in {one.name}{_strange(configs, rows)}"
+    if "evaluate" in {name.partition("@")[0] for name in stages}:
+        yield from _tests(configs)
+
+
+def _tests(configs: Configs) -> Iterator[str]:
+    """What files of test problems and of pairs that are judged hold."""
     own = configs["evaluate"]
-    if any(name.startswith("evaluate@") for name in stages) and own.source == "files" and readable(own.path):
+    if own.source == "files" and readable(own.path):
         table = evaluate.test_problems(own, Path(), Path(own.path))
         known = int((table["answer"] != "").sum())
         note = "; without an answer to each nothing is counted as right or wrong" if 0 < known < len(table) else ""
-        yield f"evaluate: {len(table):,} test problems from {own.path}, {known:,} with an answer{note}"
+        yield f"evaluate: {len(table):,} test problems from {own.path}, {known:,} with an answer{note}{_strange(configs, tables.records(table))}"
+    if readable(own.pairs_path) and (pairs := evaluate.held_out_pairs(Path(own.pairs_path))) is not None:
+        strange = _strange(configs, tables.records(pairs))
+        yield f"evaluate: {len(pairs):,} pairs to be judged from {own.pairs_path}{strange}"
 
 
 def _reviews(configs: Configs, stages: Collection[str]) -> Iterator[str]:
@@ -74,14 +84,16 @@ def _reviews(configs: Configs, stages: Collection[str]) -> Iterator[str]:
         yield f"corpus: {len(corpus.read(Path(own.path))):,} texts from {own.path}"
 
 
-def _preferences(own: PreferencesConfig) -> Iterator[str]:
+def _preferences(configs: Configs) -> Iterator[str]:
     """What files of pairs hold, and how much people have judged."""
+    own: PreferencesConfig = configs["preferences"]
     path = own.path if own.source == "files" else own.pairs_path
     if "files" in own.sources and readable(path):
         found = given_pairs.read(read_files(Path(path)), own.test_share, own.seed, path)
         yield (
             f"preferences: {len(found.train):,} pairs to learn from and {len(found.test):,} held out from {path}; left out: "
             f"{found.equal} of equal texts, {found.duplicates} repeated, {found.leaked} whose prompt is held out"
+            f"{_strange(configs, [*found.train, *found.test])}"
         )
         yield from found.lines("preferences")
     if "people" in own.sources and readable(own.judgements):
@@ -119,15 +131,30 @@ def _problems(configs: Configs, stages: Collection[str]) -> Iterator[str]:
         problem_forms.check_skip(section, configs[section].skip, there)
 
 
-def check_roles(rows: Sequence[Record], source: str) -> None:
+def check_roles(configs: Configs, rows: Iterable[Record], source: str | Path) -> None:
     """DataError where a conversation has turns that the tokenizer of a model from scratch has no token for."""
     for row in rows:
-        for number, turn in enumerate(forms.from_json(row["messages"]) if row["messages"] else [], 1):
-            if turn["role"] not in ("user", "assistant", messages.TOOLS):
+        for number, role in enumerate(_roles(configs, row["messages"]), 1):
+            if role not in SIDES:
                 raise DataError(
-                    f"{source}: {row['demonstration_id']}: message {number} ({turn['role']}): a model from scratch knows user and "
+                    f"{source}: {row['demonstration_id']}: message {number} ({role}): a model from scratch knows user and "
                     "assistant only; expected pretrained.init directory or hub, or conversations without it"
                 )
+
+
+def _strange(configs: Configs, rows: Collection[Record]) -> str:
+    """What a model from scratch makes of turns before the prompts that it has no token for."""
+    count = sum(not SIDES.issuperset(_roles(configs, row.get("history"))) for row in rows)
+    return (
+        f"; in {count:,} of them a model from scratch reads turns before the prompt as the assistant's" if count else ""
+    )
+
+
+def _roles(configs: Configs, turns: str | None) -> list[str]:
+    """The roles of a row's turns where the model is one from scratch; none for another, whose template knows its own."""
+    return (
+        [turn["role"] for turn in forms.from_json(turns)] if turns and configs["pretrained"].init == "scratch" else []
+    )
 
 
 def _skips(configs: Configs, stages: Collection[str]) -> list[str]:
@@ -136,24 +163,26 @@ def _skips(configs: Configs, stages: Collection[str]) -> list[str]:
     return [name for name in ("responses", "mixture") if name in stages and (mixed or name == "responses")]
 
 
-def _check_rewards(configs: Configs, stages: Collection[str], one: Dataset, rows: list[Record]) -> None:
-    """DataError for the first prompt that lacks what a reward reads that counts for it."""
-    for section in POLICIES:
-        weights = configs[section].reward if one.reward == "policy" else {one.reward: 1.0}
-        for row in rows if section in stages else ():
-            columns = json.loads(row["columns"]) if row["columns"] else {}
-            if wrong := rewards.fault(row, columns, weights):
-                where, name = (
-                    Path(configs["mixture"].path) / one.location,
-                    row["prompt_id"].removeprefix(f"{one.name}/"),
-                )
+def check_rewards(configs: Configs, stages: Collection[str], rows: Iterable[Record], where: str | Path) -> None:
+    """DataError for the first row of Prompts that lacks what a reward reads that counts for it in one of `stages`."""
+    weights = {section: configs[section].reward for section in POLICIES if section in stages}
+    for row in rows if weights else ():
+        columns = json.loads(row["columns"]) if row["columns"] else {}
+        for section, own in weights.items():
+            if wrong := rewards.fault(row, columns, own if row["reward"] == "policy" else {row["reward"]: 1.0}):
+                name = row["prompt_id"].removeprefix(f"{row['dataset']}/")
                 raise DataError(f"{section}: {where}: {name}: {wrong}")
 
 
 def readable(path: str) -> bool:
-    """Whether it is the user's own, and not too large: what a stage makes lies in data/ beside data/raw."""
-    made = path.startswith("data/") and not path.startswith("data/raw/")
-    return not made and small(Path(path))
+    """Whether it is the user's own, and not too large to be read whole before a run."""
+    return not is_made(path) and small(Path(path))
+
+
+def is_made(path: str) -> bool:
+    """Whether a stage makes it: what it writes lies in data/, in a folder of its name."""
+    folder, name, *_ = *Path(path).parts, "", ""
+    return folder == "data" and any(TASKS.glob(f"*/{name}.py"))
 
 
 def small(path: Path) -> bool:

@@ -18,6 +18,7 @@ from tasks.memory.shapes import Shape
 from tasks.memory.workloads import Options, workload
 
 TRAINED, READ = 6, 2  # operations
+UNITS = {"days": 86_400, "h": 3_600, "min": 60, "s": 1}  # with their seconds, the largest first
 
 
 class Work(NamedTuple):
@@ -73,6 +74,17 @@ def lines(
         sequence = round(length) + getattr(configs[section], "max_new_tokens", 0)
         whole, _ = terms.peak(terms.terms(workload(section, shape, configs, Options(sequence=sequence))))
         seconds = shape.weights * (TRAINED * done.trained + READ * done.read) / rate
-        took = f"{seconds / 60:.1f} min" if seconds >= 60 else f"{seconds:.1f} s"
-        memory = f"{whole / 1e9:.1f} GB" if whole >= 1e9 else f"{whole / 1e6:.0f} MB"
-        yield f"{section}: at least {took} on this device ({models.device()}), about {memory} of memory"
+        yield f"{section}: {least(seconds)} on this device ({models.device()}), about {memory(whole)} of memory"
+
+
+def least(seconds: float) -> str:
+    """The time that arithmetic alone takes, in words; what takes less than a second of it says nothing of how long a run takes."""
+    if seconds < 1:
+        return "less than a second of arithmetic"
+    unit, size = next(((unit, size) for unit, size in UNITS.items() if seconds >= size))
+    return f"at least {seconds / size:.1f} {unit}"
+
+
+def memory(size: float) -> str:
+    """Bytes in words."""
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(size / 1e6, 1):.0f} MB"

@@ -11,7 +11,7 @@ from tasks.offline import transitions
 from tasks.offline.configs.behaviour import BehaviourConfig
 from tasks.offline.configs.transitions import Dataset, TransitionsConfig
 from tasks.offline.datasets import imported, stored
-from tasks.offline.environments import simulators
+from tasks.offline.environments import kept, simulators
 from tasks.offline.policies.behaviour_folder import UNKNOWN
 from tasks.preflight.data import readable, small
 
@@ -20,12 +20,12 @@ def read(behaviour: BehaviourConfig, config: TransitionsConfig, stages: Collecti
     """A line for each thing to be said of imports among `stages`, which will run; DataError for the first fault in them, or in an environment."""
     names = {name: one.id or name for name, one in behaviour.environments.items()}
     for name, environment in names.items():
-        if f"behaviour@{name}" in stages and not _is_made_by_a_stage(environment):
+        if f"behaviour@{name}" in stages and not is_to_be_made(environment):
             simulators.spaces_of(environment)
     for name, dataset in config.datasets.items():
         environment = names[dataset.environment]
         imports = dataset.source in transitions.IMPORTS and f"transitions@{name}" in stages
-        if imports and not _is_made_by_a_stage(environment):
+        if imports and not is_to_be_made(environment):
             yield from _import(
                 config, name, dataset, environment, trained=behaviour.environments[dataset.environment].steps > 0
             )
@@ -54,6 +54,7 @@ def _import(
     yield from (f"transitions: data set {name}: {note}" for note in found.notes)
 
 
-def _is_made_by_a_stage(environment: str) -> bool:
-    """Whether a folder holds the environment, which may not be there yet."""
-    return environment.startswith("tasks.")
+def is_to_be_made(environment: str) -> bool:
+    """Whether it is one that a folder will hold, which a stage has not made yet."""
+    _, _, folder = environment.partition(":")
+    return folder.startswith("data/") and kept.folder_of(environment) is None

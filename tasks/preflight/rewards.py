@@ -12,7 +12,7 @@ from typing import Any
 from tasks.language.configs.parts.python_rewards import BY_MODEL, is_python
 from tasks.language.rewards import rewards
 from tasks.language.rewards.code_tests import CodeJudge
-from tasks.language.rewards.python_functions import PythonFunction
+from tasks.language.rewards.python_functions import PythonFunction, Worker
 from tasks.language.rewards.rewards import Answered
 from tasks.language.rewards.verifier import Verifier
 
@@ -44,11 +44,14 @@ def tried(
 def lines(section: str, config: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """One line for each reward of a section that counts, but for those of a reward model, which need its weights.
 
-    The prompt is the first of `rows` that the section's own reward is for.
+    The prompt is the first of `rows` that the section's own reward is for; without any, the files of functions in Python are loaded.
     """
     own = [row for row in rows if row.get("reward", "policy") == "policy"]
     further = [json.loads(row.get("columns") or "{}") for row in own]
     for name, weight in config.reward.items():
+        if weight and is_python(name) and not own:
+            Worker(name).close()
+            yield f"{section}.reward {name}: it can be loaded; there are no prompts yet to try it on"
         if weight and name not in BY_MODEL and own:
             columns = dict.fromkeys(chain.from_iterable(further)) | further[0]
             told = [

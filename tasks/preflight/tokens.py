@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -10,7 +11,7 @@ from tasks.common.errors import DataError
 from tasks.common.terminal import plain
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
-from tasks.language.data.comparisons import ComparisonSet
+from tasks.language.data.comparisons import ComparisonSet, Limit
 from tasks.language.data.prompts import encode_rows
 from tasks.language.sft import encode
 
@@ -80,6 +81,20 @@ def pairs(
     return _cut(
         lengths, config
     ), f"{section}: pairs of {_spread(lengths)} tokens{_above(lengths, section, config, context)}"
+
+
+def pair(tokenizer: Tokenizer, rows: Sequence[Mapping[str, Any]], config: Any) -> list[Spans]:
+    """The first pair that is short enough, as the stage of `config` learns it: the prompt with its chosen response, then with its rejected one.
+
+    The log-probabilities of the trained tokens are what the pair is told apart by. Empty where the stage would leave all of them out.
+    """
+    limit = Limit(config.max_length, config.truncation)
+    with suppress(DataError):
+        shown = ComparisonSet(pd.DataFrame(looked_at(rows, "prompt", "chosen", "rejected")), tokenizer, limit)
+        asked, first = shown.asked[0], shown.groups[0][0]
+        answers = (shown.answers[side] for side in (first.chosen, first.rejected))
+        return [spans(tokenizer, [*asked, *one], [False] * len(asked) + [True] * len(one)) for one in answers]
+    return []
 
 
 def prompts(

@@ -50,12 +50,18 @@ def examples(name: str, folder: Path, count: int) -> list[Problem]:
 def _rows(own: Suite, name: str, folder: Path, revision: str | None) -> Iterator[Row]:
     if revision is None:
         return _file(name, folder, own.file)
+    check_revision(name, revision)
+    return read_hub(own.hub.hub_id, own.hub.config, revision, own.hub.split)
+
+
+def check_revision(name: str, revision: str) -> None:
+    """ConfigError unless the suite is known, and the revision a commit."""
+    hub = suite(name).hub
     if not COMMIT.fullmatch(revision):
         raise ConfigError(
-            f"suite {name}: revision {revision[:60]!r}: expected a commit of {own.hub.hub_id}, 40 hexadecimal digits: a branch or "
+            f"suite {name}: revision {revision[:60]!r}: expected a commit of {hub.hub_id}, 40 hexadecimal digits: a branch or "
             "a tag may name other data tomorrow"
         )
-    return read_hub(own.hub.hub_id, own.hub.config, revision, own.hub.split)
 
 
 def _file(name: str, folder: Path, stem: str) -> Iterator[Row]:

@@ -106,9 +106,47 @@ def choose(root: Path, section: str, source: str) -> None:
 @pytest.mark.parametrize("section", SOURCE)
 def test_files_are_read_if_a_stage_that_reads_them_will_run(root: Path, section: str) -> None:
     choose(root, section, "file" if section == "mixture" else "files")
-    data_files.check(root, {"report", "dpo"})
+    data_files.check(root, {"report"})
     with pytest.raises(ParameterError, match=f"^--data {section}@one report$"):
         data_files.check(root, {f"{section}@one", "report"})
+
+
+@pytest.mark.parametrize("trained", ["pretrained", "dpo"])
+@pytest.mark.parametrize("section", SOURCE)
+def test_files_are_read_before_a_model_is_trained(root: Path, section: str, trained: str) -> None:
+    """Whatever has been made before: the stage that reads them may be up to date, or no part of this run."""
+    choose(root, section, "file" if section == "mixture" else "files")
+    with pytest.raises(ParameterError, match=f"^--data {trained} report$"):
+        data_files.check(root, {"report", trained})
+
+
+def test_pairs_to_be_judged_suites_and_imports_are_files_too(root: Path) -> None:
+    """A folder without any is none, and neither is what a stage makes."""
+    text = (root / "params.yaml").read_text()
+    folder = root / "data/raw/test_pairs"
+    folder.mkdir(parents=True)
+    (folder / "README.md").write_text("No pairs yet.")
+    data_files.check(root, {"sft", "evaluate@sft", "behaviour@graph", "transitions@graph-60"})
+    (folder / "pairs.jsonl").touch()
+    with pytest.raises(ParameterError, match=r"^--data sft$"):
+        data_files.check(root, {"sft"})
+    made = root / "data/preferences/test.parquet"
+    made.parent.mkdir()
+    made.touch()
+    (root / "tasks/language").mkdir()
+    (root / "tasks/language/preferences.py").touch()
+    (root / "params.yaml").write_text(text.replace("data/raw/test_pairs", "data/preferences"))
+    data_files.check(root, {"sft"})
+    (root / "params.yaml").write_text(
+        text.replace("source: random, location: null, steps: null, episodes: 60", "source: minari, location: a, steps: null, episodes: 60")
+    )  # fmt: skip
+    (folder / "pairs.jsonl").unlink()
+    with pytest.raises(ParameterError, match=r"^--data behaviour@graph$"):
+        data_files.check(root, {"behaviour@graph"})
+    cell = "cells: {one: {policy: sft, suite: gsm8k, revision: null, shots: 0, samples: 0}}"
+    (root / "params.yaml").write_text(text.replace("cells: {}", cell))
+    with pytest.raises(ParameterError, match=r"^--data dpo$"):
+        data_files.check(root, {"dpo"})
 
 
 @pytest.mark.parametrize("source", ["people", "mixture"])
@@ -120,9 +158,19 @@ def test_a_record_of_judgements_is_read_as_files_are(root: Path, source: str) ->
 
 @pytest.mark.parametrize("section", SOURCE)
 def test_without_files_no_process_is_started(root: Path, section: str) -> None:
-    data_files.check(root, SOURCE)
+    data_files.check(root, [*SOURCE, "sft", "grpo"])
     choose(root, section, "hub")
     data_files.check(root, {section, "report"})
+
+
+@pytest.mark.parametrize("section", ["problems", "demonstrations", "mixture"])
+def test_rows_of_a_hub_that_lie_here_are_read_before_a_model_is_trained(root: Path, section: str) -> None:
+    choose(root, section, "hub")
+    data_files.check(root, {"grpo", "sft"})
+    (root / "data" / section).mkdir(parents=True)
+    data_files.check(root, {"report"})
+    with pytest.raises(ParameterError, match=r"^--data --needed grpo sft$"):
+        data_files.check(root, {"grpo", "sft"}, later=False)
 
 
 @pytest.mark.parametrize("section", ["responses", "mixture"])

@@ -271,7 +271,9 @@ def test_what_cannot_be_labelled_is_said(stage, made, tmp_path):
 
 def test_answers_to_prompts_that_differ_in_spaces_belong_to_one_prompt(words, tmp_path):
     """Else a held-out prompt would be trained on."""
-    rows = [{"prompt": f"2 + 2?{space}", "completion": f"4{n}", "label": True} for n, space in enumerate(("", " ", "\n"))]
+    rows = [
+        {"prompt": f"2 + 2?{space}", "completion": f"4{n}", "label": True} for n, space in enumerate(("", " ", "\n"))
+    ]
     file = tmp_path / "own.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert {row["prompt_id"] for row in solutions.labelled(file, words)} == {"own-0"}

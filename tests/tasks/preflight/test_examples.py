@@ -112,6 +112,23 @@ def test_test_prompts_that_are_trained_on_are_counted(home, tmp_path):
     assert line == "leakage: of 8 test prompts there are 0 in mixture"
 
 
+def test_each_stage_that_learns_from_pairs_shows_one(home, tmp_path):
+    pairs = [{"prompt": "2?", "chosen": "5", "rejected": "6"}, {"prompt": "3?", "chosen": "5", "rejected": "6"}]
+    source = {"source": "files", "path": write(tmp_path, "pairs.jsonl", pairs), "seed": 0}
+    stages = ["preferences", "reward_model", "dpo"]
+    shown = [line for line in told(given(preferences=source), stages) if "an example's" in line]
+    assert [line.partition("?<|assistant|>") for line in shown] == [
+        (f"{section}: an example's {side} side, trained tokens in brackets: <|user|>{asked}", "?<|assistant|>", answer)
+        for section in stages[1:]
+        for asked in [shown[0].partition("?<")[0][-1]]
+        for side, answer in (("chosen", "[[5<|end|>]]"), ("rejected", "[[6<|end|>]]"))
+    ]
+    labels = {"objective": "outcome", "data": "data/solutions"}
+    lines = told(given(preferences=source, reward_model=labels), stages)
+    assert not [line for line in lines if line.startswith("reward_model: pairs")], "it learns from labels"
+    assert "no pairs yet for dpo: `posttrain run preferences` makes them" in told(given(), ["dpo"])
+
+
 REPLY = {"role": "assistant", "content": "Yes."}
 
 

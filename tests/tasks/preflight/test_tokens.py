@@ -126,3 +126,43 @@ def test_time_and_memory_by_hand():
         planned, _ = terms.peak(terms.terms(workload(section, shape, CONFIGS, Options(sequence=sequence))))
         assert planned > 16 * shape.weights
         assert line.endswith(f"about {planned / 1e9:.1f} GB of memory")
+
+
+def compared(chosen, rejected, prompt_id="a"):
+    ends = {"chosen_ended": True, "rejected_ended": True, "strength": "a better", "comparison_id": prompt_id}
+    return {"prompt_id": prompt_id, "prompt": "2 + 3?", "history": "", "chosen": chosen, "rejected": rejected, **ends}
+
+
+def test_a_pair_is_shown_as_it_is_learned(words):
+    """Each side's response is trained, to its end token, and cut where the stage cuts it."""
+    plain = [side.coloured(False) for side in tokens.pair(words, [compared("5", "six")], DPO)]
+    asked = "<|user|>2 + 3?<|assistant|>"
+    assert plain == [f"{asked}[[5<|end|>]]", f"{asked}[[six<|end|>]]"]
+    rows = [compared(LONG, "5"), compared("5", "6", "b")]
+    length = len(words.encode("<|user|>2 + 3?<|assistant|>5<|end|>", add_special_tokens=False))
+    [chosen, rejected] = tokens.pair(words, rows, limited(DPO, length))
+    assert (chosen.coloured(False), rejected.coloured(False)) == (f"{asked}[[5<|end|>]]", f"{asked}[[6<|end|>]]")
+    cut = limited(DPO, length).model_copy(update={"truncation": "right"})
+    [chosen, _] = tokens.pair(words, [compared(LONG, "6")], cut)
+    assert chosen.coloured(False) == f"{asked}[[{words.decode(words.encode(LONG, add_special_tokens=False)[:2])}]]"
+    assert tokens.pair(words, rows, limited(DPO, 2)) == [], "the stage itself says that none is left"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.0, "less than a second of arithmetic"),
+        (0.04, "less than a second of arithmetic"),
+        (0.99, "less than a second of arithmetic"),
+        (1.0, "at least 1.0 s"),
+        (90.0, "at least 1.5 min"),
+        (5400.0, "at least 1.5 h"),
+        (216_000.0, "at least 2.5 days"),
+    ],
+)
+def test_a_time_is_said_as_people_say_it(seconds, words):
+    assert estimates.least(seconds) == words
+
+
+def test_no_model_needs_no_memory():
+    assert [estimates.memory(size) for size in (40_000, 2.6e6, 1.55e9)] == ["1 MB", "3 MB", "1.6 GB"]

@@ -1,0 +1,53 @@
+"""`posttrain check`: what can be known of a run before it begins, with other values than those of params.yaml where some are given."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from flows.console import completion as tab
+from flows.model_commands import child
+from flows.params.files import PARAMS, find_root, read_text
+from flows.running import FLOWS, one_line
+from flows.running import targets as ends_of
+
+Targets = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[language|offline|agents|STAGE...]", help="Flows or stages.", autocompletion=tab.targets),
+]
+PAIRS = {"pairs": ("reward_model", "dpo")}  # what is learned of pairs, by the stages that do
+
+
+def check(
+    targets: Targets = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="SECTION.KEY=VALUE", help="As if params.yaml said so.", autocompletion=tab.edits),
+    ] = None,
+) -> int:
+    """Look at data, template, lengths, rewards, environments, time and memory before a run; nothing is trained or written."""
+    from flows.engine import plan
+    from flows.params import checking, editing
+
+    root = find_root()
+    types = checking.sections(root)
+    before = read_text(root / PARAMS)
+    text, changes = editing.edited(before, types, [editing.setting(one) for one in set_ or []])
+    named = [stage for name in targets or ["language"] for stage in _stages(name)]
+    with one_line():
+        stages = plan.needed(root, named, text)
+    editing.check_together(root, types, stages, stages, text)
+    for change in changes:
+        print(f"{PARAMS} would change: {change}", flush=True)
+    with ExitStack() as stack:
+        params = root / PARAMS
+        if text != before:
+            params = Path(stack.enter_context(TemporaryDirectory()), PARAMS)
+            params.write_text(text)
+        return child(root, "tasks.preflight", f"--params={params}", *sorted(stages))
+
+
+def _stages(name: str) -> tuple[str, ...]:
+    return ends_of(name) if name in FLOWS else PAIRS.get(name, (name,))

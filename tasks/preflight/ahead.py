@@ -1,0 +1,111 @@
+"""The user's files in every order of commands: whatever has been made before, and whichever stages a run reaches.
+
+A stage that is up to date has read its file; what a stage behind it asks of a row may be new all the same, so the file is read again. Before a
+model is trained, the files that only later runs read are read as well: a fault in one is said, and keeps nobody from this run.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import get_args
+
+from tasks.common import tables
+from tasks.common.errors import StageError
+from tasks.common.tables import Record
+from tasks.language import mixture, problems
+from tasks.language.configs.parts.policies import PolicyName
+from tasks.language.data import problem_forms
+from tasks.language.data.rows import read_file
+from tasks.language.suites import reading
+from tasks.language.tables.problems import Demonstrations, Problems, Prompts
+from tasks.preflight import data, large
+from tasks.preflight.data import POLICIES, Configs, check_rewards, check_roles, is_made, readable, small
+
+LEARNED_BY = {  # section with files -> the stages behind it that ask something of its rows
+    "demonstrations": ("sft",),
+    "preferences": ("dpo", "reward_model"),
+    "solutions": ("reward_model",),
+    "mixture": POLICIES,
+}
+TRAINED = {*get_args(PolicyName), "reward_model"}  # the stages that train a model
+SECTIONS = (*LEARNED_BY, "problems", "reviews", "corpus", "evaluate", "benchmarks")  # all that read files
+MADE = Path("data")
+
+
+def lines(configs: Configs, stages: Collection[str], later: bool = True) -> Iterator[str]:
+    """A line for each source of data of the `stages` that will run; StageError for the first fault that would end one of them.
+
+    With `later` a fault in what only later runs read is a line, where a model is trained.
+    """
+    at_work = {name.partition("@")[0] for name in stages}
+    again = {section for section, users in LEARNED_BY.items() if at_work.intersection(users)}
+    if at_work & {"behaviour", "transitions"}:
+        from tasks.preflight import recordings  # with the simulators
+
+        yield from recordings.read(configs["behaviour"], configs["transitions"], stages)
+    yield from _read(configs, {*stages, *again})
+    _check_made(configs, at_work)
+    for section in SECTIONS if later and at_work & TRAINED else ():
+        if section not in at_work | again:
+            try:
+                for _ in _read(configs, {section}):
+                    pass
+            except StageError as error:
+                yield f"no stage of this run reads it, but {section} would end with: {error}"
+
+
+def _read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
+    for reader in READERS:
+        yield from reader(configs, stages)
+
+
+def suites(configs: Configs, stages: Collection[str]) -> Iterator[str]:
+    """What the files of benchmark suites hold; a suite or a commit that cannot be is a fault, of a hub's set no more is known."""
+    own = configs["benchmarks"]
+    cells = own.cells.items() if "benchmarks" in stages else ()
+    cells = cells or [(name, cell) for name, cell in own.cells.items() if f"benchmarks@{name}" in stages]
+    for name, cell in cells:
+        reading.suite(cell.suite)
+        if cell.revision is not None:
+            reading.check_revision(cell.suite, cell.revision)
+        if is_made(own.folder):
+            continue
+        if cell.revision is None:
+            count = len(reading.problems(cell.suite, Path(own.folder), None, own.problems))
+            yield f"benchmarks: {name}: {count:,} problems of {cell.suite} in {own.folder}"
+        reading.examples(cell.suite, Path(own.folder), cell.shots)
+
+
+READERS: tuple[Callable[[Configs, Collection[str]], Iterator[str]], ...] = (large.read, data.read, suites)
+
+
+def _check_made(configs: Configs, at_work: set[str]) -> None:
+    """DataError where rows that a stage has made of problems or of a hub's set do not suit the stages that will run."""
+    if "sft" in at_work and configs["demonstrations"].source == "hub":
+        rows = _made(Demonstrations, "demonstrations", ("train", "validation"), at_work)
+        check_roles(configs, rows, "data/demonstrations")
+    if not at_work.intersection(POLICIES):
+        return
+    sets = {dataset.source: dataset for dataset in configs["mixture"].datasets}
+    if "hub" in sets:
+        rows = _made(Prompts, "mixture", ("prompts", "validation"), at_work)
+        check_rewards(configs, at_work, rows, "data/mixture")
+    if "problems" in sets and configs["problems"].source != "generated":
+        drawn = [mixture.prompt(sets["problems"], row) for row in _problems(configs, at_work)]
+        check_rewards(configs, at_work, drawn, "problems")
+
+
+def _problems(configs: Configs, at_work: Collection[str]) -> list[Record]:
+    """The training problems of one's own that the mixture draws from, or those that were made before; none where neither is known."""
+    own, skip = configs["problems"], configs["mixture"].skip
+    if own.source == "files" and readable(own.path):
+        parts = (problem_forms.read(read_file(problems.one_file(Path(own.path), name))) for name in ("train", "test"))
+        return problems.split(own, *parts)[0]["train"][skip:]
+    return _made(Problems, "problems", ("train",), at_work)[skip:]
+
+
+def _made(schema: type[tables.Table], stage: str, parts: Collection[str], at_work: Collection[str]) -> list[Record]:
+    """The tables of a stage that is up to date, where they lie here."""
+    files: Mapping[str, Path] = {part: MADE / stage / f"{part}.parquet" for part in parts}
+    if stage in at_work or not all(file.is_file() and small(file) for file in files.values()):
+        return []
+    return [row for file in files.values() for row in tables.records(tables.read(schema, file))]

@@ -1,0 +1,135 @@
+"""Files that are too large to be read whole before a run: their first rows are read as the stages read them, the rest is left to the stages."""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from tasks.common.errors import StageError
+from tasks.common.tables import Record
+from tasks.language import corpus, demonstrations, evaluate, mixture, problems, reviews
+from tasks.language.data import given_pairs, labelled_texts, problem_forms
+from tasks.language.data.rows import SUFFIXES, read_file, read_files
+from tasks.preflight.data import Configs, check_rewards, check_roles, is_made, small
+
+HEAD = 20 * 2**20  # bytes that are read of a file of lines, or of the values of a parquet file
+SIZES = {"GB": 2**30, "MB": 2**20, "kB": 2**10}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files of a section that are read row by row."""
+
+    section: str
+    path: Path
+    rows: Callable[[Path], list[Any]]
+
+
+def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
+    """A line for each source of `stages` that is too large to be read whole; StageError for the first fault in the part that is read."""
+    at_work = {name.partition("@")[0] for name in stages}
+    for source in sources(configs):
+        path = str(source.path)
+        if source.section in at_work and not is_made(path) and not small(source.path):
+            yield _look(configs, stages, source)
+
+
+def sources(configs: Configs) -> Iterator[Source]:
+    """The files of all sections, with the readers of their stages; what is asked of a set as a whole cannot be asked of a part."""
+    demonstrated, tested, pairs = configs["demonstrations"], configs["evaluate"], configs["preferences"]
+    readers: dict[str, Callable[[Path], list[Any]]] = {
+        "problems": _problems,
+        "reviews": lambda path: reviews.read(configs["reviews"], path),
+        "corpus": corpus.read,
+        "solutions": lambda path: labelled_texts.answers(read_files(path)),
+    }
+    for section, reader in readers.items():
+        if configs[section].source == "files":
+            yield Source(section, Path(configs[section].path), reader)
+    if demonstrated.source == "files":
+        yield Source("demonstrations", Path(demonstrated.path), lambda path: demonstrations.read(demonstrated, path)[0])
+    if "files" in pairs.sources:
+        path = pairs.path if pairs.source == "files" else pairs.pairs_path
+        yield Source("preferences", Path(path), _pairs)
+    if tested.source == "files":
+        yield Source("evaluate", Path(tested.path), lambda path: _tests(configs, path))
+    yield Source("evaluate", Path(tested.pairs_path), _pairs)
+    for dataset in configs["mixture"].datasets:
+        if dataset.source == "file":
+            file = Path(configs["mixture"].path) / dataset.location
+            yield Source("mixture", file, _prompts(configs, dataset))
+
+
+def _problems(path: Path) -> list[Record]:
+    return [row for name in ("train", "test") for row in problem_forms.read(read_file(problems.one_file(path, name)))]
+
+
+def _pairs(path: Path) -> list[Record]:
+    return given_pairs.read_all(read_files(path))
+
+
+def _tests(configs: Configs, path: Path) -> list[Any]:
+    return list(evaluate.test_problems(configs["evaluate"], Path(), path).to_dict("records"))
+
+
+def _prompts(configs: Configs, dataset: Any) -> Callable[[Path], list[Record]]:
+    def rows(path: Path) -> list[Record]:
+        moved = dataset.model_copy(update={"location": path.name})
+        return [mixture.prompt(moved, row) for row in mixture.available(configs["mixture"], moved, Path(), path.parent)]
+
+    return rows
+
+
+def _look(configs: Configs, stages: Collection[str], source: Source) -> str:
+    files = [source.path] if source.path.is_file() else [*source.path.rglob("*")]
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    unit, large = next(((unit, one) for unit, one in SIZES.items() if size >= one), ("bytes", 1))
+    whole = f"{source.section}: {source.path} has {size / large:.1f} {unit}"
+    with TemporaryDirectory() as folder:
+        head = Path(folder, source.path.name)
+        if not _cut(source.path, head):
+            return f"{whole}: it is left to the stage"
+        try:
+            rows = source.rows(head)
+            if source.section == "demonstrations":
+                check_roles(configs, rows, head)
+            if source.section == "mixture":
+                check_rewards(configs, stages, rows, head)
+        except StageError as error:
+            raise type(error)(str(error).replace(str(head), str(source.path))) from None
+    return f"{whole}: its first {len(rows):,} rows are read before the run, the rest is left to the stage"
+
+
+def _cut(path: Path, head: Path) -> bool:
+    """Write the first rows of a file, or of each file of a folder, to `head`; False where a file cannot be cut, as a list in JSON."""
+    if path.is_dir():
+        head.mkdir()
+        return all(_cut(file, head / file.name) for file in sorted(path.iterdir()) if file.suffix in SUFFIXES)
+    if path.stat().st_size <= HEAD:
+        head.symlink_to(path.resolve())
+        return True
+    if path.suffix == ".parquet":
+        _cut_parquet(path, head)
+        return True
+    with path.open("rb") as file:
+        lines = file.read(HEAD).rpartition(b"\n")[0]
+    head.write_bytes(lines)
+    return path.suffix == ".jsonl" and bool(lines.strip())
+
+
+def _cut_parquet(path: Path, head: Path) -> None:
+    from pyarrow import ArrowException
+    from pyarrow.parquet import ParquetFile, ParquetWriter
+
+    try:
+        file, left = ParquetFile(path), HEAD
+        with ParquetWriter(head, file.schema_arrow) as writer:
+            for batch in file.iter_batches(1000):
+                writer.write_batch(batch)
+                left -= batch.nbytes
+                if left <= 0:
+                    break
+    except (ArrowException, OSError, ValueError):  # the reader of the rows says what is wrong
+        head.unlink(missing_ok=True)
+        head.symlink_to(path.resolve())
