@@ -141,8 +141,8 @@ def test_pairs_to_be_judged_suites_and_imports_are_files_too(root: Path) -> None
         text.replace("source: random, location: null, steps: null, episodes: 60", "source: minari, location: a, steps: null, episodes: 60")
     )  # fmt: skip
     (folder / "pairs.jsonl").unlink()
-    with pytest.raises(ParameterError, match=r"^--data behaviour@graph$"):
-        data_files.check(root, {"behaviour@graph"})
+    with pytest.raises(ParameterError, match=r"^--data behaviour@graph transitions@graph-60$"):
+        data_files.check(root, {"behaviour@graph", "transitions@graph-60"})
     cell = "cells: {one: {policy: sft, suite: gsm8k, revision: null, shots: 0, samples: 0}}"
     (root / "params.yaml").write_text(text.replace("cells: {}", cell))
     with pytest.raises(ParameterError, match=r"^--data dpo$"):
