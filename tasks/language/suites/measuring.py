@@ -12,7 +12,7 @@ import pandas as pd
 from tasks.common import estimates
 from tasks.common.estimates import Estimate
 from tasks.language.reporting.measures import label
-from tasks.language.rewards.equations import numbers, parse_number
+from tasks.language.rewards.numerals import number_of
 from tasks.language.suites.scoring import LENGTH_NORMALISED
 from tasks.language.suites.suite import Suite
 
@@ -64,7 +64,8 @@ def _majority(drawn: pd.DataFrame) -> float:
 
 
 def _value(text: str) -> object:
-    return parse_number(text) if numbers(text) == [text] else text or None
+    value = number_of(text)
+    return value if value is not None else text or None
 
 
 def summary(values: pd.DataFrame) -> dict[str, Estimate]:
