@@ -16,39 +16,160 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 RELATIONS = {"less than": int.__lt__, "at least": int.__ge__}
 OPTIONS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 POSTSCRIPTS = {"P.S.": re.compile(r"p\.\s?s\."), "P.P.S": re.compile(r"p\.\s?p\.\s?s")}
 FENCES = ("```json", "```Json", "```JSON", "```")
+# What `sentences` knows of English, as the tokenizer of IFEval's code knows it: "e.g." is none of its abbreviations.
 ABBREVIATIONS = frozenset(
     [
         "mr",
         "mrs",
         "ms",
+        "messrs",
         "dr",
         "prof",
         "sr",
         "jr",
         "st",
-        "vs",
-        "etc",
-        "e.g",
-        "i.e",
+        "gen",
+        "col",
+        "lt",
+        "maj",
+        "adm",
+        "rep",
+        "reps",
+        "sen",
         "inc",
-        "ltd",
+        "corp",
         "co",
-        "no",
-        "u.s",
+        "cos",
+        "ltd",
+        "cie",
+        "bros",
+        "vs",
+        "vt",
+        "v",
+        "dec",
+        "jan",
+        "feb",
+        "aug",
+        "sep",
+        "sept",
+        "oct",
+        "nov",
+        "fri",
+        "tues",
+        "wed",
+        "ave",
+        "ft",
+        "mg",
+        "yr",
         "a.m",
         "p.m",
+        "u.s",
+        "u.k",
+        "u.n",
+        "u.s.a",
+        "d.c",
+        "ph.d",
+        "s.a",
+        "n.y",
+        "n.j",
+        "l.a",
+        "r.j",
+        "j.p",
+        "j.r",
+        "j.k",
+        "w.w",
+        "ala",
+        "ariz",
+        "calif",
+        "colo",
+        "conn",
+        "fla",
+        "ga",
+        "ill",
+        "kan",
+        "ky",
+        "mich",
+        "minn",
+        "nev",
+        "okla",
+        "ok",
+        "ore",
+        "pa",
+        "tenn",
+        "va",
+        "wash",
+        "wis",
     ]
 )
-OPENING, CLOSING = (
-    "\"'([{*_\u201c\u2018",
-    "\"')]}*_\u201d\u2019",
-)  # may stand before a sentence, and between its last sign and the space
+INITIALS = frozenset("cdefghklmnprstvw")  # that end no sentence, while an A or B mostly is a thing's letter
+OPENERS = frozenset(
+    [
+        "according",
+        "although",
+        "among",
+        "both",
+        "but",
+        "despite",
+        "even",
+        "he",
+        "however",
+        "i",
+        "if",
+        "in",
+        "indeed",
+        "instead",
+        "it",
+        "many",
+        "meanwhile",
+        "moreover",
+        "most",
+        "nevertheless",
+        "nonetheless",
+        "nor",
+        "similarly",
+        "since",
+        "so",
+        "some",
+        "the",
+        "there",
+        "these",
+        "they",
+        "this",
+        "though",
+        "thus",
+        "under",
+        "when",
+        "while",
+        "yet",
+    ]
+)
+NUMBERED = frozenset(
+    [
+        "business",
+        "corrections",
+        "credit",
+        "dividend",
+        "financing",
+        "international",
+        "leisure",
+        "letters",
+        "notable",
+        "review",
+        "who",
+    ]
+)
+BETWEEN_TOKENS = ")\";}]*:@'({[?!\u2018\u2019\u201c\u201d\u00ab\u00bb"
+END = re.compile(rf"[.?!](?=[{re.escape(BETWEEN_TOKENS)}]|$)")
+CLOSING = re.compile("^[\"')\\]}\u2018\u2019\u201c\u201d\u00ab\u00bb]+(?=$|--)")
+TOKEN_START = re.compile(rf"[{re.escape(BETWEEN_TOKENS)},&#`-]")
+NUMERAL = re.compile(r"-?[.,]?\d[\d,.-]*")
 BETWEEN_WORDS = re.compile(r"[\s,;:?!()\[\]{}<>\"\u201c\u201d@#$%&*]+|(?=['\u2019])")
 
 
@@ -106,21 +227,40 @@ def compare(found: int, relation: str, wanted: float) -> bool:
 
 
 def sentences(response: str) -> int:
-    """How many sentences there are: stretches of words that a full stop, exclamation or question mark closes, or the end.
+    """How many sentences there are, as NLTK's English Punkt tokenizer counts them, which IFEval's code uses.
 
-    What closes has a space or the end behind it, and is not the full stop of a common abbreviation or an initial. The number
-    of an item of a list, as in `2.`, closes one.
+    A word's last full stop, exclamation or question mark ends one, with what closes behind it, unless it is a full stop that
+    `ends_sentence` takes for another. What stands behind the last end is one too, be it signs alone. The number of an item of a
+    list is a sentence where the item begins with no small letter. Without the tokenizer's 20,000 words (Kiss and Strunk,
+    doi:10.1162/coli.2006.32.4.485) it counts otherwise where the case of the next word would have to be known.
     """
-    count, said = 0, False
-    for word in response.split():
-        bare = word.rstrip(CLOSING)
-        name = bare[:-1].lstrip(OPENING)
-        said = said or any(map(str.isalnum, word))
-        initial = len(name) == 1 and name.isupper() and name != "I"
-        stop = bare[-1:] == "." and not initial and name.lower() not in ABBREVIATIONS
-        if said and (stop or bare[-1:] in ("!", "?")):
-            count, said = count + 1, False
-    return count + said
+    words = response.split()
+    count, behind = 1, ""
+    for word, following in pairwise([*words, ""]):
+        ends = [match.end() for match in END.finditer(word) if match.end() < len(word) or following]
+        if ends and ends_sentence(word[: ends[-1]], word[ends[-1] :] or following):
+            count, behind = count + 1, CLOSING.sub("", word[ends[-1] :], count=1)
+        else:
+            behind += word
+    return count - (not behind)
+
+
+def ends_sentence(word: str, following: str) -> bool:
+    """Whether the last sign of `word`, a full stop, exclamation or question mark, ends a sentence before `following`."""
+    if "?" in word or "!" in word:
+        return True
+    next_word = (re.match(r"[\w'-]*", following) or [""])[0].lower()
+    opens = following[:1].isupper() and next_word in OPENERS
+    if word.endswith(".."):
+        return opens
+    name = TOKEN_START.split(word[:-1])[-1].lower()
+    if len(name) == 1 and name.isalpha():
+        return (
+            name not in INITIALS and not following[:1].islower() and (name in "abixyz" or not following[:1].isupper())
+        )
+    if NUMERAL.fullmatch(name):
+        return not (following[:1].islower() or following[:1] in ";:,.!?" or next_word in NUMBERED)
+    return opens if name in ABBREVIATIONS else True
 
 
 def capitals(response: str) -> int:
