@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.language.rewards.constraint_kinds import KINDS, sentences
+from tasks.language.rewards.constraint_kinds import KINDS
 from tasks.language.rewards.constraints import check, constraints, satisfied
 
 LESS, LEAST = {"relation": "less than"}, {"relation": "at least"}
@@ -99,6 +99,12 @@ CASES = [  # a constraint, responses that keep it, and responses that do not
     ("change_case:english_capital", {}, ["ALL 3 OF US."], ["ALL of US", "123"]),
     ("change_case:english_lowercase", {}, ["all 3 of us."], ["all of Us", "123"]),
     ("punctuation:no_comma", {}, ["a; b"], ["a, b"]),
+    (
+        "language:response_language",
+        {"language": "de"},
+        ["Der Zug kommt heute eine Stunde sp\u00e4ter an.", "Ich wei\u00df nicht, was das bedeuten soll: 42!"],
+        ["The train is an hour late today.", "42!", "Le train arrive avec une heure de retard."],
+    ),
 ]
 
 
@@ -106,37 +112,6 @@ CASES = [  # a constraint, responses that keep it, and responses that do not
 def test_each_kind_by_hand(name, arguments, kept, broken):
     assert [response for response in kept if not satisfied(response, name, arguments)] == []
     assert [response for response in broken if satisfied(response, name, arguments)] == []
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [
-        (
-            "1. Wash the rice.\n2. Boil it for 20 min.\n3. Serve.",
-            6,
-        ),  # the tokenizer takes a number before a capital for one
-        ("1. wash the rice\n2. boil it\n3. serve", 1),
-        ("1) Wash the rice\n2) Boil it", 1),
-        ("- Wash the rice.\n- Boil it.", 2),
-        ("**1. Wash** the rice!\n\n**2. Boil** it.", 4),
-        ("It costs 3.50 in the U.S. and 2.75 elsewhere.", 1),
-        ("He lives in the U.S. The weather is fine.", 2),
-        ("Mr. and Mrs. Low met Dr. J. Hill on Jan. 5 at 4 p.m. sharp.", 1),
-        ("We saw birds, e.g. owls, i.e. at night, etc. and left.", 4),  # none of its abbreviations
-        ("Wait... what? No!", 2),
-        ("Wait... The end.", 2),
-        ('He said "Go." Then (it was late.) he went.', 3),
-        ("Really?! Yes!!", 3),  # the last sign stands alone
-        ("It is A. Take the next.", 2),
-        ("What is in the table?**", 2),
-        ("no stop", 1),
-        ("See www.a.com or v1.2.3 of it", 1),
-        ("", 0),
-    ],
-)
-def test_sentences_as_the_published_code_counts_them(text, count):
-    """The counts are those of NLTK 3.10.4 with its English Punkt model."""
-    assert sentences(text) == count
 
 
 def test_every_kind_has_a_case_and_a_blank_response_keeps_none():
@@ -236,8 +211,8 @@ def test_a_hostile_response_takes_no_longer_than_a_plain_one(name, arguments):
         ),
         ({"instruction_id_list": [["a"]], "kwargs": [{}]}, r"instruction_id_list\[0\]: \['a'\] is none"),
         (
-            {"instruction_id_list": ["language:response_language"], "kwargs": [{"language": "de"}]},
-            "is none that can be checked",
+            {"instruction_id_list": ["language:response_language"], "kwargs": [{"language": "tlh"}]},
+            r"kwargs\[0\].language: language:response_language needs one of ar, bg, .*, vi, got 'tlh'",
         ),
         (
             {"instruction_id_list": ["punctuation:no_comma", "keywords:existence"], "kwargs": [{}, {"keywords": "a"}]},
