@@ -63,10 +63,11 @@ def from_gsm8k(row: Mapping[str, Any]) -> Record:
     steps, mark, answer = forms.text(row, "answer").rpartition(MARK)
     if not mark:
         raise ValueError("field 'answer' has no '#### N'; expected it as in the first row")
-    number = numerals.parts(answers.unwrapped(answer))
-    if number is None:
+    written = answers.unwrapped(answer)
+    number = numerals.parts(written)
+    if number is None and len(written) <= DIGITS:
         raise ValueError(f"field 'answer' ends in '#### {' '.join(answer.split())[:DIGITS]}', which is no number")
-    answer = number.plain
+    answer = written if number is None else number.plain
     if len(answer) > DIGITS:
         raise ValueError(f"field 'answer' ends in a number of {len(answer)} characters, above {DIGITS}")
     steps = steps.strip()
