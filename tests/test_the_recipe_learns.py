@@ -22,7 +22,8 @@ from tasks.language import grpo, ppo, reinforce, rejection_sft
 from tasks.language.data import chat, word_problems
 from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.reporting import measures
-from tasks.language.rewards import answers, reward_model_files
+from tasks.language.rewards import reward_model_files
+from tasks.language.rewards.numerals import same_number
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.tables.problems import Problems, Prompts
 from tasks.language.training.environment import Environment
@@ -100,7 +101,7 @@ class Recipe:
         for batch in self.answered(models.load_model(Path("data") / policy)):
             for tokens, ended in zip(batch.responses(), batch.ended.tolist(), strict=True):
                 given = measures.ANSWERS["strict"](chat.decode(self.tokenizer, tokens, ended))
-                right.append(given is not None and answers.same_number(given, table["answer"][len(right)]))
+                right.append(given is not None and same_number(given, table["answer"][len(right)]))
         return torch.tensor(right).double().numpy()
 
     def answered(self, model):

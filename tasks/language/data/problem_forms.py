@@ -6,7 +6,6 @@ reference answer may stand in columns of their own, or be absent where the rewar
 
 import json
 import math
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -14,9 +13,8 @@ from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.language.data import forms, messages
 from tasks.language.data.rows import Row, parsed
-from tasks.language.rewards import answers
+from tasks.language.rewards import answers, numerals
 
-NUMBER = re.compile(r"^-?\d+(\.\d+)?$")
 DIGITS = 100  # of an answer in GSM8K's form, at most; Python itself converts no more than 4,300
 MARK = "#### "
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"  # of choices without labels
@@ -65,9 +63,11 @@ def from_gsm8k(row: Mapping[str, Any]) -> Record:
     steps, mark, answer = forms.text(row, "answer").rpartition(MARK)
     if not mark:
         raise ValueError("field 'answer' has no '#### N'; expected it as in the first row")
-    answer = answer.strip().replace(",", "").lstrip("$")
-    if not NUMBER.match(answer):
+    written = answers.unwrapped(answer)
+    number = numerals.parts(written)
+    if number is None and len(written) <= DIGITS:
         raise ValueError(f"field 'answer' ends in '#### {' '.join(answer.split())[:DIGITS]}', which is no number")
+    answer = written if number is None else number.plain
     if len(answer) > DIGITS:
         raise ValueError(f"field 'answer' ends in a number of {len(answer)} characters, above {DIGITS}")
     steps = steps.strip()

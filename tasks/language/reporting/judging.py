@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tasks.common.tables import Record
-from tasks.language.data import problem_forms
 from tasks.language.rewards import answers, rubric
+from tasks.language.rewards.numerals import amount, same_number
 from tasks.language.rewards.verifier import Verifier
 
 RUBRIC = ("correctness", "reasoning", "clarity")
@@ -14,7 +14,7 @@ RUBRIC = ("correctness", "reasoning", "clarity")
 
 def rubric_applies(asked: pd.DataFrame) -> bool:
     """Whether all problems are in GSM8K's form, which the rubric reads: worked steps, then a line with a number."""
-    return bool(asked["answer"].str.match(problem_forms.NUMBER).all() and asked["solution"].str.contains("#### ").all())
+    return bool(asked["answer"].map(amount).notna().all() and asked["solution"].str.contains("#### ").all())
 
 
 def verdicts(golds: Sequence[str], texts: Sequence[str], verifier: Verifier) -> dict[str, list[bool]]:
@@ -26,9 +26,9 @@ def verdicts(golds: Sequence[str], texts: Sequence[str], verifier: Verifier) -> 
     lenient = [verdict == 1.0 for verdict in verifier(golds, texts)]
     strict = []
     for gold, text, right in zip(golds, texts, lenient, strict=True):
-        if problem_forms.NUMBER.match(gold):
+        if amount(gold) is not None:
             given = answers.strict_answer(text)
-            strict.append(given is not None and answers.same_number(given, gold))
+            strict.append(given is not None and same_number(given, gold))
         else:
             strict.append(right and answers.marked(text) is not None)
     return {"strict": strict, "lenient": lenient}

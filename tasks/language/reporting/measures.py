@@ -6,7 +6,6 @@ ends in the temperature: t0.5, or tbest for the policy's own best temperature, c
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -16,7 +15,7 @@ from tasks.common import estimates
 from tasks.common.estimates import Estimate
 from tasks.language.reporting.strata import Stratum
 from tasks.language.rewards import answers
-from tasks.language.rewards.equations import parse_number
+from tasks.language.rewards.numerals import amount
 from tasks.language.rewards.ranking_accuracy import pairs_ordered_rightly, shows_steps
 
 ANSWERS: dict[str, Callable[[str], str | None]] = {"strict": answers.strict_answer, "lenient": answers.final_answer}
@@ -118,11 +117,8 @@ def votes(
     Numbers are one answer if they are equal, others if their texts are.
     """
 
-    def value(answer: str | None) -> Fraction | None:
-        return None if answer is None else parse_number(answer.rstrip("%"))
-
-    if answers.same_number(reference, reference):
-        return [value(find(text)) for text in texts], value(reference)
+    if (right_number := amount(reference)) is not None:
+        return [amount(find(text) or "") for text in texts], right_number
     marked = [mark.text if (mark := answers.marked(text)) else None for text in texts]
     known = {text for text, correct in zip(marked, right, strict=True) if correct and text}
     return [RIGHT_ANSWER if text in known else text for text in marked], RIGHT_ANSWER

@@ -7,11 +7,18 @@ It is the last answer that the response marks, whichever way: by a line `#### ..
 import re
 from typing import NamedTuple
 
-from tasks.language.rewards.equations import numbers, parse_number
+from tasks.language.rewards.numerals import amount, numbers
 
 THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
 ANSWER_LINE = re.compile(r"^####[ \t]*(.*)$", re.MULTILINE)
 BOX = "\\boxed{"
+AFTER_COMMA = re.compile(r",\\!\s?")  # how some set the comma between groups of digits
+STYLE = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mathit|boldsymbol|mbox)\s?\{([^{}]*)\}")
+CLOCK = re.compile(r"(?<![\d:.])(\d{1,2})(?::([0-5]\d))?\s?([ap])\.?\s?m\b\.?", re.IGNORECASE)
+CLOCK_OF_24_HOURS = re.compile(
+    r"(0|1[3-9]|2[0-3]):([0-5]\d)(?:\s?h)?"
+)  # hours that cannot be read as one half of the day's
+LATEX_SPACES = re.compile(r"\\[,;: ]|~|\s+")
 
 
 class Mark(NamedTuple):
@@ -21,22 +28,43 @@ class Mark(NamedTuple):
     boxed: bool
 
 
-def same_number(a: str, b: str) -> bool:
-    """True when both texts are one number: "1,000", "1000.0" and "$1000" are the same, "50%" is also "50"."""
-    values = []
-    for text in (a, b):
-        found = numbers(text.strip())
-        if found != [text.strip()]:
-            return False
-        values.append(parse_number(found[0].rstrip("%")))
-    return values[0] == values[1]
-
-
 def unwrapped(text: str) -> str:
-    """An answer without what LaTeX puts around numbers: `$1{,}000\\%$.` is `1,000%`."""
-    for latex, plain in (("\\%", "%"), ("\\$", "$"), ("\\!", ""), ("{,}", ",")):
+    """An answer without what LaTeX and Markdown put around numbers: `$1{,}000\\%$.` is `1{,}000%`, `\\mathrm{3e8}` is `3e8`."""
+    text = AFTER_COMMA.sub(",", text)
+    for latex, plain in (("\\%", "%"), ("\\$", "$"), ("\\!", ""), ("\\(", ""), ("\\)", "")):
         text = text.replace(latex, plain)
-    return text.strip().removesuffix(".").strip("$")
+    text = text.strip().removesuffix(".").strip("$*").strip()
+    styled = STYLE.fullmatch(text)
+    return styled[1] if styled and amount(styled[1]) is not None else text
+
+
+def bare(text: str) -> str:
+    """A text as it is read: without LaTeX's styles, and with single spaces, none of them beside what is no letter or digit."""
+    text = LATEX_SPACES.sub(" ", STYLE.sub(r"\1", unwrapped(text)))
+    return re.sub(r"(?<!\w) | (?!\w)", "", text)
+
+
+def clock(text: str) -> int | None:
+    """The time of day, in minutes, that the whole text is; None where it is none, or one that does not say which half of the day."""
+    text = bare(text)
+    if match := CLOCK.fullmatch(text):
+        return _minutes(match)
+    match = CLOCK_OF_24_HOURS.fullmatch(text)
+    return int(match[1]) * 60 + int(match[2]) if match else None
+
+
+def final_clock(response: str) -> int | None:
+    """The time of day that a response answers with; None where there is none, or where what is marked holds several."""
+    mark = marked(response)
+    if mark is not None and (time := clock(mark.text)) is not None:
+        return time
+    times = [_minutes(match) for match in CLOCK.finditer(bare(response if mark is None else mark.text))]
+    return times[-1] if times and (mark is None or len(times) == 1) else None
+
+
+def _minutes(match: re.Match[str]) -> int:
+    afternoon = match[3] in "pP"
+    return int(match[1]) % 12 * 60 + int(match[2] or 0) + 720 * afternoon
 
 
 def boxed(response: str) -> str | None:
@@ -73,9 +101,7 @@ def final_answer(response: str) -> str | None:
 def strict_answer(response: str) -> str | None:
     """The final answer where it is in the form asked for: a last line `#### N`. None where the response does not end so."""
     last = ANSWER_LINE.fullmatch(response.rstrip().rpartition("\n")[2])
-    if last is None or numbers(last[1].strip()) != [last[1].strip()]:
-        return None
-    return last[1].strip()
+    return None if last is None or amount(last[1]) is None else last[1].strip()
 
 
 def without_thinking(response: str) -> str:

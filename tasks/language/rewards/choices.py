@@ -7,7 +7,7 @@ different letters, or its last mark is no letter, it has no answer: naming all o
 
 import re
 
-from tasks.language.rewards.answers import ANSWER_LINE
+from tasks.language.rewards.answers import ANSWER_LINE, STYLE
 
 LETTER = r"[*_$(\[{\"'\\ ]{0,8}([A-J])(?![\w'])[*_$)\]}\"'\\]{0,8}"
 ALONE = re.compile(rf"{LETTER}(?=\s{{0,9}}$|\s?[.:)\]])")  # and whatever behind the colon
@@ -17,7 +17,6 @@ STATED = re.compile(
     rf"\b(?i:(?:answer|(?:correct|right|best) (?:option|choice))\s{{0,3}}(?:is\s{{0,3}}:?|:|=)\s{{0,3}}(?:(?:option|choice)\s)?){LETTER}"
 )
 BOX = re.compile(r"\\boxed\s?\{([^{}]*(?:\{[^{}]*\}[^{}]*)?)\}")
-STYLE = re.compile(r"\\(?:text|textbf|mathrm|mathbf|boldsymbol)\s?\{([^{}]*)\}")
 
 
 def gold_letter(gold: str) -> str | None:

@@ -5,8 +5,9 @@ which tests/oracles/test_ifeval.py shows, except that
 
 - keywords are texts, not regular expressions, and a paragraph's first word, a letter or a sign is compared as given;
 - sentences and words in capitals are found by the rules in `sentences` and `capitals` instead of trained tokenizers;
-- "english_capital" and "english_lowercase" look at the letters alone, and `language:response_language` is left out: to tell
-  languages apart takes a trained model.
+- "english_capital" and "english_lowercase" look at the letters alone;
+- the language is told by the code's own detector (langdetect), but from a fixed seed and a response's first 20,000 signs, and a
+  response without a language, such as `42!`, is in none, where the code lets it pass for any.
 
 Responses may be hostile: every function takes time linear in the response. For that none searches by an expression that
 could read a stretch of the response again from each of its places.
@@ -16,39 +17,16 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+from tasks.language.rewards.sentences import sentences
 
 RELATIONS = {"less than": int.__lt__, "at least": int.__ge__}
 OPTIONS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 POSTSCRIPTS = {"P.S.": re.compile(r"p\.\s?s\."), "P.P.S": re.compile(r"p\.\s?p\.\s?s")}
 FENCES = ("```json", "```Json", "```JSON", "```")
-ABBREVIATIONS = frozenset(
-    [
-        "mr",
-        "mrs",
-        "ms",
-        "dr",
-        "prof",
-        "sr",
-        "jr",
-        "st",
-        "vs",
-        "etc",
-        "e.g",
-        "i.e",
-        "inc",
-        "ltd",
-        "co",
-        "no",
-        "u.s",
-        "a.m",
-        "p.m",
-    ]
-)
-OPENING, CLOSING = (
-    "\"'([{*_\u201c\u2018",
-    "\"')]}*_\u201d\u2019",
-)  # may stand before a sentence, and between its last sign and the space
+MOST_TO_DETECT = 20_000  # signs of a response; the detector itself looks at half of them
 BETWEEN_WORDS = re.compile(r"[\s,;:?!()\[\]{}<>\"\u201c\u201d@#$%&*]+|(?=['\u2019])")
 
 
@@ -86,6 +64,8 @@ TEXTS = Field(
     lambda value: isinstance(value, list) and value != [] and all(map(_text, value)),
 )
 SIGN = Field("a single letter or sign", lambda value: _text(value) and len(value) == 1)
+LANGUAGES = "ar, bg, bn, de, en, es, fa, fi, fr, gu, he, hi, it, ja, kn, ko, ml, mr, ne, pa, pl, pt, ru, sw, ta, te, th, uk, ur, vi"
+LANGUAGE = Field(f"one of {LANGUAGES}", lambda value: value in LANGUAGES.split(", "))
 RELATION = Field("'less than' or 'at least'", lambda value: isinstance(value, str) and value in RELATIONS)
 KINDS: dict[str, Kind] = {}  # by name
 
@@ -105,27 +85,33 @@ def compare(found: int, relation: str, wanted: float) -> bool:
     return RELATIONS[relation](found, int(wanted))
 
 
-def sentences(response: str) -> int:
-    """How many sentences there are: stretches of words that a full stop, exclamation or question mark closes, or the end.
-
-    What closes has a space or the end behind it, and is not the full stop of a common abbreviation or an initial. The number
-    of an item of a list, as in `2.`, closes one.
-    """
-    count, said = 0, False
-    for word in response.split():
-        bare = word.rstrip(CLOSING)
-        name = bare[:-1].lstrip(OPENING)
-        said = said or any(map(str.isalnum, word))
-        initial = len(name) == 1 and name.isupper() and name != "I"
-        stop = bare[-1:] == "." and not initial and name.lower() not in ABBREVIATIONS
-        if said and (stop or bare[-1:] in ("!", "?")):
-            count, said = count + 1, False
-    return count + said
-
-
 def capitals(response: str) -> int:
     """How many words are in capitals: texts between spaces, punctuation and apostrophes whose letters are all capital, "I" too."""
     return sum(word.isupper() for word in BETWEEN_WORDS.split(response))
+
+
+@cache
+def detectors() -> Any:
+    """What makes detectors of languages; it reads 2 MB of profiles, in a fourth of a second."""
+    from langdetect.detector_factory import PROFILES_DIRECTORY, DetectorFactory
+
+    factory = DetectorFactory()
+    factory.load_profile(PROFILES_DIRECTORY)
+    factory.set_seed(0)
+    return factory
+
+
+def language_of(response: str) -> str | None:
+    """The code of the language that a response is in; None where it has no letters that tell one."""
+    from langdetect import LangDetectException
+
+    detector = detectors().create()
+    detector.append(response[:MOST_TO_DETECT])
+    try:
+        language: str = detector.detect()
+    except LangDetectException:
+        return None
+    return language
 
 
 def parts(response: str, divider: re.Pattern[str] | str) -> list[str] | None:
@@ -313,3 +299,9 @@ def english_lowercase(response: str) -> bool:
 def no_comma(response: str) -> bool:
     """No comma."""
     return "," not in response
+
+
+@kind("language:response_language", language=LANGUAGE)
+def response_language(response: str, language: str) -> bool:
+    """The response is in the language, by its code."""
+    return language_of(response) == language

@@ -1,7 +1,7 @@
 """The reward for following instructions that a program can check: the share of a prompt's constraints that a response keeps.
 
 A prompt brings its constraints in IFEval's form (arXiv:2311.07911): `instruction_id_list`, their names, and `kwargs`, the
-arguments of each. constraint_kinds.py has all kinds but `language:response_language`.
+arguments of each. constraint_kinds.py has all kinds.
 """
 
 from collections.abc import Mapping

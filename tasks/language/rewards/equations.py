@@ -12,18 +12,17 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
-# At most 300 digits: a model that rambles in digits must not meet Python's limit for converting them.
-UNSIGNED = r"(?>\$?(?:\d{1,3}(?:,\d{3}){1,100}(?!\d)|\d{1,300})(?:\.\d{1,300})?%?|\$?\.\d{1,300}%?)"
-NUMBER = re.compile(rf"(?:(?<![\w.)\]])-)?{UNSIGNED}")
+from tasks.language.rewards.numerals import UNSIGNED, decimals, parse_number
+
 NOTE = re.compile(r"<<([^<>]*)>>")
 WORDS = (("divided by", "/"), ("plus", "+"), ("minus", "-"), ("times", "*"), ("equals", "="), ("is", "="))
 SPOKEN = [(re.compile(rf"(?<=[\d%)] ){word}(?= [-($\d.])", re.IGNORECASE), sign) for word, sign in WORDS]
 SIGN = "[-+*/x\u00d7\u00f7\u2212\u2013]"  # also the multiplication and division signs, minus and the dash used for it
-PLAIN_SIGNS = str.maketrans("x\u00d7\u00f7\u2212\u2013", "**/--")
+PLAIN_SIGNS = {"x": "*", "\u00d7": "*", "\u00f7": "/", "\u2212": "-", "\u2013": "-"}
 # Numbers joined by signs. Each quantifier takes all it can and gives nothing back, so that no stretch is read again.
 CHAIN = re.compile(rf"(?<!\()\(*+{UNSIGNED}(?:[\s)]*+{SIGN}[\s(]*+{UNSIGNED})*[\s)]*+")
 RESULT = re.compile(rf"=\s*+(-?{UNSIGNED})(?!\s*+{SIGN}\s*+[\d($.])")
-TOKEN = re.compile(rf"{UNSIGNED}|[-+*/()]")
+TOKEN = re.compile(rf"{UNSIGNED}|{SIGN}|[()]")
 RANK = {"(": 0, ")": 1, "+": 2, "-": 2, "*": 3, "/": 3}  # a sign is applied before one of the same or a lower rank
 OPERATIONS = {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv}
 MOST_BITS = 4096  # of a value's numerator or denominator; numbers as written have 2,000 at most
@@ -52,22 +51,6 @@ class Equation:
             return False
         slack = Fraction(1, 2 * 10**self.decimals) if self.decimals else 0
         return abs(self.value - self.result) <= slack
-
-
-def parse_number(text: str) -> Fraction:
-    """The number in `text`: dollar signs and thousands commas dropped, percent divided by 100."""
-    plain = text.replace("$", "").replace(",", "")
-    return Fraction(plain[:-1]) / 100 if plain.endswith("%") else Fraction(plain)
-
-
-def number_of(text: str) -> Fraction | None:
-    """The number that the whole text is; None where it is anything else, as LaTeX, a letter or an empty text are."""
-    return parse_number(text) if numbers(text.strip()) == [text.strip()] else None
-
-
-def numbers(text: str) -> list[str]:
-    """Every number in `text` as written, in order."""
-    return NUMBER.findall(text)
 
 
 def equations(text: str) -> list[Equation]:
@@ -103,7 +86,7 @@ def _written(text: str) -> Iterator[tuple[int, Equation]]:
     end = 0
     while chain := CHAIN.search(text, end):
         end = chain.end()
-        tokens = TOKEN.findall(chain[0].translate(PLAIN_SIGNS))
+        tokens = [PLAIN_SIGNS.get(token, token) for token in TOKEN.findall(chain[0])]
         if (result := RESULT.match(text, end)) and any(token in OPERATIONS for token in tokens):
             end = result.end()
             yield chain.start(), _equation(chain[0], tokens, result[1])
@@ -112,10 +95,8 @@ def _written(text: str) -> Iterator[tuple[int, Equation]]:
 def _equation(left: str, tokens: list[str], right: str) -> Equation:
     operands = tuple(parse_number(token) for token in tokens if token not in RANK)
     signs = tuple(token for token in tokens if token in OPERATIONS)
-    plain = right.rstrip("%")
-    decimals = len(plain.partition(".")[2]) + (2 if right.endswith("%") else 0)
     text = " ".join(f"{left.strip()} = {right}".split())
-    return Equation(text, operands, signs, _evaluate(tokens), parse_number(right), decimals if "." in plain else 0)
+    return Equation(text, operands, signs, _evaluate(tokens), parse_number(right), decimals(right))
 
 
 def _evaluate(tokens: list[str]) -> Fraction | None:

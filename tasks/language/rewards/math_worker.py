@@ -11,8 +11,10 @@ import resource
 import signal
 import sys
 from functools import lru_cache
+from typing import Any
 
 MEMORY_BYTES = 1 << 30
+NEAR = 2e-5  # of the reference: math-verify rounds at the sixth decimal, where 5e-9 and 7e-9 are both nothing
 READY, UNKNOWN, KNOWN, RIGHT, WRONG = "ready", "unknown", "known", "right", "wrong"
 
 
@@ -25,16 +27,31 @@ def gold_expressions(gold: str) -> list[object]:
     return found
 
 
-def is_right(gold: str, answer: str) -> bool:
-    """True when math-verify holds `answer`, a text with the answer in it, to equal the reference."""
+def is_right(gold: str, answer: str, near: bool = False) -> bool:
+    """True when math-verify holds `answer`, a text with the answer in it, to equal the reference.
+
+    With `near` numbers have to agree to five digits too, however small they are (`NEAR`).
+    """
     from math_verify import parse, verify
 
     # Its own time-outs are off (None): they are alarms that work in a main thread only.
-    return bool(verify(gold_expressions(gold), parse(answer, parsing_timeout=None), timeout_seconds=None))
+    references, answers = gold_expressions(gold), parse(answer, parsing_timeout=None)
+    if not verify(references, answers, timeout_seconds=None):
+        return False
+    return not near or not (references and answers) or is_near(references[0], answers[0])
+
+
+def is_near(reference: Any, answer: Any) -> bool:
+    """False for two numbers, not 0, that differ by more than `NEAR` of the reference; True for all else."""
+    if not all(getattr(one, "is_number", False) and one.is_finite for one in (reference, answer)):
+        return True
+    if reference.is_zero:
+        return True
+    return bool(abs((reference - answer).evalf()) <= NEAR * abs(reference.evalf()))
 
 
 def main(seconds: float) -> None:
-    """Answer each line `[gold, answer]` of standard input by `unknown`, or by `known` and then `right` or `wrong`."""
+    """Answer each line `[gold, answer, near]` of standard input by `unknown`, or by `known` and then `right` or `wrong`."""
     import math_verify  # noqa: F401  # before it is ready: a worker that cannot import it must not judge anything wrong
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes standard input
@@ -45,12 +62,12 @@ def main(seconds: float) -> None:
     for stream in (1, 2):  # the parsers complain about every malformed answer
         os.dup2(nowhere, stream)
     for line in sys.stdin:
-        gold, answer = json.loads(line)
+        gold, answer, near = json.loads(line)
         signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends the process, in the midst of C code too
         print(KNOWN if gold_expressions(gold) else UNKNOWN, file=replies)
         if gold_expressions(gold):
             signal.setitimer(signal.ITIMER_PROF, seconds)
-            print(RIGHT if is_right(gold, answer) else WRONG, file=replies)
+            print(RIGHT if is_right(gold, answer, near) else WRONG, file=replies)
         signal.setitimer(signal.ITIMER_PROF, 0)
 
 

@@ -8,8 +8,9 @@ import re
 from dataclasses import dataclass
 
 from tasks.language.rewards import worked_steps
-from tasks.language.rewards.answers import final_answer, same_number, strict_answer
-from tasks.language.rewards.equations import NOTE, Equation, equations, number_of, numbers, parse_number
+from tasks.language.rewards.answers import final_answer, strict_answer
+from tasks.language.rewards.equations import NOTE, Equation, equations
+from tasks.language.rewards.numerals import amount, number_of, numbers, same_number
 from tasks.language.rewards.worked_steps import Work
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
@@ -96,7 +97,7 @@ def _clarity(
     plain = strict_answer(response) is not None and marked == 1
     if not marked and parts and final is not None:  # in words: a closing sentence that gives the number
         plain = parts[-1][-1] in ".!" and any(same_number(final, number) for number in numbers(parts[-1]))
-    agrees = not steps or (final is not None and parse_number(final.rstrip("%")) == steps[-1].result)
+    agrees = not steps or (final is not None and amount(final) == steps[-1].result)
     things = COUNTED.findall(NOTE.sub("", response))
     faults = {
         "says nothing": not parts,

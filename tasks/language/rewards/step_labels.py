@@ -8,7 +8,8 @@ from collections.abc import Iterator, Set
 from fractions import Fraction
 
 from tasks.language.rewards.answers import final_answer, marked
-from tasks.language.rewards.equations import Equation, equations, parse_number
+from tasks.language.rewards.equations import Equation, equations
+from tasks.language.rewards.numerals import amount
 from tasks.language.rewards.verifier import quick_verdict
 from tasks.language.rewards.worked_steps import leading, reference, sound
 from tasks.language.tables.solutions import steps_of
@@ -66,7 +67,7 @@ class _Told:
             yield BAD
         elif verdict == 1:
             number = final_answer(line)
-            value = None if number is None else parse_number(number.rstrip("%"))
+            value = None if number is None else amount(number)
             if value in self._claimed - self._reached:
                 yield BAD
             else:

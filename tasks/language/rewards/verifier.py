@@ -12,12 +12,13 @@ import sys
 from collections.abc import Sequence
 
 from tasks.language.rewards import math_worker
-from tasks.language.rewards.answers import BOX, final_answer, marked, same_number, unwrapped
+from tasks.language.rewards.answers import BOX, STYLE, bare, clock, final_answer, final_clock, marked, unwrapped
 from tasks.language.rewards.choices import choice, gold_letter
-from tasks.language.rewards.equations import numbers
+from tasks.language.rewards.numerals import EULER, NUMBER, amount, numbers, rewrite, same_number
 from tasks.language.rewards.worker_pool import WorkerPool
 
-ALGEBRA = re.compile(r"[\\^√]|\d\s*/\s*[-(\d]")  # text whose number is not its value: LaTeX, powers, roots, fractions
+# A text whose number is not its value: LaTeX, powers, roots, fractions. Numbers themselves are looked at as a single digit.
+ALGEBRA = re.compile(r"[\\^√\u2044\u00bc-\u00be\u2150-\u215e]|\d\s*/\s*[-(\d]")
 
 
 def verify_number(gold: str, response: str) -> float | None:
@@ -27,16 +28,16 @@ def verify_number(gold: str, response: str) -> float | None:
     a `####` line; a box has to hold the number alone.
     """
     gold = unwrapped(gold)
-    if not same_number(gold, gold):
+    if amount(gold) is None:
         return None
     mark = marked(response)
     if mark is None:  # the last number, which may be the result of steps on its line
         text = response.rstrip().rpartition("\n")[2].rpartition("=")[2]
-    elif len(numbers(mark.text)) > 1 or (mark.boxed and not same_number(mark.text, mark.text)):
+    elif len(numbers(mark.text)) > 1 or (mark.boxed and amount(mark.text) is None):
         return None
     else:
         text = mark.text
-    if ALGEBRA.search(text):
+    if ALGEBRA.search(NUMBER.sub("0", text)):
         return None
     final = final_answer(response)
     return float(final is not None and same_number(gold, final))
@@ -46,7 +47,11 @@ def quick_verdict(gold: str, response: str) -> float | None:
     """The verdict where no algebra is needed for it, else None; nan where there is no reference."""
     if not gold.strip():
         return math.nan
-    return verify_choice(gold, response) if gold_letter(gold) else verify_number(gold, response)
+    if gold_letter(gold):
+        return verify_choice(gold, response)
+    if (time := clock(gold)) is not None:
+        return float(final_clock(response) == time)
+    return verify_number(gold, response)
 
 
 def verify_choice(gold: str, response: str) -> float:
@@ -79,10 +84,10 @@ class Worker:
             self.close()
             raise RuntimeError(f"the process that runs math-verify does not start (exit {self.process.returncode})")
 
-    def judge(self, gold: str, answer: str) -> float:
-        """1.0 or 0.0, nan for a reference that cannot be read. An answer that ends the process is wrong."""
+    def judge(self, gold: str, answer: str, near: bool = False) -> float:
+        """1.0 or 0.0, nan for a reference that cannot be read; `near` as in `is_right`. An answer that ends the process is wrong."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([gold, answer]) + "\n")
+        self.process.stdin.write(json.dumps([gold, answer, near]) + "\n")
         self.process.stdin.flush()
         if self._reply() != math_worker.KNOWN:
             return math.nan
@@ -144,4 +149,13 @@ def _compared(worker: Worker, pair: tuple[str, str]) -> float:
 
 def _judged(worker: Worker, pair: tuple[str, str]) -> float:
     gold, response = pair
-    return worker.judge(in_box(unwrapped(gold)), as_latex(response))
+    reference = rewrite(unwrapped(gold))
+    answer = rewrite(as_latex(response), powers_of_e=not EULER.search(reference))
+    verdict = worker.judge(in_box(reference), answer, near=True)
+    return 1.0 if verdict == 0 and same_text(gold, response) else verdict
+
+
+def same_text(gold: str, response: str) -> bool:
+    """Whether the marked answer is the reference but for the styles that LaTeX sets its words in, such as `\\text{all of it}`."""
+    mark = marked(response)
+    return mark is not None and bool(STYLE.search(gold + mark.text)) and bare(mark.text) == bare(gold)

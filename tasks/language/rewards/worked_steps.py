@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
-from tasks.language.rewards.equations import Equation, distinct, equations, number_of, numbers, parse_number
+from tasks.language.rewards.equations import Equation, distinct, equations
+from tasks.language.rewards.numerals import amount, number_of, numbers
 
 Shape = tuple[tuple[str, ...], tuple[Fraction | None, ...]]
 
@@ -75,7 +76,7 @@ def judge(question: str, solution: str, answer: str, steps: list[Equation]) -> W
 
 def sound(question: str, known: Reference, steps: list[Equation]) -> list[bool]:
     """Whether each step holds and uses numbers that are known where it stands: see `judge`."""
-    numbers_known = {parse_number(text.rstrip("%")) for text in numbers(question)} | known.leaves
+    numbers_known = {amount(text) for text in numbers(question)} | known.leaves
     found = []
     for step in steps:
         found.append(step.holds and numbers_known.issuperset(step.operands))

@@ -8,13 +8,13 @@ import re
 import string
 from collections.abc import Callable
 
-from tasks.language.rewards import answers, choices
+from tasks.language.rewards import answers, choices, numerals
 
 SENTENCE = re.compile(r"(?i)\banswer is:?")
-NUMBER = re.compile(r"-?\d+(?:,\d{3})*(?:\.\d+)?")
 LAST_NUMBER = re.compile(r"-?\d*\.?\d+")
 STRICT_MATCH = re.compile(r"#### (-?[0-9.,]+)")
 FLEXIBLE_EXTRACT = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
+REWARD = "verifiable reward"
 MINERVA = ("final answer is $", "$. I hope")
 
 
@@ -34,9 +34,10 @@ def line(response: str) -> str | None:
 
 
 def last_number(response: str) -> str | None:
-    """The last number, without commas between its digits."""
-    found = NUMBER.findall(response)
-    return found[-1].replace(",", "") if found else None
+    """The last number, in digits."""
+    found = numerals.numbers(response)
+    number = numerals.parts(found[-1]) if found else None
+    return number.plain if number else None
 
 
 def qwen(response: str) -> str | None:
@@ -85,6 +86,11 @@ def bare_letter(response: str) -> str | None:
     return response.strip().translate(str.maketrans("", "", string.punctuation)).upper() or None
 
 
+def verifiable(response: str) -> str | None:
+    """All of it: the verifiable reward finds and compares the answer by its own rules."""
+    return response or None
+
+
 def whole(response: str) -> str | None:
     """All of it."""
     return response or None
@@ -101,6 +107,7 @@ METHODS: dict[str, Callable[[str], str | None]] = {
     "letter": choices.choice,
     "bare letter": bare_letter,
     "whole": whole,
+    REWARD: verifiable,
 }
-OF_MATHEMATICS = ("qwen", "box", "sentence", "line", "last number", "strict-match", "flexible-extract")
+OF_MATHEMATICS = ("qwen", "box", "sentence", "line", "last number", "strict-match", "flexible-extract", REWARD)
 OF_LETTERS = ("letter", "bare letter")

@@ -12,16 +12,19 @@ import pandas as pd
 from tasks.common import estimates
 from tasks.common.estimates import Estimate
 from tasks.language.reporting.measures import label
-from tasks.language.rewards.equations import numbers, parse_number
+from tasks.language.rewards.numerals import number_of
+from tasks.language.suites.extraction import REWARD
 from tasks.language.suites.scoring import LENGTH_NORMALISED
 from tasks.language.suites.suite import Suite
 
+BY_REWARD = "right_greedy_by_reward"
 GREEDY, NORMALISED, ENDED, FOUND = "right_greedy", "right_greedy_normalised", "ended_greedy", "extracted_greedy"
 MEAN = "right_mean_at_"
 RIGHT_ANSWER = object()  # whatever its form
 METRICS = {
     GREEDY: "The share of the problems whose greedy answer is right by the suite's convention; by likelihood: whose likeliest choice is right (lm-evaluation-harness's acc).",
     NORMALISED: "The share of the problems whose choice with the highest log-likelihood a character is right (acc_norm); of suites by likelihood.",
+    BY_REWARD: "The share of the problems whose greedy answer is right by the verifiable reward, which may differ from the suite's convention; of suites of mathematics.",
     "right_mean_at_K_T": "The share of the K answers to a problem that are right, a mean over problems.",
     "right_pass_at_K_T": "The probability that at least one of K answers is right (unbiased estimate).",
     "right_majority_at_K_T": "The share of the problems where the commonest of K answers is right; a tie counts by chance.",
@@ -38,6 +41,8 @@ def per_problem(answers: pd.DataFrame, pass_at: Sequence[int]) -> pd.DataFrame:
     if others.map(lambda one: LENGTH_NORMALISED in one).all():
         values[NORMALISED] = others.map(lambda one: one[LENGTH_NORMALISED])
     else:
+        if others.map(lambda one: REWARD in one).all():
+            values[BY_REWARD] = others.map(lambda one: one[REWARD])
         values |= {ENDED: greedy["ended"], FOUND: greedy["extracted"] != ""}
     for temperature, sampled in answers[answers["temperature"] > 0].groupby("temperature"):
         values |= _sampled(sampled, label(float(str(temperature))), pass_at)
@@ -64,7 +69,8 @@ def _majority(drawn: pd.DataFrame) -> float:
 
 
 def _value(text: str) -> object:
-    return parse_number(text) if numbers(text) == [text] else text or None
+    value = number_of(text)
+    return value if value is not None else text or None
 
 
 def summary(values: pd.DataFrame) -> dict[str, Estimate]:

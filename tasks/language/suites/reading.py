@@ -12,7 +12,7 @@ from typing import Any
 from tasks.common.errors import ConfigError, DataError
 from tasks.language.data import forms, problem_forms
 from tasks.language.data.rows import SUFFIXES, Row, parsed, read_file, read_hub
-from tasks.language.rewards import answers
+from tasks.language.rewards import answers, numerals
 from tasks.language.suites.registry import SUITES
 from tasks.language.suites.suite import Columns, Problem, Suite
 
@@ -127,9 +127,10 @@ def _is_stem(value: object) -> bool:
 def _answer(value: object, field: str, columns: Columns) -> str:
     text = _number_or_text(value, field)
     if columns.given == "behind ####":
-        text = text.rpartition(problem_forms.MARK)[2].strip().replace(",", "")
-        if problem_forms.NUMBER.match(text) is None:
+        number = numerals.parts(answers.unwrapped(text.rpartition(problem_forms.MARK)[2]))
+        if number is None:
             raise ValueError(f"field '{field}' does not end in '#### N'; expected a number there")
+        text = number.plain
     if columns.given == "in a box" and field == columns.solution:
         text = answers.boxed(text) or ""
     if not text:

@@ -59,6 +59,8 @@ def right_ones(
     golds = [problem.answer for problem in problems]
     if suite.columns.choices:
         return [text == gold for text, gold in zip(extracted, golds, strict=True)]
+    if method == extraction.REWARD:
+        return [value == 1 for value in verifier(golds, extracted)]
     if suite.scoring == "exact number":
         return [
             bool(text) and comparable(text) == comparable(gold) for text, gold in zip(extracted, golds, strict=True)

@@ -5,12 +5,15 @@ const [ID, QUESTION, GOLD, LEVEL, SUBJECT, CHOICES, READABLE, ANSWERS] = [0, 1, 
 const [TEXT, EXTRACTED, RIGHT, ENDED, LENGTH, METHODS, SAMPLES] = [0, 1, 2, 3, 4, 5, 6];
 const data = read("answer-data");
 
+const reward = data.methods.indexOf("verifiable reward");
+
 const kinds = {
   all: ["all answers", () => true],
   right: ["right", after => after[RIGHT]],
   wrong: ["wrong", after => !after[RIGHT]],
   gained: ["gained: the baseline is wrong", (after, before) => before && after[RIGHT] && !before[RIGHT]],
   lost: ["lost: the baseline is right", (after, before) => before && !after[RIGHT] && before[RIGHT]],
+  reward: ["the verifiable reward judges otherwise", after => (after[METHODS][reward] === "1") !== Boolean(after[RIGHT])],
   apart: ["ways to find the answer disagree", after => new Set(after[METHODS]).size > 1],
   nothing: ["no answer found", after => !after[EXTRACTED]],
   open: ["cut off at the length limit", after => !after[ENDED]],
@@ -90,7 +93,7 @@ const several = place => {
 const search = make("input", {type: "search", placeholder: "words of the problem or answer", "aria-label": "Find words", oninput: () => set("words")(search.value)});
 const tools = make("div", {class: "tools"}, select("Policy", data.policies.map((name, place) => [String(place), name]), state.policy, set("policy")));
 const compared = data.policies.length > 1;
-const offered = Object.entries(kinds).filter(([name]) => compared || !["gained", "lost"].includes(name)).map(([name, [text]]) => [name, text]);
+const offered = Object.entries(kinds).filter(([name]) => (compared || !["gained", "lost"].includes(name)) && (reward >= 0 || name !== "reward")).map(([name, [text]]) => [name, text]);
 tools.append(select("Show", offered, state.kind, set("kind")));
 for (const [label, place] of [["Level", LEVEL], ["Subject", SUBJECT]]) {
   const options = several(place);

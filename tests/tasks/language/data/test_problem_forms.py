@@ -31,6 +31,9 @@ def of(rows):
         ("It costs a lot.\n#### $1,250", "It costs a lot.\n#### 1250", "1250", 1),
         ("#### -7", "#### -7", "-7", 0),
         ("2.50 each\n####  2.5 ", "2.50 each\n#### 2.5", "2.5", 1),
+        ("#### 1.2e3", "#### 1200", "1200", 0),
+        ("#### \u22121\u202f250.50", "#### -1250.50", "-1250.50", 0),
+        ("#### 3 \\times 10^{-2}.", "#### 0.03", "0.03", 0),
     ],
 )
 def test_a_row_of_gsm8k(answer, solution, number, steps):
@@ -56,6 +59,8 @@ def test_gsm8ks_other_columns_are_kept():
             {"question": "Why?", "answer": f"#### {'9' * 5000}"},
             "field 'answer' ends in a number of 5000 characters, above 100",
         ),
+        ({"question": "Why?", "answer": "#### 1e200"}, "field 'answer' ends in a number of 201 characters, above 100"),
+        ({"question": "Why?", "answer": "#### 1 000, 5"}, "field 'answer' ends in '#### 1 000, 5', which is no number"),
         ({"question": "Why \ud800?", "answer": "#### 3"}, "field 'question' has half a character (a surrogate)"),
         ({"problem": "Why?", "solution": r"\boxed{3}"}, "field 'question' is not there; expected text"),
     ],

@@ -16,9 +16,9 @@ class Worker:
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
 
-    def judge(self, gold: str, answer: str) -> float:
+    def judge(self, gold: str, answer: str, near: bool = False) -> float:
         """1.0 or 0.0, nan for a reference that cannot be read."""
-        return float(is_right(gold, answer)) if gold_expressions(gold) else math.nan
+        return float(is_right(gold, answer, near)) if gold_expressions(gold) else math.nan
 
     def alive(self) -> bool:
         """Always."""

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.language.rewards.answers import boxed, final_answer, same_number, strict_answer, without_thinking
+from tasks.language.rewards.answers import boxed, final_answer, strict_answer, without_thinking
+from tasks.language.rewards.numerals import same_number
 from tasks.language.rewards.rubric import score
 from tasks.language.rewards.verifier import verify_number
 

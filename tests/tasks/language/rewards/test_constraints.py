@@ -27,7 +27,7 @@ CASES = [  # a constraint, responses that keep it, and responses that do not
         "length_constraints:number_sentences",
         {"num_sentences": 2, "relation": "at least"},
         ['He said "Go!" Then he went.', "What? Nothing", "One. Two. Three."],
-        ["Dr. Who met J. Doe, e.g. at 3.14 p.m. or so", "no stop at all", "Wait... ... !"],
+        ["Dr. Who met J. Doe at 3.14 p.m. or so", "no stop at all", "Wait... then"],
     ),
     ("length_constraints:number_words", {"num_words": 3, "relation": "less than"}, ["two words", "one"], ["it's two"]),
     (
@@ -99,6 +99,12 @@ CASES = [  # a constraint, responses that keep it, and responses that do not
     ("change_case:english_capital", {}, ["ALL 3 OF US."], ["ALL of US", "123"]),
     ("change_case:english_lowercase", {}, ["all 3 of us."], ["all of Us", "123"]),
     ("punctuation:no_comma", {}, ["a; b"], ["a, b"]),
+    (
+        "language:response_language",
+        {"language": "de"},
+        ["Der Zug kommt heute eine Stunde sp\u00e4ter an.", "Ich wei\u00df nicht, was das bedeuten soll: 42!"],
+        ["The train is an hour late today.", "42!", "Le train arrive avec une heure de retard."],
+    ),
 ]
 
 
@@ -205,8 +211,8 @@ def test_a_hostile_response_takes_no_longer_than_a_plain_one(name, arguments):
         ),
         ({"instruction_id_list": [["a"]], "kwargs": [{}]}, r"instruction_id_list\[0\]: \['a'\] is none"),
         (
-            {"instruction_id_list": ["language:response_language"], "kwargs": [{"language": "de"}]},
-            "is none that can be checked",
+            {"instruction_id_list": ["language:response_language"], "kwargs": [{"language": "tlh"}]},
+            r"kwargs\[0\].language: language:response_language needs one of ar, bg, .*, vi, got 'tlh'",
         ),
         (
             {"instruction_id_list": ["punctuation:no_comma", "keywords:existence"], "kwargs": [{}, {"keywords": "a"}]},

@@ -2,7 +2,8 @@ from fractions import Fraction
 
 import pytest
 
-from tasks.language.rewards.equations import distinct, equations, numbers, parse_number
+from tasks.language.rewards.equations import distinct, equations
+from tasks.language.rewards.numerals import numbers, parse_number
 
 
 @pytest.mark.parametrize(

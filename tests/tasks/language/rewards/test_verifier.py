@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.rewards import math_worker
-from tasks.language.rewards.answers import final_answer, same_number, unwrapped
+from tasks.language.rewards.answers import final_answer, unwrapped
 from tasks.language.rewards.math_worker import is_right
-from tasks.language.rewards.verifier import Verifier, Worker, in_box, verify_number
+from tasks.language.rewards.numerals import same_number
+from tasks.language.rewards.verifier import Verifier, Worker, in_box, quick_verdict, verify_number
 from tests import repository
 from tests.tasks import forks
 from tests.tasks.language.rewards.math_in_process import verifier_in_process
@@ -52,6 +53,22 @@ def verifier():
         ("025", "25", 1),
         ("\\$32,\\!348", "\\boxed{32348}", 1),
         ("$7$", "#### $7$.", 1),
+        ("3e8", "\\boxed{3 \\times 10^8}", 1),
+        ("3e8", "it is 300 000 000 m", 1),
+        ("3e8", "\\boxed{3 \\times 10^9}", 0),
+        ("1e-5", "#### 0.00001", 1),
+        ("1000", "The answer is 1e3.", 1),
+        ("3", "The answer is 1e3.", 0),
+        ("567", "The answer is 1 234 567", 0),
+        ("0", "\\boxed{1\u202f000}", 0),
+        ("-5", "It is \u22125.", 1),
+        ("5", "It is \u22125.", 0),
+        ("3.14", "\\boxed{3{,}14}", 1),
+        ("5.3e-9", "The answer is $5.3e-8$.", 0),
+        ("1000", "The answer is $1\\,000$.", 1),
+        ("0", "The answer is $1\\,000$.", 0),
+        ("1000", "#### **1,000**", 1),
+        ("1000", "\\boxed{\\mathrm{1e3}}", 1),
     ],
 )
 def test_plain_numbers(gold, response, right):
@@ -76,6 +93,16 @@ def test_plain_numbers(gold, response, right):
         ("8", "\\boxed{6, 7, 8}", 0),
         ("7", "\\boxed{7x}", 0),
         ("7", "\\boxed{7 + x}", 0),
+        ("3e8", "\\boxed{3 e \\cdot 8}", 0),
+        ("3e8", "\\boxed{3 \\times 10^{8} \\text{ m/s}}", 1),
+        ("5.3e-9", "\\boxed{5.3 \\times 10^{-9} \\mathrm{~m}}", 1),
+        ("5.3e-9", "\\boxed{5.4 \\times 10^{-9} \\mathrm{~m}}", 0),  # both nothing at math-verify's sixth decimal
+        ("5.3e-9", "\\boxed{\\frac{53}{10^{10}}}", 1),
+        ("1.5", "\\boxed{1 1/2}", 1),
+        ("1.5", "so it is 1\u00bd", 1),
+        ("1", "so it is 1\u00bd", 0),
+        ("0.002", "\\boxed{2e - 3}", 0),
+        ("12345", "\\boxed{1 234, 5}", 0),
         ("\\frac{1}{2}", "\\boxed{0.5}", 1),
         ("\\frac{1}{2}", "\\boxed{\\frac{2}{4}}", 1),
         ("\\frac{1}{2}", "\\boxed{\\frac{1}{3}}", 0),
@@ -105,11 +132,40 @@ def test_plain_numbers(gold, response, right):
         ("3+2i", "\\boxed{2i + 3}", 1),
         ("1 \\pm \\sqrt{2}", "\\boxed{1 + \\sqrt2, 1 - \\sqrt2}", 1),
         ("90^\\circ", "\\boxed{90}", 1),
+        ("90^\\circ", "The angle is 90\u00b0.", 1),
+        ("\\text{all of them}", "\\boxed{\\text{all of}~\\mathrm{them}}", 1),
+        ("\\text{all of them}", "\\boxed{\\text{all of us}}", 0),
+        ("2e - 3", "\\boxed{2e-3}", 1),  # beside Euler's number it is a difference
+        ("1,10,100", "\\boxed{100, 10, 1}", 1),
+        ("\\frac{1}{2000}", "\\boxed{5e-4}", 1),
+        ("-1./3", "\\boxed{-\\frac13}", 1),
+        ("\\sqrt{2} \\times 10^{-20}", "\\boxed{1.41421356e-20}", 1),
+        ("\\sqrt{2} \\times 10^{-20}", "\\boxed{1.5e-20}", 0),
     ],
 )
 def test_algebra(verifier, gold, response, right):
     assert verify_number(gold, response) is None
     assert verifier([gold], [response]) == [right]
+
+
+@pytest.mark.parametrize(
+    ("gold", "response", "right"),
+    [
+        ("\\text{4:30 p.m.}", "\\boxed{4:30 \\text{ p.m.}}", 1),
+        ("4:30 \\text{ p.m.}", "\\boxed{\\text{4:30 p.m.}}", 1),
+        ("4:30 \\text{ p.m.}", "#### 4:30 PM", 1),
+        ("4\\!:\\!30~\\mathrm{pm}", "The bus leaves at 3 p.m. and comes at 4:30 p.m.", 1),
+        ("\\text{4:30 p.m.}", "\\boxed{16:30}", 1),
+        ("4:30 \\text{ p.m.}", "\\boxed{4:30 \\text{ a.m.}}", 0),
+        ("4:30 \\text{ p.m.}", "\\boxed{2:15 \\text{ p.m.}}", 0),  # equal as ratios
+        ("4:30 \\text{ p.m.}", "\\boxed{4:30}", 0),
+        ("\\text{4:30 p.m.}", "#### 4:30 p.m. or 5:30 p.m.", 0),
+        ("12 a.m.", "\\boxed{0:00}", 1),
+        ("12:05 pm", "\\boxed{12:05 \\text{ p.m.}}", 1),
+    ],
+)
+def test_times_of_day(gold, response, right):
+    assert quick_verdict(gold, response) == right
 
 
 @pytest.mark.parametrize("gold", ["", "garbage (", "!!!", "\\frac{"])
@@ -217,7 +273,7 @@ def test_processes_start_when_needed_are_replaced_and_end_with_the_block():
 def test_a_reference_that_hangs_is_unknown_and_ends_its_process(tmp_path, monkeypatch):
     """In a child of this process, which has imported all that a worker needs, and more than its memory."""
     asked, replies = tmp_path / "asked", tmp_path / "replies"
-    asked.write_text(json.dumps([in_box("(" * 100_000), "\\boxed{5}"]) + "\n")
+    asked.write_text(json.dumps([in_box("(" * 100_000), "\\boxed{5}", True]) + "\n")
 
     def work():
         monkeypatch.setattr(math_worker.resource, "setrlimit", lambda *_: None)

@@ -67,6 +67,16 @@ def test_verdicts_by_hand(verifier):
     assert [one.extracted for one in found] == ["0.5", "1/2", "2", "4", "", "2"]
 
 
+def test_a_published_rule_stays_and_the_verifiable_reward_stands_beside_it(verifier):
+    """The text that strict-match takes is compared as it is; the reward reads the number, however it is written."""
+    problem = Problem("one", "?", "1000", "", "", "")
+    responses = ["#### 1000", "#### 1e3", "#### 1,000.0", "so 1 000", "#### 1 000", "#### 1001", "\\boxed{10^3}", ""]
+    found = scoring.verdicts(SUITES["gsm8k-lm-eval"], [problem] * 8, responses, verifier, compared=True)
+    assert [one.right for one in found] == [True, False, False, False, False, False, False, False]
+    reward = [one.by_method["verifiable reward"] for one in found]
+    assert reward == [True, True, True, True, True, False, True, False]
+
+
 def test_choices_by_likelihood_by_hand():
     """-4 over 4 letters is more than -3.9 over 1; of equal ones the first counts."""
     problem = Problem("one", "?", "B", "", "", "", (("A", "x"), ("B", "wxyz"), ("C", "x")))

@@ -41,6 +41,13 @@ def test_a_vote_is_of_answers_not_of_texts(extracted, right, expected):
     assert found[f"right_majority_at_{len(right)}_t1.0"].tolist() == [expected]
 
 
+def test_what_the_verifiable_reward_says_is_a_measure_beside_the_headline():
+    answers = result("sft", [1, 0, 1]).answers
+    assert measuring.BY_REWARD not in measuring.per_problem(answers, [1])
+    answers["by_method"] = [json.dumps({"verifiable reward": good}) for good in (True, True, False)]
+    assert measuring.per_problem(answers, [1])[measuring.BY_REWARD].tolist() == [1, 1, 0]
+
+
 def test_a_table_s_columns_are_headlines_and_their_average():
     metrics = {"right_greedy": {"mean": 0.5}, "right_mean_at_8_t0.6": {"mean": 0.25}}
     found = evaluating.columns({"math500": metrics, "aime24": metrics, "amc23": {"right_greedy": {"mean": 0.0}}})
