@@ -27,7 +27,15 @@ from tasks.language.training import starting_model
 from tasks.stage import read_section
 
 NUMBERS = ("problems", "samples", "max_new_tokens", "batch_size")  # keys of the section that have a flag
-SHARES = ("strict", "lenient", "ended", "steps", "pair")  # how the names begin of what is shown in percent
+SHARES = (
+    "strict",
+    "lenient",
+    "timed_out",
+    "unjudged",
+    "ended",
+    "steps",
+    "pair",
+)  # how the names begin of what is shown in percent
 DOWNLOADED = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")  # from the hub: no pickles, no code
 
 

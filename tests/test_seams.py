@@ -174,6 +174,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
         for key in ("temperature", "max_new_tokens", "batch_size")
     },
     "grpo.supervision": ("needs a model of steps", "tests/tasks/language/training/test_model_rewards.py"),
+    "*.reward_none_limit": ("every answer has a reward", "tests/tasks/language/training/test_python_rewards.py"),
     "*.reward_seconds": ("for functions that hang", "tests/tasks/language/rewards/test_python_functions.py"),
     "benchmarks.cells.*.revision": ("needs a network", "tests/tasks/language/suites/test_reading.py"),
     "benchmarks.strip_thinking": ("a model this small does not think", "tests/tasks/language/suites/test_answering.py"),

@@ -5,7 +5,14 @@ from typing import Any
 
 from flows.lineage.comparison.measured import Compared
 
-SHARES = ("strict_", "lenient_", "ended_", "steps_")  # names of metrics that are shares; their differences are points
+SHARES = (
+    "strict_",
+    "lenient_",
+    "timed_out_",
+    "unjudged_",
+    "ended_",
+    "steps_",
+)  # names of metrics that are shares; their differences are points
 HEADLINE = ("strict_greedy", "reference_loss")  # of these, the first that there is
 SHOWN = (  # how the names begin of what stands in the short table
     "strict_greedy",

@@ -1,5 +1,6 @@
 """Rejection fine-tuning: sample N answers a prompt, keep the best by reward, fine-tune on them (arXiv:2307.09288, 3.2.2)."""
 
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,8 +30,10 @@ CURVES = sft.METRICS
 METRICS = {
     "prompts": "The number of prompts that were answered.",
     "selected": "The number of answers that were kept: at most one a prompt, if it earned enough.",
-    "reward": "The mean reward of all sampled answers.",
-    "reward_of_best": "The mean over prompts of their best answer's reward.",
+    "unjudged": "The number of prompts that were left out since none of their answers has a reward.",
+    "reward": "The mean reward of all sampled answers that have one.",
+    "reward/none": "The share of the sampled answers that have no reward, from 0 to 1; they are never chosen.",
+    "reward_of_best": "The mean over prompts of their best answer's reward, of prompts with an answer that has one.",
 }
 
 
@@ -88,13 +91,14 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[Recor
     count = len(drawn.rows)
     starts = range(0, count, config.prompts_per_batch)
     kept: list[Record] = []
-    earned, best = [], []
+    earned, best = [], []  # rewards; nan and -inf for none
     for step, start in enumerate(progress(starts, len(starts)), start=1):
         places = range(start, min(start + config.prompts_per_batch, count))
-        found = drawn.sample(places, config.samples, start)
-        log(drawn.judge.seconds(), step)
         try:
+            found = drawn.sample(places, config.samples, start)
+            log(drawn.judge.seconds(), step)
             check_rewards(found)
+            drawn.check_judged(places, found)
         except TrainingError as error:
             raise TrainingError(f"rejection_sft: sampling: step {step}: {error}") from None
         batch = found.completions
@@ -103,8 +107,8 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[Recor
             chat.decode(drawn.tokenizer, row, ended) for row, ended in zip(tokens, found.ended.tolist(), strict=True)
         ]
         said = torch.tensor([bool(text) for text in texts])
-        earned.append(found.rewards.sum().item())
-        best += found.rewards.view(len(places), config.samples).amax(dim=1).tolist()
+        earned += found.rewards.tolist()
+        best += found.rewards.view(len(places), config.samples).nan_to_num(-torch.inf).amax(dim=1).tolist()
         rewards = found.rewards.masked_fill(~said, -torch.inf)
         for row in best_of_each(rewards, batch.owner, config.minimum_reward).tolist():
             place = places[int(batch.owner[row])]
@@ -116,11 +120,14 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[Recor
                     "tokens": tokens[row],
                 }
             )
+    known, of_best = ([value for value in values if math.isfinite(value)] for values in (earned, best))
     return kept, {
         "prompts": count,
         "selected": len(kept),
-        "reward": sum(earned) / (count * config.samples),
-        "reward_of_best": sum(best) / count,
+        "unjudged": count - len(of_best),
+        "reward": sum(known) / max(1, len(known)),
+        "reward/none": 1 - len(known) / len(earned),
+        "reward_of_best": sum(of_best) / max(1, len(of_best)),
     }
 
 

@@ -37,14 +37,14 @@ def train(stage, home, out, **changes):
 
 
 def judge_that_fails_at(call):
-    """A judge whose `call`-th batch has one reward that is nan."""
+    """A judge whose `call`-th batch has one reward that is infinite."""
     judge, calls = Judge.__call__, []
 
     def judged(self, *arguments):
         calls.append(judge(self, *arguments))
         if len(calls) == call:
             total = calls[-1].total.clone()
-            total[1] = torch.nan
+            total[1] = torch.inf
             return Rewards(total, total, calls[-1].parts)
         return calls[-1]
 

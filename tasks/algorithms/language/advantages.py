@@ -88,14 +88,14 @@ def step_advantages(rewards: Tensor, mask: Tensor, owner: Tensor, kind: Literal[
 
 def has_spread(rewards: Tensor, owner: Tensor) -> Tensor:
     """Whether a prompt's responses earned different rewards: (B,) bool."""
-    low = torch.full((int(owner.max()) + 1,), torch.inf, dtype=rewards.dtype, device=rewards.device)
+    low = torch.full((len(torch.bincount(owner)),), torch.inf, dtype=rewards.dtype, device=rewards.device)
     high = low.neg().scatter_reduce(0, owner, rewards, "amax")
     return low.scatter_reduce(0, owner, rewards, "amin") < high
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """The mean over masked-in entries; a scalar."""
-    return (values * mask).sum() / mask.sum()
+    """The mean over masked-in entries; a scalar. 0 where there are none."""
+    return (values * mask).sum() / mask.sum().clamp(min=1)
 
 
 def whiten(values: Tensor, mask: Tensor) -> Tensor:

@@ -37,7 +37,9 @@ class Critic(torch.nn.Module):
 
 
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
-    """1 - Var(returns - values) / Var(returns) over masked-in tokens: 1 for a perfect critic, 0 for one that predicts the mean."""
+    """1 - Var(returns - values) / Var(returns) over masked-in tokens: 1 for a perfect critic, 0 for one that predicts the mean, and without tokens."""
+    if not mask.any():
+        return 0.0
     truth, error = returns[mask], (returns - values)[mask]
     variance = truth.var(correction=0).item()
     return 1 - error.var(correction=0).item() / variance if variance > 0 else 0.0

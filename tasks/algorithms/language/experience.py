@@ -5,7 +5,7 @@ the current policy. Its randomness follows from the step's number, so that a res
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -32,26 +32,61 @@ class StepRewards:
         parts = (at_ends, self.weight, self.others, self.others_weight)
         return StepRewards(*(distributed.gathered(part) for part in parts))
 
+    def rows(self, index: Tensor) -> "StepRewards":
+        """Those of the responses at `index` (long or bool)."""
+        return StepRewards(self.at_ends[index], self.weight[index], self.others[index], self.others_weight[index])
+
 
 @dataclass(frozen=True)
 class Experience:
-    """N responses to B prompts, on the CPU."""
+    """N responses to B prompts, on the CPU.
+
+    A response without a reward is no sample: neither its prompt's other responses nor any mean of a loss knows of it (`samples`).
+    """
 
     completions: Completions
     logps: Tensor  # (N, L) under the distribution sampled from, zero where masked out; the policy's own only where that is its sampler
-    rewards: Tensor  # (N,)
+    rewards: Tensor  # (N,) nan where a response has none
     ended: Tensor  # (N,) bool, False where the length limit cut the response off
     logged: Mapping[str, float] = field(default_factory=dict)  # further means to be logged, such as parts of the reward
     parts: Mapping[str, Tensor] = field(default_factory=dict)  # (N,) each part of the reward, nan where it has none
     paid: Tensor | None = None  # (N, L) the same rewards, divided among the tokens; None: all at the last token
     steps: StepRewards | None = None  # where a process reward model judged them
 
+    @property
+    def judged(self) -> Tensor:
+        """Which responses have a reward: (N,) bool."""
+        return ~self.rewards.isnan()
+
+    def samples(self) -> "Experience":
+        """The n responses that have a reward, perhaps none, with the prompts that they answer; all of them as wide as here."""
+        rows = self.judged
+        if rows.all():
+            return self
+        return replace(
+            self,
+            completions=self.completions.rows(rows, padded=True),
+            logps=self.logps[rows],
+            rewards=self.rewards[rows],
+            ended=self.ended[rows],
+            parts={name: values[rows] for name, values in self.parts.items()},
+            paid=None if self.paid is None else self.paid[rows],
+            steps=None if self.steps is None else self.steps.rows(rows),
+        )
+
+    def whole(self, values: Tensor) -> Tensor:
+        """Values (n, L) of `samples`, such as advantages, for all responses (N, L): 0 for those without a reward."""
+        found = values.new_zeros(len(self.rewards), values.shape[1])
+        found[self.judged] = values
+        return found
+
 
 Collect = Callable[[int], Experience]
 Look = Callable[[int, Experience, Tensor], None]  # sees a step, its samples, and their advantages: (N, L), or (N, 1)
 METRICS = {
-    "reward": "The mean reward of the step's samples; it should rise.",
-    "reward_std": "The standard deviation of the reward over all of the step's samples.",
+    "reward": "The mean reward of the step's samples, of those that have one; it should rise.",
+    "reward_std": "The standard deviation of the reward over all of the step's samples that have one.",
+    "reward/none": "The share of the step's responses that have no reward, from 0 to 1: a reward that counts is missing, since its function returned None, took too long or ended its process, or the reference cannot be read. They are not learned from.",
     "entropy": "The entropy at a token of the distribution sampled from, estimated by the mean of its -log over the samples' tokens, in nats; near 0 the policy no longer explores.",
     "completions/mean_length": "The mean length of the samples in tokens, the end token included.",
     "completions/clipped_ratio": "The share of the samples that the length limit cut off, from 0 to 1; lower is better.",
@@ -66,8 +101,8 @@ SAMPLER_METRICS = {
 
 
 def check_rewards(experience: Experience) -> None:
-    """TrainingError where a reward or a log-probability is not finite; the latter means that the policy has diverged."""
-    bad = (~experience.rewards.isfinite()).nonzero().flatten().tolist()
+    """TrainingError where a reward is infinite or a log-probability is not finite; the latter means that the policy has diverged."""
+    bad = experience.rewards.isinf().nonzero().flatten().tolist()
     if bad:
         raise TrainingError(
             f"the reward of response {bad[0]} is {experience.rewards[bad[0]]:g} "
@@ -81,10 +116,11 @@ def summary(experience: Experience) -> dict[str, float]:
 
     The entropy is estimated from the samples, so that it costs no further pass.
     """
-    rewards, mask = experience.rewards, experience.completions.mask
+    rewards, mask = experience.rewards[experience.judged], experience.completions.mask
     return {
-        "reward": rewards.mean().item(),
+        "reward": rewards.mean().item() if len(rewards) else 0.0,
         "reward_std": rewards.std().item() if len(rewards) > 1 else 0.0,
+        "reward/none": 1 - len(rewards) / len(mask),
         "entropy": (-experience.logps.sum() / mask.sum()).item(),
         "completions/mean_length": mask.sum(1).float().mean().item(),
         "completions/clipped_ratio": (~experience.ended).float().mean().item(),
@@ -166,7 +202,7 @@ def _tokens_read(completions: Completions, rows: Tensor) -> int:
 def best_of_each(rewards: Tensor, owner: Tensor, minimum: float) -> Tensor:
     """The rows (long, ascending) of each prompt's best response, the first of equals, if its reward is at least `minimum`.
 
-    That is rejection sampling for fine-tuning (arXiv:2307.09288, section 3.2.2). `rewards` and `owner` are (N,). A prompt whose best response earns less is left out.
+    That is rejection sampling for fine-tuning (arXiv:2307.09288, section 3.2.2). `rewards` and `owner` are (N,). A prompt whose best response earns less is left out, and so is one whose responses have no reward (nan).
     """
     best: dict[int, int] = {}
     for row, (reward, prompt) in enumerate(zip(rewards.tolist(), owner.tolist(), strict=True)):

@@ -2,7 +2,8 @@
 
 No critic: the advantage of a response is its reward minus its group's mean reward, divided by the group's standard deviation
 (Dr. GRPO, arXiv:2503.20783, does not divide). Groups without spread have no gradient and are not passed through the model. With
-process supervision a token's advantage is that of its step and those after it, by a process reward model (section 4.1.3).
+process supervision a token's advantage is that of its step and those after it, by a process reward model (section 4.1.3). A response
+without a reward is in no group and in no mean of the loss.
 
 With beta > 0 the k3 term, differentiated as a loss, has the gradient of KL(ref || pi), not of KL(pi || ref). So the policy does not
 converge to ref exp(r / beta) / Z, as with a KL penalty in the reward or with k2 in the loss, but to beta ref / (beta + m - r), where
@@ -52,7 +53,7 @@ from tasks.algorithms.language.policy_gradient import (
 METRICS = {
     **SAMPLE_METRICS,
     **SAMPLER_METRICS,
-    "frac_reward_zero_std": "The share of the prompts whose responses (with supervision process: their steps too) all earned the same reward, from 0 to 1: their advantages are 0.",
+    "frac_reward_zero_std": "The share of the prompts, of those with a sample that has a reward, whose responses (with supervision process: their steps too) all earned the same reward, from 0 to 1: their advantages are 0.",
     "loss": "The loss of the step's last update; it says little of progress, since rewards count relative to their group.",
     "clip_ratio": "The share of the tokens where clipping acts in the step's last update, from 0 to 1 (TRL: clip_ratio/region_mean).",
     "kl": "The mean over tokens of ref / pi - log(ref / pi) - 1 (k3), an estimate of the KL divergence to the reference in nats, whichever estimator is in the loss; logged where beta is above 0.",
@@ -138,10 +139,11 @@ def fit(
     for step in range(start + 1, steps + 1):
         experience = collect(step)
         check_rewards(experience)
-        advantages = token_advantages(experience, settings)
+        samples = experience.samples()
+        advantages = token_advantages(samples, settings)
         if look is not None:
-            look(step, experience, advantages)
-        trained = _update(policy, experience, advantages, optimizer, settings, reference)
+            look(step, experience, experience.whole(advantages))
+        trained = _update(policy, samples, advantages, optimizer, settings, reference)
         yield {**summary(experience), **trained}
 
 
@@ -182,7 +184,8 @@ def _update(
     own = [(rows, counts, _of(totals, batch, part)) for part, rows, counts in shares(policy, batch, parts)]
     known = [_reference_logps(reference, batch.rows(rows), settings) for rows, _, _ in own]
     spread = torch.zeros(len(batch.prompts)).index_fill(0, batch.owner[differs], 1.0)
-    metrics = {"frac_reward_zero_std": 1 - spread.mean().item(), "learning_rate": optimizer.learning_rate}
+    without = 1 - spread.mean().item() if len(spread) else 0.0
+    metrics = {"frac_reward_zero_std": without, "learning_rate": optimizer.learning_rate}
     before: list[Tensor] = []  # each part's log-probabilities before the first update
     for number in range(settings.updates):
         apart = weighed = 0.0

@@ -65,6 +65,7 @@ def gradient_variance(
                 total += gradient
                 squares[name] += gradient.double().square().sum().item()
     squares = distributed.total(squares)
+    used = max(1, used)  # there may be no response
     sums = {name: [distributed.summed(total) for total in totals] for name, totals in sums.items()}
     return {
         name: (squares[name] - sum(total.double().square().sum().item() for total in sums[name]) / used)

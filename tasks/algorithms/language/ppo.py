@@ -1,7 +1,8 @@
 """Proximal policy optimisation for language models (arXiv:1707.06347, eqs. 7 and 9; details as in arXiv:2203.02155).
 
 The reward of a token is -beta k1 to the reference; the last real token also gets the response's score. Advantages come from
-GAE, are whitened over the whole batch, and serve several epochs of minibatches with clipped ratio and clipped value.
+GAE, are whitened over the whole batch, and serve several epochs of minibatches with clipped ratio and clipped value. A response without a
+reward is in none of them.
 
 Where the sampler is not the trainer, one more pass gives the trainer's own log-probabilities before the updates: the clipped ratio and
 the KL are of these, and weights correct for the rest (policy_gradient.importance_weights).
@@ -155,26 +156,28 @@ def fit(
     for step in range(start + 1, steps + 1):
         experience = collect(step)
         check_rewards(experience)
-        batch = experience.completions
+        samples = experience.samples()
+        batch = samples.completions
         with sharding.whole(critic):
             reference_logps, values = (
                 in_parts(passed, batch, settings.micro_batch)
                 for passed in (lambda part: token_logps(reference, part, settings.temperature), critic)
             )
-        old_logps, coefficient = _old_logps(policy, experience, settings), kl.coefficient
-        prepared = prepare(experience, old_logps, reference_logps, values, settings, coefficient)
+        old_logps, coefficient = _old_logps(policy, samples, settings), kl.coefficient
+        prepared = prepare(samples, old_logps, reference_logps, values, settings, coefficient)
         if look is not None:
-            look(step, experience, prepared.advantages)
-        measured = (k1(old_logps, reference_logps) * batch.mask).sum(1).mean().item()
+            look(step, experience, experience.whole(prepared.advantages))
+        measured = (k1(old_logps, reference_logps) * batch.mask).sum().item() / max(1, len(batch))
         rate = optimizers[0].learning_rate
-        trained = _epochs(policy, critic, experience, prepared, optimizers, settings, step)
-        kl.update(measured)
+        trained = _epochs(policy, critic, samples, prepared, optimizers, settings, step)
+        if len(batch):
+            kl.update(measured)
         sampled = summary(experience)
         yield {
             "policy/entropy": sampled.pop("entropy"),
             **sampled,
             "objective/kl": measured,
-            "objective/scores": experience.rewards.mean().item(),
+            "objective/scores": sampled["reward"],
             "objective/kl_coef": coefficient,
             "val/explained_variance": explained_variance(values, prepared.reward_to_go, batch.mask),
             **({} if settings.importance_cap is None else {WEIGHT: masked_mean(prepared.weights, batch.mask).item()}),
@@ -204,7 +207,7 @@ def _epochs(
 ) -> dict[str, float]:
     """All updates on one batch; the means of their metrics."""
     shuffle = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
-    found = []
+    found: list[dict[str, float]] = []
     for _ in range(settings.epochs):
         order = torch.randperm(len(experience.rewards), generator=shuffle)
         for rows in order.tensor_split(settings.minibatches):
@@ -220,7 +223,8 @@ def _epochs(
                 metrics = {name: metrics[name] + values[name] * portion for name in UPDATED}
             metrics = distributed.total(metrics)
             norms = [optimizer.step() for optimizer in optimizers]
-            found.append({**metrics, "grad_norm": norms[0], "grad_norm/value": norms[1]})
+            if len(rows) or not found:  # where few responses have a reward, the last minibatches may be empty
+                found.append({**metrics, "grad_norm": norms[0], "grad_norm/value": norms[1]})
     means = {name: sum(row[name] for row in found) / len(found) for name in found[0]}
     return {**means, SAMPLER: found[0][SAMPLER]}  # later minibatches meet a policy that has been updated
 

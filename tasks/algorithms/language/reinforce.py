@@ -1,6 +1,6 @@
 """REINFORCE with reward-to-go (Williams 1992; Sutton et al. 1999), with a baseline or a critic (advantage actor-critic).
 
-The gradient is the mean over responses of sum_t A_t grad log pi(a_t | s_t), with A_t = G_t - b: b is nothing, a running mean
+The gradient is the mean over responses, of those that have a reward, of sum_t A_t grad log pi(a_t | s_t), with A_t = G_t - b: b is nothing, a running mean
 of earlier returns, or a critic's V(s_t). None of them biases the gradient; they differ in its variance, which is measured.
 
 G_t counts the rewards from token t on; token t did not cause the earlier ones. So it differs from the response's total only
@@ -127,12 +127,13 @@ def fit(
     for step in range(start + 1, steps + 1):
         experience = collect(step)
         check_rewards(experience)
-        batch = experience.completions
-        paid = at_last_token(experience.rewards, batch.mask) if experience.paid is None else experience.paid
+        samples = experience.samples()
+        batch = samples.completions
+        paid = at_last_token(samples.rewards, batch.mask) if samples.paid is None else samples.paid
         divergence = None
         if reference is not None:
             scored = partial(token_logps, reference, temperature=settings.temperature)
-            divergence = k1(experience.logps, in_parts(scored, batch, settings.micro_batch)) * batch.mask
+            divergence = k1(samples.logps, in_parts(scored, batch, settings.micro_batch)) * batch.mask
             paid = paid - settings.kl_coefficient * divergence
         returns = reward_to_go(paid, batch.mask, settings.gamma)
         baselines = {"none": torch.zeros_like(returns), "running_mean": torch.full_like(returns, mean.value)}
@@ -141,7 +142,7 @@ def fit(
                 baselines["critic"] = _values(critic, batch)
         advantages = {name: returns - value for name, value in baselines.items()}
         if look is not None:
-            look(step, experience, advantages[settings.baseline])
+            look(step, experience, experience.whole(advantages[settings.baseline]))
         to_go = masked_mean(returns, batch.mask).item()
         row = {"baseline": mean.value, "return_to_go": to_go, "learning_rate": optimizers[0].learning_rate}
         if settings.variance_every and (step == 1 or step % settings.variance_every == 0):
@@ -150,15 +151,16 @@ def fit(
                 variances = gradient_variance(policy, batch, compared, settings.variance_parts, settings.temperature)
             row |= {f"grad_variance/{name}": value for name, value in variances.items()}
         if divergence is not None:
-            row["objective/kl"] = divergence.sum(1).mean().item()
-        row |= _update(policy, experience, advantages[settings.baseline], optimizers[0], settings)
+            row["objective/kl"] = divergence.sum().item() / max(1, len(batch))
+        row |= _update(policy, samples, advantages[settings.baseline], optimizers[0], settings)
         if critic is not None and optimizers[1] is not None:
             row["val/explained_variance"] = explained_variance(baselines["critic"], returns, batch.mask)
             losses = [
                 _fit_critic(critic, batch, returns, optimizers[1], settings) for _ in range(settings.critic_updates)
             ]
             row["loss/value"] = losses[0]
-        mean.update(to_go)
+        if len(batch):
+            mean.update(to_go)
         yield {**summary(experience), **row}
 
 
@@ -191,7 +193,7 @@ def _update(
 
 def _values(critic: Critic, batch: Completions) -> Tensor:
     """The critic's values (N, L) on the CPU; each rank computes those of its share."""
-    if distributed.size() == 1:
+    if distributed.size() == 1 and len(batch):
         values: Tensor = critic(batch).cpu()
         return values
     values = torch.zeros(batch.mask.shape)

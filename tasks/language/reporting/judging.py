@@ -1,5 +1,6 @@
 """Whether answers to test problems are right, and their points by the rubric, where the problems allow it."""
 
+import math
 from collections.abc import Sequence
 
 import pandas as pd
@@ -21,9 +22,11 @@ def verdicts(golds: Sequence[str], texts: Sequence[str], verifier: Verifier) -> 
     """Whether each answer is right: `lenient`, in any form, and `strict`, in the form asked for.
 
     For a number that is a last line `#### N`; for any other reference (LaTeX, a letter) an answer that is marked, by such a
-    line or a box.
+    line or a box. And why others are not: `timed_out`, where a formula took too long to judge, and `unjudged`, where nobody can, since the
+    reference cannot be read.
     """
-    lenient = [verdict == 1.0 for verdict in verifier(golds, texts)]
+    judged = verifier(golds, texts)
+    lenient = [verdict == 1.0 for verdict in judged]
     strict = []
     for gold, text, right in zip(golds, texts, lenient, strict=True):
         if amount(gold) is not None:
@@ -31,7 +34,12 @@ def verdicts(golds: Sequence[str], texts: Sequence[str], verifier: Verifier) -> 
             strict.append(given is not None and same_number(given, gold))
         else:
             strict.append(right and answers.marked(text) is not None)
-    return {"strict": strict, "lenient": lenient}
+    return {
+        "strict": strict,
+        "lenient": lenient,
+        "timed_out": verifier.timed_out(golds, texts),
+        "unjudged": [*map(math.isnan, judged)],
+    }
 
 
 def points(problem: Record, text: str, ended: bool) -> Record:

@@ -19,9 +19,10 @@ from tasks.language.rewards.numerals import amount
 from tasks.language.rewards.ranking_accuracy import pairs_ordered_rightly, shows_steps
 
 ANSWERS: dict[str, Callable[[str], str | None]] = {"strict": answers.strict_answer, "lenient": answers.final_answer}
+WHY = ("timed_out", "unjudged")  # an answer is not right
 # Kinds of answers, by which accuracy is taken apart. Each is a column of the generations.
 STRATA: dict[str, Callable[[str], bool]] = {"steps": shows_steps}
-SHARES = (*ANSWERS, "ended", *STRATA)  # of answers; the others are means of numbers
+SHARES = (*ANSWERS, *WHY, "ended", *STRATA)  # of answers; the others are means of numbers
 NUMBERS = ("rubric", "correctness", "reasoning", "clarity", "reward", "length", "kl")
 BEST = "tbest"
 RIGHT_ANSWER = object()  # whatever its form
@@ -30,6 +31,8 @@ RIGHT = {  # of an answer
     "lenient": "is right, whatever its form",
 }
 MEANS = {  # of answers
+    "timed_out": "share whose formula took too long to judge, or ended the process that judges it; they count as wrong",
+    "unjudged": "share that nobody can judge, since the reference cannot be read; they count as not right",
     "ended": "share that the end token closed within the length limit",
     "steps": "share that shows a worked step",
     "rubric": "mean rubric points, of 10",

@@ -12,6 +12,7 @@ from tasks.language.tables.rollouts import FILE, Rollouts
 
 TRENDS = (  # columns of a curve that can be looked at, in this order
     "reward",
+    "reward/none",
     "eval_reward",
     "eval_accuracy",
     "eval_rubric",
@@ -80,7 +81,7 @@ def _answer(row: Record, prompts: list[str], tokens: int) -> Record:
         "step": row["step"],
         "group": row["group"],
         "prompt": prompts.index(row["prompt"]),
-        "reward": round(row["reward"], DIGITS),
+        "reward": None if row["reward"] != row["reward"] else round(row["reward"], DIGITS),
         "parts": parts,
         "ended": row["ended"],
         "length": row["length"],

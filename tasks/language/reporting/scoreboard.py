@@ -10,6 +10,7 @@ from functools import cached_property
 
 from tasks.common.estimates import Estimate
 from tasks.language.reporting.differences import Difference
+from tasks.language.reporting.measures import WHY
 from tasks.language.reporting.strata import Components
 
 MEANING = {
@@ -34,6 +35,8 @@ MEANING = {
     "reward": "the reward model's score; only differences mean something",
     "kl": "nats an answer by which the policy has moved from the reference, both at that temperature (k1 estimate)",
     "length": "tokens of an answer, the end token included",
+    "timed_out": "answers whose formula took too long to judge, or ended the process that judges it; they count as wrong",
+    "unjudged": "answers that nobody can judge, since the reference cannot be read; they count as not right",
     "ended": "answers closed by the end token within the length limit",
     "reference_loss": "nats a token that the reference responses cost the policy, a mean over problems; lower is better",
     "pair_accuracy": "held-out pairs whose preferred response gained more log-probability over the reference policy than the other; 50 % for the reference itself",
@@ -41,7 +44,16 @@ MEANING = {
 }
 ACCURACIES = ("strict", "lenient")
 OF_PAIRS = ("pair_accuracy", "pair_likelihood")
-SHARES = (*ACCURACIES, "ended", "steps", "win_rate", "ranking", "ranking_with_steps", *OF_PAIRS)  # shown in percent
+SHARES = (
+    *ACCURACIES,
+    *WHY,
+    "ended",
+    "steps",
+    "win_rate",
+    "ranking",
+    "ranking_with_steps",
+    *OF_PAIRS,
+)  # shown in percent
 KINDS = ("steps",)  # of answers; told only where answers are right or wrong
 OTHERS = (
     "rubric",
@@ -56,6 +68,7 @@ OTHERS = (
     "length",
     "ended",
     "steps",
+    *WHY,
 )
 BEST = "tbest"
 MARKS = {1: "▲", 0: "", -1: "▼"}
@@ -166,7 +179,7 @@ def tables(results: Results) -> list[Table]:
     What repeats another number is left out: lenient accuracy where it is strict accuracy, pass@1, which is mean@k, and answers at each
     policy's best temperature where all of these are greedy.
     """
-    names = [name for name in results.metrics if "_pass_at_1_" not in name]
+    names = [name for name in results.metrics if "_pass_at_1_" not in name and not _never(results, name)]
     greedy_is_best = not any(results.best.values())
     hows = [how for how in results.temperatures if not (how == BEST and greedy_is_best)]
     lenient = [name for name in names if name.startswith(("lenient_greedy", "lenient_mean_at_"))]
@@ -195,11 +208,18 @@ def _repeats(results: Results, lenient: list[str]) -> bool:
     )
 
 
+def _never(results: Results, metric: str) -> bool:
+    """Whether it says why answers are not right (it is then not shown), and no answer of any policy is of that kind."""
+    return kind_of(metric) in WHY and not any(
+        judged[metric].mean for judged in results.judged.values() if metric in judged
+    )
+
+
 def meaning(results: Results) -> dict[str, str]:
     """What the words of the tables mean, without those of numbers that were not measured."""
     of_accuracy = ("best temperature", "change", "gained, lost", "pass", "majority", "best of")
     by = "the rubric" if any(name.startswith("rubric_") for name in results.metrics) else "the reward model"
-    shown = {kind_of(name) for name in results.metrics} | {"greedy", "sampled"}
+    shown = {kind_of(name) for name in results.metrics if not _never(results, name)} | {"greedy", "sampled"}
     shown -= set() if results.answered else {*KINDS}
     shown |= {*of_accuracy} if results.answered else {"change"}
     shown -= (

@@ -7,6 +7,7 @@ the outputs that the program has to print (APPS, TACO, DeepCoder). Where and how
 
 import ast
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -157,12 +158,17 @@ class Worker:
             )
 
     def judge(self, judged: Job) -> float:
-        """1.0 or 0.0; RuntimeError where the process has ended, which no program can make it do."""
+        """1.0 or 0.0, which a program that takes too long gets too; nan where the process has ended, which no program can make it do."""
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(judged) + "\n")
-        self.process.stdin.flush()
+        with suppress(BrokenPipeError):  # no reply says it
+            self.process.stdin.write(json.dumps(judged) + "\n")
+            self.process.stdin.flush()
         if (reply := self._reply()) not in (code_worker.RIGHT, code_worker.WRONG):
-            raise RuntimeError(f"the process that judges programs has ended (exit {self.process.wait()})")
+            print(
+                f"the reward code: the process that judges programs has ended (exit {self.process.wait()})",
+                file=sys.stderr,
+            )
+            return math.nan
         return float(reply == code_worker.RIGHT)
 
     def alive(self) -> bool:
@@ -195,7 +201,7 @@ class CodeJudge:
         self._pool.close()
 
     def __call__(self, jobs: Sequence[Job]) -> list[float]:
-        """For each job 1.0 where the program passes all tests, else 0.0."""
+        """For each job 1.0 where the program passes all tests, else 0.0; nan where nobody could judge it."""
         texts = [json.dumps(judged) for judged in jobs]
         different = dict(zip(texts, jobs, strict=True))  # a group's responses often agree
         found = dict(zip(different, self._pool.map(Worker.judge, different.values()), strict=True))

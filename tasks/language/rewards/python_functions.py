@@ -1,7 +1,7 @@
 """Rewards in Python: functions of the user's, each in a process of its own, with a limit of time for every call.
 
-A call that takes too long or ends the process is made again for one response at a time: a hang names its prompt and costs that
-response its reward, not the run. What else is wrong (an exception, a number that is none) ends the stage with one line, since a
+A call that takes too long or ends the process is made again for one response at a time: a hang names its prompt and leaves that
+response without a reward, not the run. What else is wrong (an exception, a number that is none) ends the stage with one line, since a
 policy must not be trained by it.
 """
 
@@ -164,7 +164,7 @@ class PythonFunction:
             except Ended as ended:
                 values.append(math.nan)
                 failed.append(True)
-                self._say(f"the call {ended} for the prompt {_shown(one[0][0])}; its reward is left out")
+                self._say(f"the call {ended} for the prompt {_shown(one[0][0])}; it has no reward")
                 if len(failed) >= GIVE_UP and all(failed[-GIVE_UP:]):
                     raise DataError(f"{self.name}: {GIVE_UP} calls in a row failed; the last one {ended}") from None
         return Judged(values, failed)

@@ -3,6 +3,10 @@
 `verifiable` (1 where the final answer is the reference's), what a reward model says (`reward_model`, `outcome`, `process`) and
 functions of the user's (`rewards/FILE.py:NAME`) are found for many responses at once; each of the others is a function of one
 response, named in REWARDS.
+
+A response of which a reward that counts is missing has no reward: the sum is nan, and nothing learns from it. A missing part is not a 0,
+which would be the best of negative ones; nor are sums with and without a part comparable, so that a policy would learn to lack it.
+TRL adds up the parts that are there (https://github.com/huggingface/trl/pull/5902), and has no reward only where all are missing.
 """
 
 import math
@@ -13,6 +17,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language.experience import StepRewards
 from tasks.language.configs.parts.python_rewards import BY_MODEL, RewardName, is_python
 from tasks.language.rewards import answers, code_tests, constraints, python_functions, rubric
@@ -79,7 +84,7 @@ Weights = Mapping[str, float]  # by name, how much each reward counts in the sum
 
 @dataclass(frozen=True)
 class Rewards:
-    """The weighted sums (N,), these without `process` (N,) and, by name, the values (N,) of each part that was computed.
+    """The weighted sums (N,), nan for no reward, these without `process` (N,) and, by name, the values (N,) of each part that was computed.
 
     A function of the user's has two parts: its values, nan where it has none, and, after its name and FAILED, 1 where it failed.
     """
@@ -100,8 +105,9 @@ def rewards(
 ) -> Rewards:
     """Judge N responses; `model_scores` (N,) are a reward model's, by the rewards of BY_MODEL, needed where they have a weight, as is each of `functions`.
 
-    A sum is nan where a part that counts is nan: a reference answer that cannot be read is neither right nor wrong. A function
-    that has no reward for a response adds nothing to its sum, nor does a reward by columns that its prompt lacks.
+    A sum is nan, no reward, where a part that counts is nan: a reference answer that cannot be read is neither right nor wrong, and a
+    function may have no reward for a response. A reward by columns that a prompt lacks adds nothing to its responses' sums, since that
+    does not hang on the response; where no other counts, they have no reward. TrainingError where a reward model's score is not finite.
     """
     golds, responses = [one.answer for one in answered], [one.response for one in answered]
     parts: dict[str, Tensor] = {
@@ -120,18 +126,28 @@ def rewards(
     for name, scores in (model_scores or {}).items():
         if scores.shape != (len(answered),):
             raise ValueError(f"{len(answered)} responses and scores of shape {tuple(scores.shape)}")
+        if bad := (~scores.isfinite()).nonzero().flatten().tolist():
+            raise TrainingError(
+                f"the reward {name} of response {bad[0]} is {scores[bad[0]]:g} ({len(bad)} of {len(scores)} scores are no finite "
+                "numbers): the reward model is broken"
+            )
         parts[name] = scores
     for name in BY_MODEL:
         if weights.get(name) and name not in parts:
             raise ValueError(f"{name} has weight {weights[name]}, and no scores were given")
-    others = torch.zeros(len(answered))
+    others, applies = torch.zeros(len(answered)), torch.zeros(len(answered), dtype=torch.bool)
     for name in get_args(RewardName):  # in one order, whatever the order of the weights
-        if weights.get(name) and name != "process":  # 0 * nan is nan
-            others = others + weights[name] * (parts[name].nan_to_num(0.0) if name in BY_COLUMNS else parts[name])
+        if weights.get(name):
+            own = torch.tensor([name not in BY_COLUMNS or BY_COLUMNS[name][0](one.columns) for one in answered])
+            applies |= own
+            if name != "process":  # 0 * nan is nan
+                others = others + weights[name] * parts[name].masked_fill(~own, 0.0)
     for name in sorted(name for name in weights if is_python(name) and weights[name]):
         found = (functions or {})[name](*_given(answered))
         parts[name], parts[name + FAILED] = torch.tensor(found.values), torch.tensor(found.failed).float()
-        others = others + weights[name] * parts[name].nan_to_num(0.0)
+        applies |= True
+        others = others + weights[name] * parts[name]
+    others = others.masked_fill(~applies, torch.nan)
     total = others + weights["process"] * parts["process"] if weights.get("process") else others
     return Rewards(total, others, parts)
 
@@ -155,7 +171,7 @@ def fault(row: Mapping[str, Any], columns: Columns, weights: Weights) -> str | N
 
 
 def _code(answered: Sequence[Answered], judge: CodeJudge | None) -> Tensor:
-    """1 or 0 (N,), nan where the prompt has no tests."""
+    """1 or 0 (N,), nan where the prompt has no tests, or nobody could judge the program."""
     if judge is None:
         raise ValueError("the reward code has a weight, and nobody was given to judge programs")
     found = torch.full((len(answered),), torch.nan)

@@ -10,6 +10,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from tasks.language.rewards import math_worker
 from tasks.language.rewards.answers import BOX, STYLE, bare, clock, final_answer, final_clock, marked, unwrapped
@@ -85,10 +86,14 @@ class Worker:
             raise RuntimeError(f"the process that runs math-verify does not start (exit {self.process.returncode})")
 
     def judge(self, gold: str, answer: str, near: bool = False) -> float:
-        """1.0 or 0.0, nan for a reference that cannot be read; `near` as in `is_right`. An answer that ends the process is wrong."""
+        """1.0 or 0.0, nan for a reference that cannot be read, or where the process has ended before; `near` as in `is_right`.
+
+        An answer that ends the process is wrong.
+        """
         assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps([gold, answer, near]) + "\n")
-        self.process.stdin.flush()
+        with suppress(BrokenPipeError):  # no reply says it
+            self.process.stdin.write(json.dumps([gold, answer, near]) + "\n")
+            self.process.stdin.flush()
         if self._reply() != math_worker.KNOWN:
             return math.nan
         return float(self._reply() == math_worker.RIGHT)
@@ -116,6 +121,7 @@ class Verifier:
     def __init__(self, workers: int = 2, seconds: float = 3.0) -> None:
         """`seconds` of processor time for one judgement; MATH-500's own solutions take 4 ms on average, 0.3 s at most."""
         self._pool = WorkerPool(workers, lambda: Worker(seconds))
+        self._ended: set[tuple[str, str]] = set()
 
     def __enter__(self) -> "Verifier":
         return self
@@ -133,26 +139,33 @@ class Verifier:
                 hard.append(pair)
             else:
                 found[pair] = quick
-        found.update(zip(hard, self._pool.map(_judged, hard), strict=True))
+        found.update(zip(hard, self._pool.map(self._judged, hard), strict=True))
         return [found[pair] for pair in zip(golds, responses, strict=True)]
 
     def texts(self, references: Sequence[str], responses: Sequence[str]) -> list[float]:
         """The same where math-verify itself finds the answers in both texts, as it does by default."""
         pairs = list(dict.fromkeys(zip(references, responses, strict=True)))
-        found = dict(zip(pairs, self._pool.map(_compared, pairs), strict=True))
+        found = dict(zip(pairs, self._pool.map(self._compared, pairs), strict=True))
         return [found[pair] for pair in zip(references, responses, strict=True)]
 
+    def timed_out(self, golds: Sequence[str], responses: Sequence[str]) -> list[bool]:
+        """Which of the responses that were judged here ended their process: they took too long or broke it, and are wrong."""
+        return [pair in self._ended for pair in zip(golds, responses, strict=True)]
 
-def _compared(worker: Worker, pair: tuple[str, str]) -> float:
-    return worker.judge(*pair)
+    def _compared(self, worker: Worker, pair: tuple[str, str]) -> float:
+        return self._noted(worker, pair, worker.judge(*pair))
 
+    def _judged(self, worker: Worker, pair: tuple[str, str]) -> float:
+        gold, response = pair
+        reference = rewrite(unwrapped(gold))
+        answer = rewrite(as_latex(response), powers_of_e=not EULER.search(reference))
+        verdict = self._noted(worker, pair, worker.judge(in_box(reference), answer, near=True))
+        return 1.0 if verdict == 0 and same_text(gold, response) else verdict
 
-def _judged(worker: Worker, pair: tuple[str, str]) -> float:
-    gold, response = pair
-    reference = rewrite(unwrapped(gold))
-    answer = rewrite(as_latex(response), powers_of_e=not EULER.search(reference))
-    verdict = worker.judge(in_box(reference), answer, near=True)
-    return 1.0 if verdict == 0 and same_text(gold, response) else verdict
+    def _noted(self, worker: Worker, pair: tuple[str, str], verdict: float) -> float:
+        if verdict == 0 and not worker.alive():
+            self._ended.add(pair)
+        return verdict
 
 
 def same_text(gold: str, response: str) -> bool:

@@ -148,6 +148,7 @@ def _generated(
                 "response": text,
                 "extracted": verdict.extracted,
                 "right": verdict.right,
+                "timed_out": verdict.timed_out,
                 "by_method": json.dumps(verdict.by_method) if temperature == 0 else "",
                 "length": lengths[row],
                 "ended": ended[row],

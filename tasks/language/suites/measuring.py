@@ -19,6 +19,7 @@ from tasks.language.suites.suite import Suite
 
 BY_REWARD = "right_greedy_by_reward"
 GREEDY, NORMALISED, ENDED, FOUND = "right_greedy", "right_greedy_normalised", "ended_greedy", "extracted_greedy"
+LATE = "timed_out_greedy"
 MEAN = "right_mean_at_"
 RIGHT_ANSWER = object()  # whatever its form
 METRICS = {
@@ -29,6 +30,7 @@ METRICS = {
     "right_pass_at_K_T": "The probability that at least one of K answers is right (unbiased estimate).",
     "right_majority_at_K_T": "The share of the problems where the commonest of K answers is right; a tie counts by chance.",
     ENDED: "Of the greedy answers, the share that the end token closed within the length limit.",
+    LATE: "Of the greedy answers, the share whose formula took too long to judge, or ended the process that judges it; they count as wrong.",
     FOUND: "Of the greedy answers, the share in which the suite's method of extraction finds an answer.",
 }
 
@@ -44,6 +46,7 @@ def per_problem(answers: pd.DataFrame, pass_at: Sequence[int]) -> pd.DataFrame:
         if others.map(lambda one: REWARD in one).all():
             values[BY_REWARD] = others.map(lambda one: one[REWARD])
         values |= {ENDED: greedy["ended"], FOUND: greedy["extracted"] != ""}
+        values |= {LATE: greedy["timed_out"]} if "timed_out" in greedy else {}
     for temperature, sampled in answers[answers["temperature"] > 0].groupby("temperature"):
         values |= _sampled(sampled, label(float(str(temperature))), pass_at)
     return pd.DataFrame(values).astype(float).sort_index()

@@ -23,6 +23,9 @@ class Verdict:
     extracted: str  # empty: nothing; where the whole response is compared, what Qwen2.5-Math would take
     right: bool
     by_method: dict[str, bool]  # right or not by methods of extraction, this one included
+    timed_out: (
+        bool  # by the suite's own method: its formula took too long to judge, or ended the process that judges it
+    )
 
 
 @dataclass(frozen=True)
@@ -42,35 +45,42 @@ def verdicts(
     others = extraction.OF_LETTERS if suite.columns.choices else extraction.OF_MATHEMATICS
     methods = dict.fromkeys((suite.extraction, *(others if compared else ())))
     found = {name: [extraction.METHODS[name](text) or "" for text in responses] for name in methods}
-    right = {name: right_ones(suite, problems, texts, verifier, name) for name, texts in found.items()}
+    right, late = {}, {}
+    for name, texts in found.items():
+        right[name], late[name] = right_ones(suite, problems, texts, verifier, name)
     own = (
         [extraction.qwen(text) or "" for text in responses] if suite.extraction == "whole" else found[suite.extraction]
     )
     return [
-        Verdict(text, right[suite.extraction][row], {name: values[row] for name, values in right.items()})
+        Verdict(
+            text,
+            right[suite.extraction][row],
+            {name: values[row] for name, values in right.items()},
+            late[suite.extraction][row],
+        )
         for row, text in enumerate(own)
     ]
 
 
 def right_ones(
     suite: Suite, problems: Sequence[Problem], extracted: Sequence[str], verifier: Verifier, method: str
-) -> list[bool]:
-    """Whether each text is its problem's answer; an empty one never is."""
-    golds = [problem.answer for problem in problems]
+) -> tuple[list[bool], list[bool]]:
+    """Whether each text is its problem's answer, which an empty one never is, and whether it timed out."""
+    golds, never = [problem.answer for problem in problems], [False] * len(problems)
     if suite.columns.choices:
-        return [text == gold for text, gold in zip(extracted, golds, strict=True)]
+        return [text == gold for text, gold in zip(extracted, golds, strict=True)], never
     if method == extraction.REWARD:
-        return [value == 1 for value in verifier(golds, extracted)]
+        return [value == 1 for value in verifier(golds, extracted)], verifier.timed_out(golds, extracted)
     if suite.scoring == "exact number":
         return [
             bool(text) and comparable(text) == comparable(gold) for text, gold in zip(extracted, golds, strict=True)
-        ]
+        ], never
     if method == "whole":
         references = [problem.solution or in_box(problem.answer) for problem in problems]
         found = verifier.texts(references, extracted)
-    else:
-        found = verifier(golds, [in_box(unwrapped(text)) if text else "" for text in extracted])
-    return [value == 1 for value in found]
+        return [value == 1 for value in found], verifier.timed_out(references, extracted)
+    boxed = [in_box(unwrapped(text)) if text else "" for text in extracted]
+    return [value == 1 for value in verifier(golds, boxed)], verifier.timed_out(golds, boxed)
 
 
 def comparable(text: str) -> str:

@@ -20,7 +20,7 @@ class Asked(Table):
 
 
 class Answers(Table):
-    """Answers: one greedy (temperature 0) to each problem, and samples. Of a suite by likelihood `response` is the chosen text.
+    """Answers: one greedy (temperature 0) to each problem, and samples. Of a suite by likelihood `response` is the chosen text, and nothing is timed.
 
     `by_method` is JSON: whether other ways of extraction find the right answer too; empty where that was not asked.
     """
@@ -31,6 +31,7 @@ class Answers(Table):
     response: Series[str]
     extracted: Series[str]
     right: Series[bool]
+    timed_out: Series[bool] | None  # and so wrong: its formula took too long to judge
     by_method: Series[str]
     length: Series[int] = pa.Field(ge=0)
     ended: Series[bool]

@@ -12,7 +12,7 @@ LATER = ("pieces", "final_logps", "reference_logps")  # what an evaluation adds 
 
 
 class Rollouts(Table):
-    """Answers to the first prompts of some steps, as they were learned from. Lists have one entry for each token that is kept.
+    """Answers to the first prompts of some steps, as they were learned from; those without a reward were not, and have advantages of 0. Lists have one entry for each token that is kept.
 
     A stage writes what it knows at no cost. The evaluation of its policy adds the texts, and the log-probabilities of the same tokens under the
     trained policy and under the reference, where there is one.
@@ -26,7 +26,7 @@ class Rollouts(Table):
     tokens: Series[object]  # the end token included, where it was sampled and the answer is kept whole
     length: Series[int] = pa.Field(ge=1)  # of the whole answer
     ended: Series[bool]
-    reward: Series[float]
+    reward: Series[float] = pa.Field(nullable=True)  # none where nothing was learned from the answer
     parts: Series[str]  # of the reward, by name, as JSON
     logps: Series[object]  # when sampled
     advantages: Series[object]

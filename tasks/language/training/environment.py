@@ -3,6 +3,7 @@
 Every draw follows from the seed and the step's number alone, so that a training that was killed goes on with the same ones.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -10,6 +11,7 @@ import pandas as pd
 import torch
 
 from tasks.algorithms.common import distributed, sharding
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.precision import copy_rounded
 from tasks.algorithms.language import rollouts
 from tasks.algorithms.language.advantages import increments
@@ -89,6 +91,27 @@ class Environment:
         responses, logged = whole.completions(asked, self.tokenizer.pad_token_id), dict(zip(names, parts, strict=True))
         return Experience(responses, whole.logps, total, whole.ended, rewards.means(logged), logged, paid, steps)
 
+    def check_judged(self, places: Sequence[int], found: Experience) -> None:
+        """TrainingError where more of the responses to the prompts at `places` have no reward than the section's limit allows.
+
+        It names the reward that most of them lack. The step is judged as a whole, whatever each rank judged of it.
+        """
+        rows = (~found.judged).nonzero().flatten().tolist()
+        if len(rows) <= self.config.reward_none_limit * len(found.rewards):
+            return
+        lacking: Counter[str] = Counter()
+        for row in rows:
+            parts = {name: values[row].item() for name, values in found.parts.items()}
+            lacking.update(self.judge.lacking(self.rows[places[int(found.completions.owner[row])]]["reward"], parts))
+        [(name, count)] = lacking.most_common(1) or [("reward", len(rows))]
+        failed = int(found.parts[name + rewards.FAILED][rows].sum()) if name + rewards.FAILED in found.parts else 0
+        raise TrainingError(
+            f"{len(rows)} of {len(found.rewards)} responses ({len(rows) / len(found.rewards):.0%}) have no reward, {count} of them none "
+            f"by {name}{f' ({failed} calls took too long or ended its process)' if failed else ''}; expected a share of at most "
+            f"reward_none_limit = {self.config.reward_none_limit:g}. Let {name} return a number where it can, or raise "
+            "reward_none_limit (1 never stops)"
+        )
+
     def _judged(self, places: Sequence[int], drawn: Rollouts, by_line: bool) -> tuple[Experience, rewards.Rewards]:
         """The responses to the prompts at `places`, perhaps none, with their rewards."""
         if not places:
@@ -117,7 +140,8 @@ class Environment:
         """The same responses with rewards paid as they are earned: at each line's end, by how much the line raised the worth.
 
         The worth of a response up to a line's end is the reward that it would earn if it were cut off there; at its start it is
-        0. So the payments add up to the reward (shaping by a potential: Ng, Harada and Russell 1999).
+        0. So the payments add up to the reward (shaping by a potential: Ng, Harada and Russell 1999). Where the beginning has no reward
+        the next one pays for it; where the response has none, nothing is paid.
         """
         batch = found.completions
         breaks = [token for token in batch.tokens.unique().tolist() if "\n" in self.tokenizer.decode([token])]
@@ -134,7 +158,8 @@ class Environment:
                 [self.rows[places[prompt]] for prompt in owner], responses, [False] * len(cut)
             ).total
         worth[last] = found.rewards
-        return replace(found, paid=increments(worth, at_break | last))
+        paid = increments(worth, (at_break | last) & ~worth.isnan())
+        return replace(found, paid=paid.masked_fill(~found.judged.unsqueeze(1), 0.0))
 
     def shown(self, places: Sequence[int], found: Experience) -> pd.DataFrame:
         """The first responses with their prompts and rewards, for people to read."""

@@ -1,6 +1,8 @@
 """How the answers of a policy are judged: by its stage's reward, or by what the data set of a prompt asks for."""
 
 import json
+import math
+import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -56,6 +58,7 @@ class Judge:
         self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
         self.functions, self.code, self.columns, self.strip_thinking = functions, code, columns, strip_thinking
         self.graded = graded or any(counted.get("rubric") for counted in weights.values())
+        self.unreadable: set[str] = set()  # prompts whose reference cannot be read, once they are known
         self.by_model = [name for name in BY_MODEL if any(counted.get(name) for counted in weights.values())]
 
     @property
@@ -82,6 +85,16 @@ class Judge:
         for row in asked:
             if wrong := rewards.fault(row, _columns(row), self.weights[row["reward"]]):
                 raise DataError(f"prompts: {row['prompt_id']}: {wrong}")
+
+    def lacking(self, reward: str, parts: Mapping[str, float]) -> list[str]:
+        """Why a response has no reward: the rewards that count for its prompt, which asks for `reward`, and are nan among its `parts`.
+
+        One by columns that the prompt lacks is not why, unless there is no other.
+        """
+        names = [
+            name for name, weight in self.weights[reward].items() if weight and math.isnan(parts.get(name, math.nan))
+        ]
+        return [name for name in names if name not in rewards.BY_COLUMNS] or names
 
     def seconds(self) -> dict[str, float]:
         """The time that each function in Python took since this was asked last; for tracking alone, as no out may hold it."""
@@ -130,8 +143,18 @@ class Judge:
             left = [place for place, kind in enumerate(kinds) if not self.weights[kind].get("rubric")]
             points = torch.tensor([rewards.rubric_reward(answered[place]) for place in left])
             parts.setdefault("rubric", torch.zeros(len(texts)))[left] = points
+        self._tell_unreadable(asked, parts["verifiable"])
         steps = None if at_ends is None else self._steps(kinds, at_ends, others)
         return rewards.Rewards(total, others, parts, steps)
+
+    def _tell_unreadable(self, asked: Sequence[Record], right: Tensor) -> None:
+        """A line on standard error for each prompt that has no reward since its answer is no reference that can be read."""
+        for row, verdict in zip(asked, right.tolist(), strict=True):
+            prompt_id, counts = row["prompt_id"], self.weights[row["reward"]].get("verifiable")
+            if counts and math.isnan(verdict) and prompt_id not in self.unreadable:
+                self.unreadable.add(prompt_id)
+                text = f"prompts: {prompt_id}: the answer {row['answer']!r:.60} cannot be read: its responses have no reward"
+                print(text, file=sys.stderr, flush=True)
 
     def _steps(self, kinds: Sequence[str], at_ends: Tensor, others: Tensor) -> StepRewards:
         """The rewards of steps and of responses, with what each weighs in the reward that is paid for the prompt."""

@@ -33,7 +33,8 @@ Fit = Callable[[int], Iterator[Row]]  # from a step on
 Settings = TypeVar("Settings", bound=Any)
 LATEST = "latest/"
 METRICS = {  # besides the algorithm's
-    "eval_reward": "The mean reward of one answer to each validation problem: what the policy is trained for.",
+    "eval_reward": "The mean reward of one answer to each validation problem: what the policy is trained for. An answer without a reward counts 0, or as the lowest reward of the others where that is below 0.",
+    "eval_reward/none": "The share of the answers to validation problems that have no reward, from 0 to 1.",
     "eval_accuracy": "The share of the validation problems whose final answer is right, from 0 to 1; if it falls while eval_reward rises, the reward is over-optimised. Only where some of them have an answer.",
     "eval_rubric": "The mean rubric points of the answers to validation problems over ten, from 0 to 1. Only where some of them have a worked solution that ends in `#### N`.",
     "completions/mean_length_right": "The mean length of the samples whose final answer is the reference's, in tokens; 0 in a step without.",
@@ -76,6 +77,7 @@ class Trainee:
         tracking.log(self.training_problems.judge.seconds(), step)
         if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
             tracking.log_table(self.training_problems.shown(places, found), f"samples/step-{step:05d}.json")
+        self.training_problems.check_judged(places, found)
         return replace(found, logged={**found.logged, **lengths(found)})
 
     def collect_by_line(self, step: int) -> Experience:
@@ -93,7 +95,7 @@ class Trainee:
         gold = {"eval_accuracy": "rewards/verifiable"} if any(row["answer"] for row in rows) else {}
         if any(strict_answer(row["solution"]) is not None for row in rows):
             gold["eval_rubric"] = "rewards/rubric"
-        return {"eval_reward": found.rewards.mean().item(), **{name: found.logged[part] for name, part in gold.items()}}
+        return {**evaluated(found.rewards), **{name: found.logged[part] for name, part in gold.items()}}
 
     def train(self, fit: Fit, state: Mapping[str, Stateful], out: Path, curves: Path) -> Metrics:
         """Drain `fit(start)`, which trains from step `start` + 1 on and shows `rollouts` its samples; the policy goes to `out` with the
@@ -121,6 +123,16 @@ class Trainee:
                 flush=True,
             )
         return found
+
+
+def evaluated(rewards: Tensor) -> dict[str, float]:
+    """The mean of rewards (N,), nan for none, as METRICS has it: an answer that nobody could judge must not be the best of them."""
+    judged = rewards[~rewards.isnan()]
+    lowest = min(0.0, judged.min().item()) if len(judged) else 0.0
+    return {
+        "eval_reward": rewards.nan_to_num(lowest).mean().item(),
+        "eval_reward/none": 1 - len(judged) / len(rewards),
+    }
 
 
 def lengths(found: Experience) -> dict[str, float]:

@@ -70,9 +70,36 @@ def test_an_empty_answer_teaches_nothing(ready, tmp_path, monkeypatch):
 
 def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch):
     monkeypatch.setattr(Judge, "__call__", judge_that_fails_at(2))
-    with pytest.raises(TrainingError, match=r"^rejection_sft: sampling: step 2: the reward of response 1 is nan"):
+    with pytest.raises(TrainingError, match=r"^rejection_sft: sampling: step 2: the reward of response 1 is inf"):
         train("rejection_sft", ready, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_an_answer_without_a_reward_is_never_chosen(ready, tmp_path, monkeypatch):
+    """Rewards are negative, none for the second half of each prompt's answers, and for all of the first prompt's: 8 prompts, 4 answers each."""
+    chosen = []
+
+    def some(self, asked, responses, ended):
+        found = torch.tensor([[-1.0, -2.0, torch.nan, torch.nan]]).repeat(len(asked) // 4, 1)
+        if not chosen:
+            found[0] = torch.nan
+        chosen.append(responses)
+        return Rewards(found.flatten(), found.flatten(), {})
+
+    monkeypatch.setattr(Judge, "__call__", some)
+    changes = {"minimum_reward": -9.0, "samples": 4, "max_new_tokens": 8}
+    metrics = train("rejection_sft", ready, tmp_path, **changes)
+    assert (metrics["prompts"], metrics["selected"], metrics["unjudged"]) == (8, 7, 1)
+    assert (metrics["reward"], metrics["reward_of_best"]) == (-1.5, -1.0)
+    assert metrics["reward/none"] == pytest.approx(18 / 32)
+    first = tables.read(Prompts, ready / "mixture/prompts.parquet")["prompt_id"][0]
+    assert first not in set(tables.read(Demonstrations, tmp_path / "model/selected.parquet")["demonstration_id"])
+    chosen.clear()
+    with pytest.raises(
+        TrainingError, match=r"^rejection_sft: sampling: step 1: \d+ of \d+ responses \(.*reward_none_limit = 0\.5"
+    ):
+        train("rejection_sft", ready, tmp_path / "limited", reward_none_limit=0.5, **changes)
+    assert not (tmp_path / "limited").exists()
 
 
 def test_a_minimum_that_none_reaches_costs_the_policy_its_training_and_nothing_else(ready, tmp_path, capsys):

@@ -37,6 +37,8 @@ class SamplingConfig(Config):
     # file or folder of the functions in Python that the reward uses, a dep of the stage; rewards/none where it uses none
     reward_files: str
     reward_seconds: float = Field(gt=0, le=10**6)  # longest time that one call of a function in Python may take
+    # largest share of a step's responses that may have no reward (None, or a judge that fails); above it the stage stops. 1 never stops
+    reward_none_limit: float = Field(ge=0, le=1)
     # whether rewards read answers without `<think>...</think>` (the reward model reads all); an unclosed block is no answer
     strip_thinking: bool
 

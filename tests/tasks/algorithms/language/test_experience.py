@@ -1,3 +1,4 @@
+from dataclasses import replace
 from math import log
 
 import pytest
@@ -27,6 +28,7 @@ def test_the_summary_by_hand():
         {
             "reward": 0.5,
             "reward_std": (0.5 / 3) ** 0.5,
+            "reward/none": 0.0,
             "entropy": (4 * log(2) + 3 * log(4)) / 8,
             "completions/mean_length": 2.0,
             "completions/clipped_ratio": 0.25,
@@ -49,9 +51,21 @@ def test_the_entropy_is_that_of_the_policy():
     assert found == pytest.approx(exact, abs=0.05)
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
-def test_a_reward_must_be_a_finite_number(bad):
-    check_rewards(EXPERIENCE)
+def test_means_are_of_the_rewards_that_are_there():
+    """2 and 0 of four responses, and none of four; lengths and entropy are those of all."""
+    partly, wholly = (
+        summary(replace(EXPERIENCE, rewards=torch.tensor(earned)))
+        for earned in ([2.0, float("nan"), 0.0, float("nan")], [float("nan")] * 4)
+    )
+    assert (partly["reward"], partly["reward_std"], partly["reward/none"]) == (1.0, pytest.approx(2**0.5), 0.5)
+    assert (wholly["reward"], wholly["reward_std"], wholly["reward/none"]) == (0.0, 0.0, 1.0)
+    same = ("entropy", "completions/mean_length", "completions/clipped_ratio")
+    assert all(partly[name] == wholly[name] == summary(EXPERIENCE)[name] for name in same)
+
+
+@pytest.mark.parametrize("bad", [float("inf"), -float("inf")])
+def test_a_reward_must_be_finite_or_none(bad):
+    check_rewards(replace(EXPERIENCE, rewards=torch.tensor([1.0, 0.0, float("nan"), float("nan")])))
     rewards = torch.tensor([1.0, 0.0, bad, bad])
     with pytest.raises(TrainingError, match=rf"the reward of response 2 is {bad:g} \(2 of 4 are"):
         check_rewards(Experience(BATCH, LOGPS, rewards, EXPERIENCE.ended))

@@ -203,11 +203,11 @@ def test_dropout_is_off(monkeypatch):
 def test_a_reward_that_is_no_number_stops_the_training():
     policy = llama(1)
     before = weights(policy)
-    bad = experience(policy, (1.0, 0.0, 0.7, float("nan"), 0.0, float("inf")))
+    bad = experience(policy, (1.0, 0.0, 0.7, -float("inf"), 0.0, float("inf")))
     steps = iter([experience(policy), experience(policy), bad])
     fit = grpo.fit(policy, lambda _: next(steps), Still(), asked(), start=0, steps=9, reference=None)
     next(fit), next(fit)
-    with pytest.raises(TrainingError, match=r"the reward of response 3 is nan \(2 of 6"):
+    with pytest.raises(TrainingError, match=r"the reward of response 3 is -inf \(2 of 6"):
         next(fit)
     assert torch.equal(weights(policy), before)
 

@@ -200,11 +200,11 @@ def norms(policy, critic):
 
 def test_rewards_and_losses_that_are_no_numbers_stop_the_training():
     policy, critic = llama(1), Critic(llama(1))
-    good, bad = sampled(policy, (1.0, 0.0, 1.0, 0.0)), sampled(policy, (1.0, float("nan"), 1.0, 0.0))
+    good, bad = sampled(policy, (1.0, 0.0, 1.0, 0.0)), sampled(policy, (1.0, float("inf"), 1.0, 0.0))
     steps = iter([good, bad])
     running = fit(policy, critic, lambda _: next(steps), reference=llama(1), steps=2, **ONCE)
     next(running)
-    with pytest.raises(TrainingError, match="the reward of response 1 is nan"):
+    with pytest.raises(TrainingError, match="the reward of response 1 is inf"):
         next(running)
     critic.head.bias.register_hook(lambda gradient: gradient * float("inf"))
     with pytest.raises(TrainingError, match=r"the gradient's norm is (inf|nan)"):

@@ -340,10 +340,10 @@ def test_dropout_is_off():
 
 def test_rewards_and_losses_that_are_no_numbers_stop_the_training():
     policy = llama(1)
-    steps = iter([sampled(policy), sampled(policy, (1.0, 2.0, float("nan"), 0.0))])
+    steps = iter([sampled(policy), sampled(policy, (1.0, 2.0, float("inf"), 0.0))])
     running = fit(policy, lambda _: next(steps), steps=2)
     next(running)
-    with pytest.raises(TrainingError, match="the reward of response 2 is nan"):
+    with pytest.raises(TrainingError, match="the reward of response 2 is inf"):
         next(running)
     with pytest.raises(TrainingError, match=r"the loss is -?inf"):
         next(fit(policy, lambda _: sampled(policy, (3e38, 3e38, 3e38, 0.0)), start=3, steps=4))

@@ -1,3 +1,5 @@
+import math
+
 import pandas as pd
 import pytest
 
@@ -18,6 +20,25 @@ def test_strict_asks_for_the_mark_and_lenient_for_the_answer(gold, right, marked
         found = judging.verdicts([gold] * 2, [right, marked], verifier)
     assert found["strict"] == [True, False]
     assert found["lenient"][0]
+
+
+class Told:
+    """A verifier that says of four answers what it is made for: right, wrong, took too long, and a reference that nobody can read."""
+
+    def __call__(self, golds, texts):
+        return [1.0, 0.0, 0.0, math.nan]
+
+    def timed_out(self, golds, texts):
+        return [False, False, True, False]
+
+
+def test_why_an_answer_is_not_right_is_told_apart():
+    assert judging.verdicts(["\\frac{1}{2}"] * 4, ["\\boxed{5}"] * 4, Told()) == {
+        "strict": [True, False, False, False],
+        "lenient": [True, False, False, False],
+        "timed_out": [False, False, True, False],
+        "unjudged": [False, False, False, True],
+    }
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,21 @@ def test_what_repeats_another_number_is_left_out():
     assert tables(greedy)[0].columns == ["greedy", "change", "gained, lost", "rubric, greedy", "kl at 1.0"]
 
 
+def test_why_answers_are_not_right_is_shown_where_there_are_such_answers():
+    """One policy's greedy answer in ten takes too long to judge; none is unjudged."""
+    judged = {
+        name: {"timed_out_greedy": Estimate(0.0, 0.0, 0.1), "unjudged_greedy": Estimate(0.0, 0.0, 0.1)}
+        for name in ("sft", "dpo")
+    }
+    never, some = results(**judged), {**judged, "dpo": {**judged["dpo"], "timed_out_greedy": Estimate(0.1, 0.0, 0.2)}}
+    assert {table.title: table.columns for table in tables(never)}["Greedy answers"] == ["rubric"]
+    assert not {"timed_out", "unjudged"} & {*meaning(never)}
+    [found] = [table for table in tables(results(**some)) if table.title == "Greedy answers"]
+    assert found.columns == ["rubric", "timed out"]
+    assert dict(found.rows)["dpo"][1]["text"] == "10.0 %"
+    assert "timed_out" in meaning(results(**some))
+
+
 def test_what_a_change_is_owed_to_is_shown_where_there_are_strata():
     parts = {"steps": {"t0.5": {"dpo": Components(SURE, SURE, UNSURE, WORSE)}}}
     table = tables(results(components=parts))[1]

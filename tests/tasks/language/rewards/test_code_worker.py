@@ -1,5 +1,6 @@
 """Hostile programs do no harm and earn nothing, and outputs are compared as people would."""
 
+import math
 import os
 import socket
 import sys
@@ -35,6 +36,15 @@ def _the_judge_goes_on(judge):
     assert verdicts(judge, RIGHT_BOTH) == [1, 1]
     [examiner] = [child for child in psutil.Process().children() if "code_worker" in " ".join(child.cmdline())]
     assert len(examiner.children(recursive=True)) == 1  # its runner
+
+
+def test_what_the_machine_has_ended_nobody_has_judged(judge, capsys):
+    """A program that takes too long is wrong; a process of ours that is no more, for want of memory say, says nothing of a program."""
+    [examiner] = [child for child in psutil.Process().children() if "code_worker" in " ".join(child.cmdline())]
+    examiner.kill()
+    [found] = judge([job("", {"inputs": [""], "outputs": ["1"]}, "print(1)")])
+    assert math.isnan(found)
+    assert "the process that judges programs has ended (exit -9)" in capsys.readouterr().err
 
 
 # Each ends in one second of processor time, or at once.

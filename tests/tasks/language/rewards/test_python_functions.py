@@ -170,7 +170,7 @@ def test_a_hang_or_a_crash_names_the_prompt_and_costs_one_reward(make, monkeypat
     said = [line for line in capfd.readouterr().err.splitlines() if line.startswith("rewards/mine.py:f")]
     assert said == [
         f"rewards/mine.py:f: a call with 3 responses {HOW[how]}; each is judged alone",
-        f"rewards/mine.py:f: the call {HOW[how]} for the prompt 'two?'; its reward is left out",
+        f"rewards/mine.py:f: the call {HOW[how]} for the prompt 'two?'; it has no reward",
     ]
 
 

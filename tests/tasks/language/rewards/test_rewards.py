@@ -4,6 +4,7 @@ from typing import get_args
 import pytest
 import torch
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.language.configs.parts.python_rewards import BY_MODEL, RewardName
 from tasks.language.rewards import rubric
 from tasks.language.rewards.python_functions import Judged
@@ -82,22 +83,51 @@ def test_an_unreadable_reference_makes_nan_where_it_counts(verifier):
     assert math.isnan(ignored.parts["verifiable"][0])
 
 
-def test_a_nan_score_is_not_hidden(verifier):
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_reward_model_that_says_no_number_is_broken(verifier, bad):
+    """It is a fault of the model, not a response without a reward."""
+    with pytest.raises(TrainingError, match=rf"^the reward outcome of response 1 is {bad:g} \(1 of 4 scores"):
+        rewards(FOUR, {"verifiable": 1, "outcome": 0.1}, verifier, {"outcome": torch.tensor([0.5, bad, 1.0, 1.0])})
+
+
+NAME = "rewards/mine.py:f"
+
+
+def test_without_one_of_its_rewards_a_response_has_none(verifier):
+    """The others add up to 0.25 and 1.25. In TRL they would be the first one's reward, and 2.25 the second's."""
     found = rewards(
-        [TRAIN], {"verifiable": 1, "reward_model": 0.1}, verifier, {"reward_model": torch.tensor([math.nan])}
-    )
-    assert math.isnan(found.total[0])
+        [answering("#### 61"), answering("#### 60")], {"verifiable": 1, NAME: 0.5, "format": 0.25}, verifier, None,
+        {NAME: lambda *_: Judged([math.nan, 2.0], [False, False])},
+    )  # fmt: skip
+    assert found.total.tolist() == pytest.approx([math.nan, 2.25], nan_ok=True)
+    assert found.others.tolist() == pytest.approx([math.nan, 2.25], nan_ok=True)
 
 
-def test_what_does_not_apply_to_a_response_adds_nothing(verifier):
+def test_where_no_reward_that_counts_applies_there_is_none(verifier):
+    """A prompt without constraints earns 0 for none of its responses; one with them earns its share."""
+    kinds = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
+    answered = [answering("#### 60"), Answered("?", "", "60", "a, b", True, kinds)]
+    assert rewards(answered, {"constraints": 1}, verifier).total.tolist() == pytest.approx([math.nan, 0.0], nan_ok=True)
+    with_code = rewards(answered, {"constraints": 1, "code": 1}, verifier, code=lambda jobs: [0.0] * len(jobs))
+    assert with_code.total.tolist() == pytest.approx([math.nan, 0.0], nan_ok=True)
+
+
+def test_a_program_that_nobody_could_judge_has_no_reward(verifier):
+    answered = [Answered("?", "", "60", text, True, {"inputs": [""], "outputs": [""]}) for text in ("a", "b", "c")]
+    judge = {"code": lambda _: [1.0, math.nan, 0.0]}
+    found = rewards(answered, {"code": 1, "format": 0.5}, verifier, **judge)
+    assert found.total.tolist() == pytest.approx([1.0, math.nan, 0.0], nan_ok=True)
+
+
+def test_what_a_prompt_has_not_adds_nothing(verifier):
     kinds = {"instruction_id_list": ["punctuation:no_comma", "detectable_format:title"], "kwargs": [{}, {}]}
     answered = [Answered("?", "", "60", "#### 60", True, kinds), answering("#### 60")]
-    name, weights = "rewards/mine.py:f", {"constraints": 1, "rewards/mine.py:f": 0.5, "format": 0.25}
-    found = rewards(answered, weights, verifier, None, {name: lambda *_: Judged([math.nan, 2.0], [True, False])})
-    assert found.total.tolist() == [0.5 + 0 + 0.25, 0 + 1 + 0.25]
+    weights, judged = {"constraints": 1, NAME: 0.5, "format": 0.25}, Judged([1.0, 2.0], [True, False])
+    found = rewards(answered, weights, verifier, None, {NAME: lambda *_: judged})
+    assert found.total.tolist() == [0.5 + 0.5 + 0.25, 0 + 1 + 0.25]
     assert found.parts["constraints"].tolist() == pytest.approx([0.5, math.nan], nan_ok=True)
     assert found.parts["all_constraints"].tolist() == pytest.approx([0, math.nan], nan_ok=True), "one of two is not all"
-    assert found.parts[f"{name}/failed"].tolist() == [1, 0]
+    assert found.parts[f"{NAME}/failed"].tolist() == [1, 0]
 
 
 def test_scores_that_are_missing_or_of_the_wrong_number(verifier):

@@ -257,6 +257,7 @@ def test_processes_start_when_needed_are_replaced_and_end_with_the_block():
         (worker,) = started()  # equal pairs are judged once
         assert worker.rlimit(psutil.RLIMIT_AS) == (math_worker.MEMORY_BYTES,) * 2
         assert judge([HALF[0]], [HOSTILE[0]]) == [0]
+        assert judge.timed_out([HALF[0], HALF[0]], [HOSTILE[0], HALF[1]]) == [True, False]
         assert not started()
         verdicts = []
         thread = threading.Thread(target=lambda: verdicts.extend(judge(*zip(HALF, strict=True))))
@@ -266,7 +267,14 @@ def test_processes_start_when_needed_are_replaced_and_end_with_the_block():
         (last,) = started()
         assert judge([HALF[0]], ["\\boxed{\\frac{1}{3}}"]) == [0]
         assert math.isnan(judge(["garbage ("], ["\\boxed{5}"])[0])
+        assert judge.timed_out([HALF[0], "garbage ("], ["\\boxed{\\frac{1}{3}}", "\\boxed{5}"]) == [False, False]
         assert started() == {last}
+        last.kill()
+        last.wait()
+        assert math.isnan(judge([HALF[0]], ["\\boxed{\\frac{1}{5}}"])[0]), (
+            "what the machine has ended nobody has judged"
+        )
+        assert judge([HALF[0]], ["\\boxed{\\frac{1}{7}}"]) == [0]
     assert not any(process.is_running() for process in (worker, last))
 
 

@@ -44,6 +44,7 @@ def config(**changes):
         "reward": OWN,
         "reward_files": "rewards/none",
         "reward_seconds": 10.0,
+        "reward_none_limit": 0.9,
         "strip_thinking": False,
         "top_p": 1.0,
         "training": PARAMS["grpo"]["training"],
@@ -123,6 +124,20 @@ def test_a_special_token_within_an_answer_is_seen_by_those_who_judge_it(ready, w
     assert points[1][0] == 1.0
     assert points[1][1] < 0.5
     assert points[2] == [1.0, 0.0]
+
+
+def test_a_reference_that_cannot_be_read_is_told_once_and_no_wrong_answer(ready, words, table, capsys):
+    rows = table.head(2).assign(answer=["garbage (", "12"]).to_dict("records")
+    asked, _, responses = answered(words, rows)
+    with judging(config(), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
+        for _ in range(2):
+            found = judge(asked, responses, [True] * 8)
+    assert found.total.isnan().tolist() == [True] * 4 + [False] * 4
+    first = rows[0]["prompt_id"]
+    assert (
+        capsys.readouterr().err
+        == f"prompts: {first}: the answer 'garbage (' cannot be read: its responses have no reward\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What is kept of a training's samples: which steps, how much, and the same after a resumption."""
 
 import json
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -71,6 +72,14 @@ def test_each_token_has_its_own_advantage_where_it_has_one():
     seen, own = KeptRollouts(1, 1.0), torch.arange(120.0).reshape(30, 4)
     seen(1, experience(), own)
     assert seen.rows[3]["advantages"] == [12.0, 13.0, 14.0, 15.0]
+
+
+def test_an_answer_without_a_reward_is_kept_too(tmp_path):
+    """For people to see; not one of these has a reward."""
+    seen = KeptRollouts(1, 1.0)
+    seen(1, replace(experience(), rewards=torch.full((30,), torch.nan)), torch.zeros(30, 1))
+    seen.write(tmp_path)
+    assert tables.read(Rollouts, tmp_path / "rollouts.parquet")["reward"].isna().all()
 
 
 def test_long_answers_are_cut_and_their_length_told(tmp_path):

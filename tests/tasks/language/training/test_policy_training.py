@@ -1,6 +1,7 @@
 """The common behaviour of all stages that train a policy by reward, on tiny models."""
 
 import json
+import math
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from tasks.language.data import chat
 from tasks.language.rewards.rewards import Answered, rubric_reward
 from tasks.language.tables.problems import Prompts
 from tasks.language.tables.rollouts import Rollouts
-from tasks.language.training import trained_model
+from tasks.language.training import policy_training, trained_model
 from tasks.language.training.environment import Environment
 from tasks.language.training.judge import Judge, judging
 from tasks.language.training.policy_training import Trainee, lengths
@@ -276,6 +277,20 @@ def test_prompts_without_answers_are_learned_from_by_the_reward_model_alone(with
         assert not (tmp_path / reward).exists()
 
 
+@pytest.mark.parametrize(
+    ("earned", "mean", "none"),
+    [
+        ([1.0, 0.5, 0.0], 0.5, 0),
+        ([1.0, 0.5, math.nan], 0.5, 1 / 3),  # 0: not right
+        ([-1.0, -3.0, math.nan, math.nan], -2.5, 0.5),  # -3: not better than the worst
+        ([math.nan] * 3, 0.0, 1),
+    ],
+)
+def test_in_an_evaluation_an_answer_without_a_reward_is_not_right(earned, mean, none):
+    found = policy_training.evaluated(torch.tensor(earned))
+    assert found == {"eval_reward": pytest.approx(mean), "eval_reward/none": pytest.approx(none)}
+
+
 def test_no_held_out_prompts_are_refused_where_they_are_asked_for(without_answers, tmp_path):
     table = tables.read(Prompts, without_answers / "mixture/validation.parquet")
     tables.write(Prompts, table.head(0), without_answers / "mixture/validation.parquet")
@@ -291,7 +306,7 @@ def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch
     monkeypatch.setattr(Judge, "__call__", judge_that_fails_at(2))
     with pytest.raises(TrainingError) as stopped:
         train(stage, ready, tmp_path, **{**FEW[stage], "evaluate_every": 0, "max_new_tokens": 2})
-    line = f"{stage}: step 2: the reward of response 1 is nan (1 of 9 are no finite numbers)"
+    line = f"{stage}: step 2: the reward of response 1 is inf (1 of 9 are no finite numbers)"
     assert str(stopped.value) == line
     assert not list(tmp_path.iterdir())
 

@@ -8,7 +8,9 @@ import pandas as pd
 import pytest
 import torch
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language.completions import make_completions
+from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables
 from tasks.common.errors import DataError, StageError
 from tasks.language.configs.parts.policies import SamplingConfig
@@ -76,8 +78,10 @@ def test_the_weighted_sum_by_hand(ready, words, rows):
     lengths = [7.0, 7.0, 24.0, 14.0] * 2
     right = [1.0, 0.0, 1.0, 1.0] * 2  # with its thinking the last marked answer counts
     assert found.parts[LENGTH].tolist() == lengths
-    assert found.total.tolist() == [0.5 * n + 2.0 * r for n, r in zip(lengths, right, strict=True)]
+    assert found.total.isnan().all(), "a reward that counts is missing"
     assert found.parts[NONE].isnan().all()
+    there = judged(ready, words, rows, reward={LENGTH: 0.5, LEVEL: 0.0, NONE: 0.0, "verifiable": 2.0})
+    assert there.total.tolist() == [0.5 * n + 2.0 * r for n, r in zip(lengths, right, strict=True)]
     assert LEVEL not in found.parts, "a weight of 0 calls nothing"
 
 
@@ -94,7 +98,8 @@ def test_columns_reach_the_function_and_none_is_no_reward(ready, words, rows):
     found = judged(ready, words, rows, reward={LEVEL: 2.0, "verifiable": 1.0})
     expected = 3 + len(rows["solution"].iloc[0]) / 1000
     assert found.parts[LEVEL].tolist() == pytest.approx([expected] * 4 + [torch.nan] * 4, nan_ok=True)
-    assert found.total.tolist() == pytest.approx([2 * expected + 1, 2 * expected, *[2 * expected + 1] * 2, 1, 0, 1, 1])
+    sums = [2 * expected + 1, 2 * expected, *[2 * expected + 1] * 2]
+    assert found.total.tolist() == pytest.approx([*sums, *[torch.nan] * 4], nan_ok=True)
 
 
 def test_each_data_set_may_name_a_function(ready, words, rows):
@@ -129,12 +134,63 @@ def test_what_is_logged_by_hand(ready, words, rows):
     assert only.logged[f"{LENGTH}/none"] == 1.0
 
 
+def sampled(ready, words, rows, limit):
+    """What becomes of three samples to each prompt, of which only those to the first have a level."""
+    own = config(reward={LEVEL: 1.0, "verifiable": 1.0}, reward_none_limit=limit)
+    with judging(own, {"policy"}, words, ready / "reward_model", Path("rewards"), ("level",)) as judge:
+        world = Environment(models.load_model(ready / "pretrained"), words, rows, judge, own)
+        found = world.sample([0, 1], 3, 1)
+        world.check_judged([0, 1], found)
+        return found
+
+
+def test_a_step_of_which_too_much_has_no_reward_stops_in_a_line(ready, words, rows):
+    assert sampled(ready, words, rows, 0.5).rewards.isnan().tolist() == [False] * 3 + [True] * 3
+    with pytest.raises(TrainingError) as stopped:
+        sampled(ready, words, rows, 0.49)
+    assert str(stopped.value) == (
+        f"3 of 6 responses (50%) have no reward, 3 of them none by {LEVEL}; expected a share of at most reward_none_limit = 0.49. Let "
+        f"{LEVEL} return a number where it can, or raise reward_none_limit (1 never stops)"
+    )
+    assert sampled(ready, words, rows.assign(columns=""), 1.0).rewards.isnan().all()
+
+
+def test_calls_that_fail_are_told_apart_where_too_many_do(ready, words, rows):
+    Path("rewards/mine.py").write_text(
+        "import os\ndef level(prompts, **columns):\n if len(prompts) > 1 or prompts[0] != FIRST: os._exit(1)\n return [1]".replace(
+            "FIRST", repr(rows["question"].iloc[0])
+        )
+    )
+    with pytest.raises(
+        TrainingError, match=rf"^3 of 6 .* none by {LEVEL} \(3 calls took too long or ended its process\)"
+    ):
+        sampled(ready, words, rows, 0.4)
+
+
+def test_a_line_that_nobody_can_judge_is_paid_by_the_next(ready, words, rows):
+    """A text of one line has no reward: the second line, `a` and `b`, pays for both, 3 characters. Where the whole has none, nothing is paid."""
+    Path("rewards/mine.py").write_text(
+        "def length(responses): return [None if len(one.split('\\n')) < 2 or '!' in one else len(one) for one in responses]"
+    )
+    own, texts = config(reward={LENGTH: 1.0}), ["a\nb\nc", "a\nb\n!"]
+    tokens = [chat.encode_response(words, text) for text in texts]
+    with judging(own, {"policy"}, words, ready / "reward_model", Path("rewards")) as judge:
+        world = Environment(None, words, rows.assign(reward="policy"), judge, own)
+        batch = make_completions([world.encoded[0]], [0, 0], tokens, words.pad_token_id)
+        records, ended = [world.rows[0]] * 2, [True, True]
+        earned = judge(records, batch, ended).total
+        assert earned.tolist() == pytest.approx([5.0, torch.nan], nan_ok=True)
+        found = world.paid_by_line([0], Experience(batch, torch.zeros(batch.mask.shape), earned, torch.tensor(ended)))
+    assert found.paid[0][found.paid[0] != 0].tolist() == [3.0, 2.0]
+    assert not found.paid[1].any()
+
+
 def test_a_step_whose_calls_fail_is_counted(ready, words, rows):
     Path("rewards/mine.py").write_text(
         "import os\ndef length(responses):\n if 'no idea' in responses: os._exit(1)\n return [1] * len(responses)"
     )
     found = judged(ready, words, rows, reward={LENGTH: 1.0})
-    assert found.total.tolist() == [1, 0, 1, 1] * 2
+    assert found.total.tolist() == pytest.approx([1, torch.nan, 1, 1] * 2, nan_ok=True)
     assert found.parts[f"{LENGTH}/failed"].tolist() == [0, 1, 0, 0] * 2
 
 
@@ -168,15 +224,21 @@ def test_a_column_that_some_prompts_lack_is_none_there(ready, tmp_path, stage):
         if stage == "rejection_sft"
         else {"prompts_per_step": 1, "steps": 2}
     )
-    metrics = train(stage, home, tmp_path, reward=LEVEL, reward_files="rewards", max_new_tokens=2, **own)
+    metrics = train(
+        stage, home, tmp_path, reward=LEVEL, reward_files="rewards", reward_none_limit=1.0, max_new_tokens=2, **own
+    )
     expected = 3 + len(table["solution"].iloc[1]) / 1000
     if stage == "rejection_sft":
-        assert metrics["reward"] == pytest.approx(expected / 2)
+        assert metrics["reward"] == pytest.approx(expected)
+        assert (metrics["reward/none"], metrics["unjudged"]) == (0.5, 1)
     else:
         curve = pd.read_csv(tmp_path / "curve.csv")
         assert sorted(curve[f"{LEVEL}/none"]) == [0, 1]
         assert sorted(curve[LEVEL]) == pytest.approx([0, expected])
+        assert curve["reward/none"].tolist() == curve[f"{LEVEL}/none"].tolist()
         assert (curve["eval_reward"] == 0).all()
+        assert (curve["eval_reward/none"] == 1).all()
+        assert curve.notna().all().all()
 
 
 @pytest.mark.parametrize("stage", marked(["rejection_sft", "reinforce", "ppo", "grpo"], ["grpo"]))
