@@ -14,6 +14,7 @@ from typing import Any
 
 from transformers.utils import logging
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.common import model_files, models, tables, tracking
 from tasks.common.errors import ConfigError, DataError, StageError
 from tasks.language import benchmarks, evaluate
@@ -48,7 +49,7 @@ def load(model: str, revision: str, reward_model: Path | None) -> Models:
     if reward_model is not None and model_files.load_tokenizer(reward_model).get_vocab() != tokenizer.get_vocab():
         raise DataError(f"{reward_model}: the reward model has another tokenizer than {model}, which it is to score")
     scorer = None if reward_model is None else reward_model_files.load(reward_model)
-    return Models(models.placed(policy), None, scorer, tokenizer)
+    return Models(models.placed(policy, tokenizer), None, scorer, tokenizer)
 
 
 def downloaded(model: str, revision: str) -> Path:
@@ -186,7 +187,7 @@ def main() -> None:
     try:
         with tracking.run("language", "evaluation", told, metrics):
             found = (run_suites if arguments.suite else run)(arguments)
-    except StageError as error:
+    except (StageError, TrainingError) as error:
         print(f"posttrain: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     if arguments.suite:

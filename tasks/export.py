@@ -20,6 +20,7 @@ from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.reward_model import OBJECTIVE
 from tasks.algorithms.language.step_rewards import BETA, THRESHOLD
 from tasks.common import adapters, model_files
+from tasks.common.config_faults import no_model
 from tasks.common.errors import DataError
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files
@@ -40,7 +41,7 @@ COPIED = (
 def export(folder: Path, out: Path) -> dict[str, Any]:
     """Copy the model to the folder `out`; returns what it is. DataError with one line if it is not whole."""
     if not (folder / "config.json").is_file():
-        raise DataError(f"{folder}: holds no config.json; expected a model in Hugging Face layout")
+        raise DataError(f"{folder}: {no_model(folder)}")
     merged = adapters.has_adapter(folder)
     for file in sorted({file for pattern in COPIED for file in folder.glob(pattern)}):
         if not (merged and (file.name.startswith("adapter_") or ".safetensors" in file.name)):

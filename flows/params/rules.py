@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flows.params import agent_rules, offline_rules
 from flows.params.faults import Configs, Fault, there
 from flows.params.files import PARAMS, ParameterError
-from tasks.common.config_faults import shown
+from tasks.common.config_faults import no_model, shown
 
 if TYPE_CHECKING:
     from tasks.language.configs.grpo import GrpoConfig
@@ -189,7 +189,7 @@ def _model_fault(folder: Path, refused: Collection[str]) -> str:
     """What is wrong with a model in Hugging Face layout by its config.json alone; empty if nothing is."""
     config = folder / "config.json"
     if not config.is_file():
-        return "holds no config.json; expected a model in Hugging Face layout"
+        return no_model(folder)
     try:
         kind = json.loads(config.read_text())["model_type"]
     except (ValueError, TypeError, KeyError):

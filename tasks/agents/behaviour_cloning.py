@@ -75,7 +75,7 @@ def _model(config: BehaviourCloningConfig, texts: Sequence[str], raw: Path) -> t
         if others := other_layers(model):
             wanted = "plain attention, without a sliding window, so that turns can be played on one key-value cache"
             raise ConfigError(f"{where}: {config.path}: expected {wanted}, got layers with a {' and a '.join(others)}")
-        return models.placed(model), tokenizer
+        return models.placed(model, tokenizer), tokenizer
     words: Tokenizer = byte_pairs.train(texts, config.vocabulary)
     new = LlamaForCausalLM(starting_model.architecture(config, words))
     made: PretrainedCausalLM = with_fast_products(new).to(models.device())

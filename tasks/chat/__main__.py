@@ -25,6 +25,7 @@ HELP = """\
 
 def talk(conversations: Sequence["Conversation"], screen: "Screen") -> None:
     """Answer until the questions end or one is /quit. Where nobody could react to an error it is raised."""
+    from tasks.algorithms.common.errors import TrainingError
     from tasks.common.errors import DataError
 
     for line in screen.questions():
@@ -36,7 +37,7 @@ def talk(conversations: Sequence["Conversation"], screen: "Screen") -> None:
                 screen.say(command(conversations, text))
             elif text:
                 screen.show(conversations, text)
-        except DataError as error:
+        except (DataError, TrainingError) as error:
             if not screen.interactive:
                 raise
             screen.say(str(error))
@@ -81,6 +82,7 @@ def main(arguments: Sequence[str]) -> int:
 
     from transformers.utils import logging
 
+    from tasks.algorithms.common.errors import TrainingError
     from tasks.chat import conversation
     from tasks.chat.screen import Pipe, Terminal
     from tasks.common.errors import DataError
@@ -100,7 +102,7 @@ def main(arguments: Sequence[str]) -> int:
                 )
             )
         talk(conversations, screen)
-    except DataError as error:
+    except (DataError, TrainingError) as error:
         print(f"{CLEAR * at_terminal}posttrain: {error}", file=sys.stderr)
         return 2
     except BrokenPipeError:  # the reader of the answers has gone, as `head` does

@@ -9,6 +9,7 @@ from transformers import AutoModelForCausalLM
 from tasks.algorithms.language import rollouts
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.common import model_files, models
+from tasks.common.config_faults import no_model
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat, conversations
@@ -137,12 +138,13 @@ class Conversation:
 def load(folder: Path, sampling: Sampling) -> Conversation:
     """A conversation with the model in a folder in Hugging Face layout; DataError with one line if it cannot answer."""
     if not (folder / "config.json").is_file():
-        raise DataError(f"{folder}: holds no config.json; expected a model in Hugging Face layout")
+        raise DataError(f"{folder}: {no_model(folder)}")
     if "ForSequenceClassification" in (folder / "config.json").read_text(errors="replace"):
         raise DataError(f"{folder}: a classifier, such as a reward model, does not answer; expected a language model")
-    model: PretrainedCausalLM = models.placed(model_files.load(AutoModelForCausalLM, folder, dtype="auto"))
+    loaded: PretrainedCausalLM = model_files.load(AutoModelForCausalLM, folder, dtype="auto")
     tokenizer = model_files.load_tokenizer(folder)
-    model_files.check_tokenizer(folder, tokenizer, model.get_input_embeddings().num_embeddings)
+    model_files.check_tokenizer(folder, tokenizer, loaded.get_input_embeddings().num_embeddings)
+    model = models.placed(loaded, tokenizer)
     if tokenizer.chat_template is None:
         tokenizer.chat_template = chat.PLAIN_TEMPLATE
     return Conversation(str(folder), model, tokenizer, sampling)

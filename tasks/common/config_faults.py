@@ -4,12 +4,14 @@ import difflib
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 
 from pydantic import ValidationError
 
 from tasks.common.config import Config, Schema, schema_of
 
 Key = tuple[str, ...]
+ADAPTER = "adapter_config.json"  # as peft names it
 SHOWN = 6  # names shown of a longer list
 TYPES = {
     "number": "a number",
@@ -121,6 +123,22 @@ def suggestion(name: str, names: Sequence[str]) -> str:
     """The closest of the names there are, or some of them if none is close."""
     close = difflib.get_close_matches(name, names, 1, 0.5)
     return f" (did you mean {close[0]}?)" if close else f" (there are {some(names)})" if names else ""
+
+
+def no_model(folder: Path) -> str:
+    """What to say of a folder without a config.json, or with an adapter's weights alone: it may hold a LoRA adapter, which is no model."""
+    if not (folder / ADAPTER).is_file():
+        return "holds no config.json; expected a model in Hugging Face layout"
+    try:
+        content = json.loads((folder / ADAPTER).read_text())
+        kind, base = content.get("peft_type"), content.get("base_model_name_or_path")
+    except (AttributeError, OSError, ValueError):
+        kind = base = None
+    named = f"its base model is {base}" if base else f"{ADAPTER} does not name its base model"
+    return (
+        f"holds {f'a {kind}' if kind == 'LORA' else 'an'} adapter alone ({ADAPTER}); {named}; expected a copy of the base "
+        "model's folder, with the two files of the adapter in it: they are merged when it is loaded"
+    )
 
 
 def some(names: Sequence[str]) -> str:

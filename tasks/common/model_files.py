@@ -8,13 +8,14 @@ import resource
 import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 import torch
 
 from tasks.common import adapters
+from tasks.common.config_faults import no_model
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 
@@ -22,6 +23,10 @@ OTHER_SHAPES = "has weights of other shapes than config.json says"
 SHOWN = 3  # names shown of a longer list
 SECONDS, MEMORY = 20, 2**30  # for a chat template to render a question: more is an attack, or an endless loop
 LONGEST = 2**20  # characters that it may make of a question and an answer
+# Of generation_config.json: what has no effect unless do_sample is true, what ends an answer, and tokens.
+OF_SAMPLING = {"temperature", "top_p", "min_p", "top_h", "typical_p", "top_k", "epsilon_cutoff", "eta_cutoff"}
+TOKENS = {"bos_token_id", "eos_token_id", "pad_token_id"}
+ENDS = {*TOKENS, "stop_strings", "max_length", "max_new_tokens"}
 QUESTION, ANSWER = "How many apples are 2 and 3 apples?", "There are 5 apples."
 
 
@@ -63,7 +68,8 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
     """A model of an Auto class `kind`, in fp32 unless `arguments` have a dtype, from a folder in Hugging Face layout or, with a revision, a hub id.
 
     `new` are weights of a head: the folder may lack them, or have another head. DataError with one line unless the weights fit
-    config.json and are finite.
+    config.json and are finite. Settings of generation that transformers would not save again are left out, which a line on
+    standard error says.
     """
     if isinstance(source, Path):
         arguments["local_files_only"] = True
@@ -71,6 +77,8 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
         _check_layers(source)
     adapted = isinstance(source, Path) and adapters.has_adapter(source)
     dtype = arguments.pop("dtype", "float32")
+    at = {name: value for name, value in arguments.items() if name in ("revision", "local_files_only")}
+    settings = _sound_settings(source, at)
     with _one_line(source):
         model, found = kind.from_pretrained(
             source,
@@ -78,6 +86,7 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
             trust_remote_code=False,
             output_loading_info=True,
             ignore_mismatched_sizes=bool(new),  # another head; what else does not fit is refused below
+            generation_config=settings,
             **{"dtype": adapters.unrounded(dtype) if adapted else dtype, **adapters.NONE, **arguments},
         )
         if adapted:
@@ -92,6 +101,54 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
     broken = [name for name, weight in model.named_parameters() if not torch.isfinite(weight).all()]
     _refuse(source, "has weights that are not finite numbers", broken)
     return model
+
+
+def _sound_settings(source: str | Path, at: Mapping[str, Any]) -> Any:
+    """The model's settings of generation without those that do not fit together; None where there are none, or all are sound.
+
+    Many models ship a temperature beside `do_sample: false`, which transformers reads and does not write. What ends an answer is kept.
+    """
+    file, own = _own_settings(source, at)
+    ends = own.get("eos_token_id")
+    if not all(isinstance(token, int | None) for token in (ends if isinstance(ends, list) else [ends])):
+        raise DataError(f"{source}: {file}: eos_token_id is {str(ends)[:40]!r}; expected a token, or several")
+    sampling = OF_SAMPLING if own.get("do_sample") is not True else set()
+    for dropped in (set(), sampling, {*own} - ENDS, {*own} - TOKENS, {*own} - {"eos_token_id"}):
+        kept = {name: value for name, value in own.items() if name not in dropped}
+        if (sound := _settings(kept)) is not None:
+            break
+    left = sorted({*own} - {*kept})
+    if left:
+        why = f"{file}: not read, since they do not fit together"
+        print(f"{source}: {why}: {', '.join(left)}", file=sys.stderr, flush=True)
+    return sound if left else None
+
+
+def _own_settings(source: str | Path, at: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The file that holds settings of generation, in old models config.json, and those that it holds."""
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError
+    from transformers import GenerationConfig
+
+    settings = {*GenerationConfig().to_dict()} - {"transformers_version"}
+    for file in ("generation_config.json", "config.json"):
+        with _one_line(f"{source}: {file}"), suppress(EntryNotFoundError, FileNotFoundError):
+            path = source / file if isinstance(source, Path) else Path(hf_hub_download(source, file, **at))
+            found: dict[str, Any] = json.loads(path.read_text())
+            return file, {name: value for name, value in found.items() if name in settings}
+    return "config.json", {}
+
+
+def _settings(values: Mapping[str, Any]) -> Any:
+    """Settings of generation; None where transformers would not save them."""
+    from transformers import GenerationConfig
+
+    try:
+        found = GenerationConfig(**values)
+        found.validate(strict=True)
+    except (TypeError, ValueError, AttributeError):
+        return None
+    return found
 
 
 def load_config(source: str | Path, **arguments: Any) -> Any:
@@ -136,9 +193,12 @@ def _check_files(folder: Path) -> None:
     """Before anything reads the weights, check that they are there as safetensors."""
     if adapters.has_adapter(folder) and not (folder / adapters.WEIGHTS).is_file():
         raise DataError(f"{folder}: holds {adapters.FILE}, but no {adapters.WEIGHTS}, as which an adapter is expected")
-    if any(folder.glob("*.safetensors")):
+    own = [file for file in folder.glob("*.safetensors") if file.name != adapters.WEIGHTS]
+    if own:
         return
     pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
+    if adapters.has_adapter(folder) and not pickled:
+        raise DataError(f"{folder}: {no_model(folder)}")
     what = f"has its weights in {pickled[0]}, a pickle, which can run any code" if pickled else "holds no weights"
     raise DataError(f"{folder}: {what}; expected model.safetensors")
 

@@ -5,7 +5,7 @@ transformers is imported by the functions that need it: it costs two seconds, an
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tasks.common import adapters, processes
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
     from tasks.common.tokenizers import Tokenizer
 
+TOKENIZER = "tokenizer_config.json"  # beside the weights of a language model
 Model = TypeVar("Model", bound="PretrainedModel")
 
 
@@ -41,14 +42,32 @@ def load_model(path: Path, dtype: str = "float32") -> "PretrainedCausalLM":
     )
     if adapted:
         adapters.merge_saved(model, path, dtype)
-    return placed(model)
+    return placed(model, load_tokenizer(path) if (path / TOKENIZER).is_file() else None)
 
 
-def placed(model: Model) -> Model:
-    """The model on the device, in evaluation mode, with the faster products where it has plain linear layers."""
+def placed(model: Model, tokenizer: "Tokenizer | None" = None) -> Model:
+    """The model on the device, in evaluation mode, with the faster products where it has plain linear layers.
+
+    A language model is given its tokenizer: rows of its head that no token has are never sampled (lm_head.restrict).
+    """
+    from torch import nn
+
     from tasks.algorithms.common.linear import with_fast_products
+    from tasks.algorithms.language.lm_head import restrict
 
-    return with_fast_products(model).eval().to(device())
+    made = with_fast_products(model).eval().to(device())
+    if tokenizer is not None and isinstance(made, nn.Module):
+        restrict(made, spare_rows(made, tokenizer))
+    return made
+
+
+def spare_rows(model: "PretrainedModel", tokenizer: "Tokenizer") -> "Tensor":
+    """The rows of the model's head that the tokenizer has no token for, in order: (n,)."""
+    import torch
+
+    head: Any = model.get_output_embeddings() or model.get_input_embeddings()
+    rows = torch.arange(len(head.weight))
+    return rows[~torch.isin(rows, torch.tensor([*tokenizer.get_vocab().values()]))]
 
 
 def load_tokenizer(path: Path) -> "Tokenizer":

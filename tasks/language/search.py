@@ -45,6 +45,8 @@ def run(
     tokenizer = models.load_tokenizer(policy)
     given = sampling.asked(config, problems, tokenizer)
     scorers = scoring.load(reward_model, models_folder, tokenizer)
+    for scorer in scorers.values():
+        sampling.check_positions(config, scorer, given)
     searched = {policy.name: policy}
     if (models_folder / SMALL / "config.json").is_file():
         searched[SMALL] = models_folder / SMALL

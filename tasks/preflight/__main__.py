@@ -58,8 +58,10 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     from tasks.language.data import chat
     from tasks.language.sft import encode
     from tasks.memory import sources
-    from tasks.preflight import estimates, examples, rewards, tokens
+    from tasks.preflight import estimates, examples, model_trial, rewards, tokens
 
+    if given["pretrained"].init != "scratch":
+        yield from model_trial.lines(given["pretrained"])
     at_work = {name.partition("@")[0] for name in stages}
     if not at_work.intersection((*SECTIONS, *PAIRWISE, *POLICIES)):
         return

@@ -74,11 +74,16 @@ def play(
             _heard(tokenizer, *heard) for heard in zip(own, said, turns, (one.ended for one in actions), strict=True)
         ]
 
-    played = acting.play(model, [encoding.opening(tokenizer, game.opening) for game in games], react, how, generator)
-    if episodes and not any(one.rewards for one in episodes):
+    openings = [encoding.opening(tokenizer, game.opening) for game in games]
+    if (
+        how.context is not None
+        and (longest := max(map(len, openings), default=0)) + how.max_action_tokens > how.context
+    ):
         raise DataError(
-            f"no game has room for an action in the model's {how.context} positions; expected a longer context or a smaller max_action_tokens"
+            f"the longest opening of a game has {longest} tokens, which with max_action_tokens = {how.max_action_tokens} are more than "
+            f"the model's {how.context} positions; expected a longer context or a smaller max_action_tokens"
         )
+    played = acting.play(model, openings, react, how, generator)
     for episode, transcript, cut in zip(episodes, played.transcripts, played.cut, strict=True):
         episode.transcript, episode.context_cut = transcript, cut
     return episodes

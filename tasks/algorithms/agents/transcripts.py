@@ -139,10 +139,14 @@ def token_logps(model: CausalLM, transcripts: Transcripts, temperature: float = 
 
 
 def distributions(model: CausalLM, transcripts: Transcripts, temperature: float) -> Tensor:
-    """The log-probabilities of all tokens where the policy chose one: (A, V), A being all action tokens in their order."""
+    """The log-probabilities of all tokens where the policy chose one: (A, V), A being all action tokens in their order.
+
+    Rows of the head that no token has get the least finite number, so that differences of two distributions are 0 there.
+    """
     transcripts = transcripts.on(model)
     logits = model(**transcripts.batch().inputs(), use_cache=False).logits[:, :-1]
-    return torch.log_softmax(logits[transcripts.acts[:, 1:]].float() / temperature, dim=-1)
+    found = torch.log_softmax(logits[transcripts.acts[:, 1:]].float() / temperature, dim=-1)
+    return found.clamp(min=torch.finfo(found.dtype).min)
 
 
 def states(body: Body, transcripts: Transcripts) -> Tensor:

@@ -5,11 +5,13 @@ this size. So where the logits would be large, the model's head is left out of t
 few positions at a time, and to the same positions again in the backward pass, so that only the states are kept. Cut cross-entropy
 (arXiv:2411.09009) and Liger's kernels (arXiv:2410.10989) do the same in kernels of their own. Values and gradients are those of
 the whole tensor but for rounding.
+
+A model may have more rows than its tokenizer has tokens (Qwen's have some hundreds). `restrict` takes them out of every distribution.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import WeakKeyDictionary
 
 import torch
@@ -23,10 +25,43 @@ from tasks.algorithms.language.causal_lm import CausalLM
 LARGE = 2**26  # logits: fewer, up to 256 MB in fp32, are kept as a whole, which is faster
 CHUNK = 2**24  # logits that are in memory at once, where there are more: 110 positions of Qwen's vocabulary
 _PLAIN: WeakKeyDictionary[object, bool] = WeakKeyDictionary()  # whether a model's logits are what its head returns
+SPARE = "spare_rows"  # the name of a restricted model's buffer, which is not saved with it
+
+
+class Head(NamedTuple):
+    """What a linear head does to states (.., D)."""
+
+    weight: Tensor  # (V, D)
+    bias: Tensor | None  # (V,)
+
+
+def restrict(model: nn.Module, spare: Tensor) -> None:
+    """From now on the model's logits at the rows `spare` (n,) are -inf: they are never sampled, have no probability and no gradient.
+
+    So the sampler, the trainer, a reference and transformers' own `generate` all speak of the same tokens. The weights stay.
+    """
+    if not len(spare):
+        return
+    model.register_buffer(SPARE, spare.to(next(model.parameters()).device), persistent=False)
+    model.register_forward_hook(_restricted)
+
+
+def _restricted(model: Any, _: object, output: Any) -> None:
+    if not _is_replaced(model.get_output_embeddings()):
+        fill = (
+            output.logits.index_fill if output.logits.requires_grad else output.logits.index_fill_
+        )  # in place: no copy
+        output.logits = fill(-1, getattr(model, SPARE), -torch.inf)
+
+
+def _restricted_head(head: nn.Linear, spare: Tensor) -> Head:
+    """Its bias does what `_restricted` does to logits."""
+    bias = head.weight.new_zeros(head.out_features) if head.bias is None else head.bias
+    return Head(head.weight, bias.index_fill(0, spare, -torch.inf))
 
 
 @contextmanager
-def deferred_head(model: CausalLM, positions: int) -> Iterator[nn.Linear | None]:
+def deferred_head(model: CausalLM, positions: int) -> Iterator[Head | nn.Linear | None]:
     """While it lasts `model` returns states (B, T, D) as its logits, if those at `positions` would be too many to keep.
 
     Yields the head, which `chunked_logps` then applies; None where the model returns logits as always: if they are few, or if the
@@ -36,8 +71,9 @@ def deferred_head(model: CausalLM, positions: int) -> Iterator[nn.Linear | None]
     if head is None or positions * head.out_features < LARGE or not _is_plain(model, head):
         yield None
         return
+    spare: Tensor | None = getattr(model, SPARE, None)
     with _replaced(head, lambda states: states):
-        yield head
+        yield head if spare is None else _restricted_head(head, spare)
 
 
 def try_head(model: CausalLM) -> None:
@@ -46,7 +82,9 @@ def try_head(model: CausalLM) -> None:
         _is_plain(model, head)
 
 
-def chunked_logps(head: nn.Linear, states: Tensor, tokens: Tensor, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+def chunked_logps(
+    head: Head | nn.Linear, states: Tensor, tokens: Tensor, temperature: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """Log-probabilities of `tokens` (n) behind `states` (n, D), with the logits divided by `temperature`; and the likeliest tokens (n)."""
     device = states.device.type
     mixed = torch.is_autocast_enabled(device)
@@ -134,7 +172,7 @@ def _as(gradient: Tensor | None, weight: Tensor) -> Tensor | None:
 def _linear_head(model: CausalLM) -> nn.Linear | None:
     """The model's head where it is a linear layer and nothing else: no adapter, no hook."""
     head = getattr(model, "get_output_embeddings", lambda: None)()
-    if not isinstance(head, nn.Linear) or type(head) not in (nn.Linear, Linear) or "forward" in vars(head):
+    if not isinstance(head, nn.Linear) or type(head) not in (nn.Linear, Linear) or _is_replaced(head):
         return None
     hooks = head._forward_hooks, head._forward_pre_hooks, head._backward_hooks, head._backward_pre_hooks
     return None if any(hooks) or hasattr(head, "parametrizations") else head
@@ -155,6 +193,11 @@ def _is_plain(model: CausalLM, head: nn.Linear) -> bool:
             logits = model(input_ids=token, attention_mask=torch.ones_like(token), use_cache=False).logits
         _PLAIN[model] = logits.shape == told.shape and torch.equal(logits, told.to(logits.dtype))
     return _PLAIN[model]
+
+
+def _is_replaced(head: object) -> bool:
+    """Whether something else than the head's own weights makes its logits at present: `deferred_head`, or a library."""
+    return "forward" in getattr(head, "__dict__", {})
 
 
 @contextmanager

@@ -13,11 +13,13 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.common import distributed
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.shared_draws import UniformDraws
 from tasks.algorithms.language.causal_lm import CausalLM, KeyValueCache
 from tasks.algorithms.language.completions import Completions, make_completions, pad_left
 from tasks.algorithms.language.shared_prompts import shared_prompts
 
+POSITIONS = ("max_position_embeddings", "max_seq_len")  # as config.json names how many tokens a model reads
 FULL = 0.8  # below this share of running rows the ended ones are dropped, which copies the cache
 
 
@@ -65,9 +67,11 @@ def sample(
 ) -> Iterator[Rollouts]:
     """Yield the rollouts of `batch_size` prompts at a time, in order; temperature 0 is greedy, whatever `top_p`.
 
+    TrainingError before anything is sampled where a prompt is longer than the model's positions.
     With `shared` each rank samples for its share of each batch's prompts, perhaps for none. Every batch draws from a generator of its own, seeded by `seed` and its place, so that a batch's samples do not
     depend on how many were drawn before it.
     """
+    check_length(model, prompts)
     device = next(model.parameters()).device
     for start in range(0, len(prompts), batch_size):
         generator = torch.Generator(device=device).manual_seed(seed * 1_000_003 + start)
@@ -162,7 +166,11 @@ def stream(
     end_tokens: Collection[int],
     seed: int,
 ) -> Iterator[int]:
-    """Yield the tokens of one response as they are sampled, up to the end token: those that `sample` draws for this prompt alone."""
+    """Yield the tokens of one response as they are sampled, up to the end token: those that `sample` draws for this prompt alone.
+
+    TrainingError as of `sample`.
+    """
+    check_length(model, [prompt])
     device = next(model.parameters()).device
     uniform = UniformDraws(torch.Generator(device=device).manual_seed(seed * 1_000_003), 1, slice(0, 1), FULL)
     output = model(input_ids=torch.tensor([list(prompt)], device=device), use_cache=True, logits_to_keep=1)
@@ -173,6 +181,19 @@ def stream(
         if token in end_tokens or place + 1 == max_new_tokens:
             return
         output = model(input_ids=chosen.unsqueeze(1), past_key_values=output.past_key_values, use_cache=True)
+
+
+def check_length(model: CausalLM, prompts: Sequence[Sequence[int]]) -> None:
+    """TrainingError where a prompt is longer than the model's positions: learned ones would be read past their end, others make no error."""
+    config = getattr(model, "config", None)
+    text = config.get_text_config() if config is not None else None
+    limit = next((room for name in POSITIONS if isinstance(room := getattr(text, name, None), int)), None)
+    longest = max(map(len, prompts), default=0)
+    if limit is not None and longest > limit:
+        name = getattr(model, "name_or_path", type(model).__name__)
+        raise TrainingError(
+            f"{name}: a prompt has {longest} tokens, and the model {limit} positions; expected at most as many"
+        )
 
 
 def nucleus(distribution: Tensor, top_p: float) -> Tensor:

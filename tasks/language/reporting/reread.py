@@ -23,7 +23,9 @@ def rollouts(
     if not (folder / FILE).is_file():
         return
     table = tables.read(Rollouts, folder / FILE)
-    known = len(tokenizer)
+    known = (
+        policy.get_input_embeddings().num_embeddings
+    )  # a vocabulary may have gaps, and its highest token be beyond its size
     for column in ("prompt_tokens", "tokens"):
         if any(not 0 <= token < known for row in table[column] for token in row):
             raise DataError(f"{folder / FILE}: column {column}: expected tokens from 0 to {known - 1}")

@@ -26,7 +26,7 @@ def load(path: Path, dtype: str = "float32") -> PretrainedModel:
     if getattr(config, BETA, None) is None:
         return load_classifier(path, dtype=dtype, outputs=OUTPUTS.get(getattr(config, OBJECTIVE, None) or "", 1))
     model: PretrainedModel = model_files.load(AutoModelForCausalLM, path, dtype=dtype)
-    return models.placed(model)
+    return models.placed(model, models.load_tokenizer(path))
 
 
 def load_classifier(

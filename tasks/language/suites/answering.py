@@ -91,6 +91,13 @@ def _chosen(
     batch_size: int,
 ) -> Iterator[Record]:
     asked = likelihood.pairs(suite, tokenizer, problems, examples)
+    if cut := likelihood.cut(asked, room := chat.positions(model)):
+        print(
+            f"{suite.title}: {cut} of {len(asked)} prompts do not fit into the {room} positions of the model with their choices, and "
+            "are read without their beginning",
+            file=sys.stderr,
+            flush=True,
+        )
     values = likelihood.log_likelihoods(model, asked, tokenizer.pad_token_id, batch_size)
     for problem, own, (_, choices) in zip(problems, values, asked, strict=True):
         chosen = scoring.choose(problem, own)

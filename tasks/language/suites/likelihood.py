@@ -31,6 +31,12 @@ def pairs(suite: Suite, tokenizer: Tokenizer, problems: Sequence[Problem], examp
     return found
 
 
+def cut(asked: Pairs, room: int | None) -> int:
+    """Of how many contexts the beginning is not read, since a choice behind them would be beyond the model's `room` positions."""
+    lengths = [len(context) + max(map(len, choices)) - 1 for context, choices in asked]
+    return 0 if room is None else sum(length > room for length in lengths)
+
+
 @torch.no_grad()
 def log_likelihoods(model: PretrainedCausalLM, asked: Pairs, pad: int, batch_size: int) -> Iterator[list[float]]:
     """For each context the log-likelihoods of its choices, in order; `batch_size` contexts at a time."""

@@ -3,12 +3,13 @@
 import json
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat, prompts
 from tasks.language.suites.suite import Problem, Prompt, Suite
 
-PLACE = re.compile(r"\{(question|choices|solution|answer)\}")
+PLACE = re.compile(r"\{(question|choices|solution|answer|letter)\}")
 
 
 def filled(template: str, problem: Problem, *, chat_turn: bool = False) -> str:
@@ -20,6 +21,7 @@ def filled(template: str, problem: Problem, *, chat_turn: bool = False) -> str:
         "choices": "\n".join(f"{label}. {text}" for label, text in problem.choices),
         "solution": problem.solution or answer,
         "answer": answer,
+        "letter": problem.answer,
     }
     return PLACE.sub(lambda place: values[place[1]], template)
 
@@ -62,8 +64,20 @@ def history(prompt: Prompt, examples: Sequence[Problem]) -> str:
 
 
 def plain(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Plain text as tokens, with those that the tokenizer puts around every text; special tokens in it are text."""
-    return tokenizer(text, add_special_tokens=True, split_special_tokens=True)["input_ids"]
+    """Plain text as tokens, with those that the tokenizer puts before every text; special tokens in it are text.
+
+    What it puts behind every text (an end token, where it was saved with add_eos_token) would end the text that is to go on.
+    """
+    tokens = tokenizer(text, add_special_tokens=True, split_special_tokens=True)["input_ids"]
+    return tokens[: len(tokens) - closing(tokenizer)]
+
+
+@lru_cache(maxsize=8)
+def closing(tokenizer: Tokenizer) -> int:
+    """How many tokens the tokenizer puts behind every text."""
+    bare, whole = (tokenizer("text", add_special_tokens=special)["input_ids"] for special in (False, True))
+    starts = range(len(whole) - len(bare), -1, -1)
+    return next((len(whole) - at - len(bare) for at in starts if whole[at : at + len(bare)] == bare), 0)
 
 
 def cut(prompt: Prompt, response: str) -> str:

@@ -3,7 +3,7 @@
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -98,13 +98,26 @@ def problem(row: Mapping[str, Any], columns: Columns, name: str) -> Problem:
     if columns.choices:
         if not choices:
             raise ValueError(f"expected choices with labels and texts; got {forms.columns(row)}")
-        answer = problem_forms.label_of(row[place], place, choices)
+        choices, answer = _lettered(choices, problem_forms.label_of(row[place], place, choices))
     else:
         answer = _answer(row[place], place, columns)
     question = _question(row, columns)
     return Problem(
         name, question, answer, solution, _shown(row.get(columns.level)), _shown(row.get(columns.subject)), choices
     )
+
+
+def _lettered(choices: Sequence[tuple[str, str]], label: str) -> tuple[list[tuple[str, str]], str]:
+    """The choices behind A, B, .. whatever their labels are, and the letter of the one with the `label`, as lm-evaluation-harness asks."""
+    letters = problem_forms.LETTERS[: len(choices)]
+    if len(letters) < len(choices):
+        raise ValueError(f"there are {len(choices)} choices; expected at most {len(letters)}, a letter for each")
+    named = dict(zip((own for own, _ in choices), letters, strict=True))
+    if len(named) < len(choices):
+        raise ValueError(
+            f"the labels of the choices are {', '.join(own for own, _ in choices)[:60]}; expected each once"
+        )
+    return list(zip(letters, (text for _, text in choices), strict=True)), named[label]
 
 
 def _question(row: Mapping[str, Any], columns: Columns) -> str:

@@ -25,7 +25,7 @@ LETTER = Prompt(
     "Given the following question and four candidate answers (A, B, C and D), choose the best answer.\nQuestion: {question}\n"
     '{choices}\nYour response should end with "The best answer is [the_answer_letter]" where the [the_answer_letter] is one of '
     "A, B, C or D.",
-    "{answer}",
+    "{letter}",
     chat=True,
     prefix="The best answer is",
     stops=("\n\n", "."),

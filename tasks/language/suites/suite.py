@@ -34,7 +34,7 @@ class Columns:
 
 @dataclass(frozen=True)
 class Prompt:
-    """How a problem is asked. {question}, {choices}, {solution} and {answer} are the problem's own."""
+    """How a problem is asked. {question}, {choices}, {solution}, {answer} and {letter} are the problem's own."""
 
     question: str
     example: str  # what answers a few-shot example
@@ -62,7 +62,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem of a suite. With choices `answer` is the label of the right one."""
+    """One problem of a suite. With choices `answer` is the letter of the right one."""
 
     problem_id: str
     question: str
@@ -70,4 +70,4 @@ class Problem:
     solution: str
     level: str
     subject: str
-    choices: Sequence[tuple[str, str]] = ()  # label and text
+    choices: Sequence[tuple[str, str]] = ()  # letter, from A on whatever their labels are, and text

@@ -8,7 +8,7 @@ import pandas as pd
 from transformers import AutoModelForCausalLM
 
 from tasks.algorithms.language import rollouts
-from tasks.algorithms.language.causal_lm import PretrainedCausalLM
+from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
 from tasks.common import model_files, models, tables
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
@@ -50,16 +50,20 @@ def load(policy: Path, tokenizer: Tokenizer) -> PretrainedCausalLM:
     architectures.check_config({"pretrained_model_name_or_path": policy, "local_files_only": True})
     model: PretrainedCausalLM = model_files.load(AutoModelForCausalLM, policy)
     architectures.check_model(str(policy), model)
-    return models.placed(model)
+    return models.placed(model, tokenizer)
+
+
+def check_positions(config: SearchConfig, model: PretrainedModel, given: Asked) -> None:
+    """DataError with one line where the longest prompt with its answer goes beyond the positions of a policy, or of a reward model."""
+    lengths = [*map(len, given.prompts)]
+    chat.check_positions(model, lengths, "the prompts", config.max_new_tokens, "search.max_new_tokens")
 
 
 def sample(
     config: SearchConfig, name: str, model: PretrainedCausalLM, tokenizer: Tokenizer, given: Asked, verifier: Verifier
 ) -> pd.DataFrame:
     """The greedy answers and the samples of one model, without the reward models' scores (schema SampledAnswers)."""
-    chat.check_positions(
-        model, [*map(len, given.prompts)], "the prompts", config.max_new_tokens, "search.max_new_tokens"
-    )
+    check_positions(config, model, given)
     rows = [
         {"model": name, **row}
         for temperature, samples in ((0.0, 1), (config.temperature, config.samples))

@@ -8,6 +8,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.common import model_files
+from tasks.common.config_faults import no_model
 from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
@@ -84,5 +85,5 @@ def existing(name: str | Path, at: Mapping[str, Any]) -> tuple[PretrainedCausalL
 def in_folder(folder: Path, said_by: str) -> tuple[PretrainedCausalLM, Tokenizer]:
     """The model in a folder; ConfigError with one line, which names what `said_by` says so, where there is none."""
     if not (folder / "config.json").is_file():
-        raise ConfigError(f"{said_by}: {folder} holds no config.json; expected a model in Hugging Face layout")
+        raise ConfigError(f"{said_by}: {folder} {no_model(folder)}")
     return existing(folder, {"local_files_only": True})

@@ -212,5 +212,5 @@ def test_a_model_without_room_for_a_turn_is_one_line(cloned, recorded):
     model, words = models.load_model(cloned), models.load_tokenizer(cloned)
     games = recordings.read_world(recorded).games("train", 2)
     how = playing.sampling(model, words, 10_000, 0.0)
-    with pytest.raises(DataError, match="no game has room for an action in the model's 256 positions"):
+    with pytest.raises(DataError, match="max_action_tokens = 10000 are more than the model's 256 positions"):
         playing.play(model, words, games, how, torch.Generator())

@@ -13,10 +13,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tasks.chat import conversation
 from tasks.common import model_files, models
 from tasks.common.errors import DataError, StageError
 from tasks.language import pretrained
 from tasks.language.rewards import reward_model_files
+from tasks.language.test_time import sampling
 from tests.conftest import tiny
 
 
@@ -88,6 +90,30 @@ def huge_header(folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(b"\xff" * 64)
 
 
+def a_lone_adapter(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "some/base"}')
+    save_file({"base_model.model.lm_head.lora_A.weight": torch.zeros(1)}, folder / "adapter_model.safetensors")
+
+
+def a_lone_adapter_without_config(folder: Path) -> None:
+    a_lone_adapter(folder)
+    (folder / "config.json").unlink()
+
+
+def an_adapter_of_no_name(folder: Path) -> None:
+    a_lone_adapter_without_config(folder)
+    (folder / "adapter_config.json").write_text("[]")
+
+
+def an_end_that_is_no_token(folder: Path) -> None:
+    (folder / "generation_config.json").write_text('{"eos_token_id": ["</s>"]}')
+
+
+def settings_in_a_list(folder: Path) -> None:
+    (folder / "generation_config.json").write_text("[]")
+
+
 def config_of_a_list(folder: Path) -> None:
     (folder / "config.json").write_text("[1, 2]")
 
@@ -130,6 +156,7 @@ def template(text: str) -> Callable[[Path], None]:
 
 
 WHOLE = "{{ messages[0].content }}{% if messages|length > 1 %}{{ messages[1].content }}{% endif %}"
+BESIDE = "expected a copy of the base model's folder, with the two files of the adapter in it: they are merged when it is loaded"
 FAULTS: dict[Callable[[Path], None], str] = {
     more_layers: r"lacks weights of the model that config.json describes: model.layers.2.\S+, .* and \d+ more",
     fewer_layers: r"has weights that the model of config.json does not: model.layers.1.\S+, .* and \d+ more",
@@ -138,6 +165,11 @@ FAULTS: dict[Callable[[Path], None], str] = {
     a_million_layers: r"config.json describes 1000000 layers, and the folder holds \d+ weights",
     a_commanding_name: r"has weights that the model of config.json does not: \\x1b\]0;title\\x07a b",
     a_pickled_adapter: "holds adapter_config.json, but no adapter_model.safetensors, as which an adapter is expected",
+    a_lone_adapter: rf"holds a LORA adapter alone \(adapter_config.json\); its base model is some/base; {BESIDE}",
+    a_lone_adapter_without_config: rf"holds a LORA adapter alone \(adapter_config.json\); its base model is some/base; {BESIDE}",
+    an_adapter_of_no_name: r"holds an adapter alone \(adapter_config.json\); adapter_config.json does not name its base model; .*",
+    an_end_that_is_no_token: r"generation_config.json: eos_token_id is \"\['</s>'\]\"; expected a token, or several",
+    settings_in_a_list: r"generation_config.json: cannot be loaded \(.*",
     not_a_number: "has weights that are not finite numbers: model.norm.weight",
     a_pickle: "has its weights in pytorch_model.bin, a pickle, which can run any code; expected model.safetensors",
     no_weights: "holds no weights; expected model.safetensors",
@@ -176,7 +208,7 @@ def test_a_faulty_model_is_one_line(model: Path, made: Path, tmp_path: Path, fau
     with pytest.raises(StageError) as caught:
         start_from(model, made, tmp_path / "out")
     line = str(caught.value)
-    assert re.fullmatch(rf"(params.yaml: pretrained.path: )?{re.escape(str(model))}: {FAULTS[fault]}", line), line
+    assert re.fullmatch(rf"(params.yaml: pretrained.path: )?{re.escape(str(model))}:? {FAULTS[fault]}", line), line
     assert not (tmp_path / "out").exists()
 
 
@@ -198,6 +230,75 @@ def test_a_template_without_an_end_is_stopped(
 def test_a_sound_one_is_taken(model: Path, made: Path, tmp_path: Path) -> None:
     start_from(model, made, tmp_path / "out")
     assert load_file(tmp_path / "out/model.safetensors").keys() == load_file(model / "model.safetensors").keys()
+
+
+SAMPLING = {"do_sample": False, "temperature": 0.6, "top_p": 0.9, "top_k": 20}
+SETTINGS: dict[
+    str, tuple[dict[str, object], dict[str, object]]
+] = {  # of generation_config.json, and what is kept of them
+    "as Llama 2 had it": ({**SAMPLING, "pad_token_id": 0}, {"do_sample": False, "pad_token_id": 0}),
+    "as Vicuna had it": ({"temperature": 0.9, "top_p": 0.6, "max_length": 4096}, {"max_length": 4096}),
+    "beams that are none": ({"num_beams": 1, "length_penalty": 0.6}, {}),
+    "several greedy answers": ({"num_return_sequences": 3, "max_new_tokens": 9}, {"max_new_tokens": 9}),
+    "no answer": ({"max_new_tokens": 0, "pad_token_id": 1}, {"pad_token_id": 1}),
+    "no padding": ({"pad_token_id": -1}, {}),
+    "sound ones": ({"do_sample": True, "temperature": 0.6}, {"do_sample": True, "temperature": 0.6}),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_that_do_not_fit_together_are_left_out(
+    name: str, model: Path, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model is taken, what ends an answer is kept, and a line says what is not; the written model can be written again."""
+    given, kept = SETTINGS[name]
+    ends = sorted({0, model_files.load_tokenizer(model).eos_token_id, 5})
+    (model / "generation_config.json").write_text(json.dumps({**given, "eos_token_id": ends}))
+    start_from(model, made, tmp_path / "out")
+    written = json.loads((tmp_path / "out/generation_config.json").read_text())
+    del written["transformers_version"]
+    assert written == {**kept, "eos_token_id": ends}
+    left = sorted({*given} - {*kept})
+    line = f"{model}: generation_config.json: not read, since they do not fit together: {', '.join(left)}\n"
+    assert (line if left else "not read") in capsys.readouterr().err or not left
+    again = models.load_model(tmp_path / "out")
+    again.generation_config.eos_token_id = 5
+    again.save_pretrained(tmp_path / "again")
+
+
+def test_settings_in_an_old_models_config_are_read_as_well(model: Path, made: Path, tmp_path: Path) -> None:
+    (model / "generation_config.json").unlink()
+    edit_json(model / "config.json", temperature=0.6, eos_token_id=[1, 5], do_sample=False)
+    start_from(model, made, tmp_path / "out")
+    written = json.loads((tmp_path / "out/generation_config.json").read_text())
+    assert written["eos_token_id"][-1] == 5
+    assert "temperature" not in written
+
+
+def test_rows_without_a_token_are_never_sampled(model: Path, made: Path, tmp_path: Path) -> None:
+    """Qwen's models have hundreds of them. Every way to load a model knows them, and writing it keeps them."""
+    tokens = len(model_files.load_tokenizer(model))
+    wide = models.load_model(model)
+    wide.resize_token_embeddings(tokens + 3)
+    with torch.no_grad():
+        wide.get_output_embeddings().weight[tokens:] = 9.0
+    wide.save_pretrained(model)
+    start_from(model, made, tmp_path / "out")
+    loaded = models.load_model(tmp_path / "out")
+    judge = shutil.copytree(tmp_path / "out", tmp_path / "judge")
+    edit_json(judge / "config.json", reward_beta=1.0)
+    talk = conversation.load(model, conversation.Sampling(0, 4, 1.0)).model
+    words = model_files.load_tokenizer(model)
+    for one in (loaded, talk, reward_model_files.load(judge), sampling.load(model, words)):
+        logits = one(input_ids=torch.tensor([[1, 2]]), use_cache=False).logits
+        assert logits.shape[-1] == tokens + 3
+        assert logits[..., tokens:].eq(-torch.inf).all()
+        assert logits[..., :tokens].isfinite().all()
+    models.save_model(loaded, words, tmp_path / "again")
+    for folder in (tmp_path / "out", tmp_path / "again"):
+        weights = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
+        assert weights.shape[0] == tokens + 3
+        assert weights[tokens:].eq(9.0).all()
 
 
 def test_nobody_is_asked_whether_remote_code_may_run(

@@ -20,6 +20,7 @@ from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.test_time import sampling, scoring, subsets
 from tasks.language.test_time.policy_steps import Steps
 from tests.conftest import PARAMS
+from tests.tasks.tiny import llama
 
 CHANGES = {"problems": 3, "samples": 6, "max_new_tokens": 12, "batch_size": 2, "subsets": 20, "bootstrap": 50}
 
@@ -213,3 +214,12 @@ def test_models_that_do_not_fit_are_told_in_one_line(made, scored, tmp_path):
     table.to_parquet(tmp_path / "test.parquet")
     with pytest.raises(DataError, match="has no answer; search expects one to each test problem"):
         sampling.asked(config(), tmp_path, words)
+
+
+def test_a_reward_model_with_too_few_positions_is_one_line_before_anything_is_sampled(made, tmp_path, monkeypatch):
+    words = models.load_tokenizer(made / "pretrained")
+    short = llama(vocab_size=len(words), max_position_embeddings=16)
+    monkeypatch.setattr(scoring, "load", lambda *_: {"pairs": short})
+    monkeypatch.setattr(sampling, "load", lambda *_: pytest.fail("it has begun"))
+    with pytest.raises(DataError, match=r"the model has 16 positions .* search\.max_new_tokens = "):
+        run(config(), made / "pretrained", made / "problems", made / "none", tmp_path, tmp_path / "out")

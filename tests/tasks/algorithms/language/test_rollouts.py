@@ -2,8 +2,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import TopPLogitsWarper
+from transformers import MptConfig, MptForCausalLM, TopPLogitsWarper
 
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.language import rollouts
 from tasks.algorithms.language.completions import make_completions, token_logps
 from tests.tasks.tiny import ARCHITECTURES, llama
@@ -217,3 +218,26 @@ def test_rollouts_as_completions():
         again, other = (token_logps(model, drawn.completions(asked, pad=2)) for asked in (prompts, prompts[::-1]))
     torch.testing.assert_close(drawn.logps, again, rtol=1e-4, atol=1e-4)
     assert (drawn.logps - other).abs().max() > 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [
+        ("max_position_embeddings", lambda: llama(max_position_embeddings=8)),
+        ("n_positions", lambda: ARCHITECTURES["gpt2"](0, n_positions=8)),
+        (
+            "max_seq_len",
+            lambda: MptForCausalLM(MptConfig(vocab_size=16, d_model=32, n_heads=4, n_layers=1, max_seq_len=8)),
+        ),
+    ],
+)
+def test_a_prompt_longer_than_the_model_s_positions_is_one_line(name, make):
+    """Whatever config.json calls them; rotary embeddings make no error of their own."""
+    model = make().eval()
+    assert draw(model, [[3] * 7, [4]], max_new_tokens=1)
+    with pytest.raises(
+        TrainingError, match="a prompt has 9 tokens, and the model 8 positions; expected at most as many"
+    ):
+        draw(model, [[4], [3] * 9], max_new_tokens=1, batch_size=1)
+    with pytest.raises(TrainingError, match="a prompt has 9 tokens"):
+        next(rollouts.stream(model, [3] * 9, max_new_tokens=1, temperature=1.0, end_tokens=(), seed=0))

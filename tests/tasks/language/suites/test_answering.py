@@ -1,19 +1,21 @@
 """Prompts and scoring of a suite, by hand; and what a policy says that thinks aloud."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from tokenizers.processors import TemplateProcessing
 
-from tasks.common import model_files
+from tasks.common import model_files, models
 from tasks.language.rewards.verifier import Verifier
-from tasks.language.suites import answering, prompting, scoring
+from tasks.language.suites import answering, likelihood, prompting, scoring
 from tasks.language.suites.answering import Sampling
 from tasks.language.suites.registry import SUITES
 from tasks.language.suites.suite import Problem
 
 ONE = Problem("one", "How many {answer}s?", "3", "1 + 2 = 3", "", "")
 EXAMPLE = Problem("two", "How few?", "1", "It is 1.", "", "")
-WHERE = Problem("three", "Where? ", "2", "", "", "", (("1", "here"), ("2", "far away")))
+WHERE = Problem("three", "Where? ", "B", "", "", "", (("A", "here"), ("B", "far away")))
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,52 @@ def test_the_answer_begins_as_the_suite_says(made):
     [tokens] = prompting.encoded(SUITES["arc_easy-text"], tokenizer, [WHERE], [])
     text = tokenizer.decode(tokens)
     assert text.endswith("The best answer is")
-    assert "Question: Where?\n1. here\n2. far away\n" in text
+    assert "Question: Where?\nA. here\nB. far away\n" in text
+    [behind] = prompting.encoded(SUITES["arc_easy-text"], tokenizer, [WHERE], [WHERE])
+    assert tokenizer.decode(behind).count("The best answer is B") == 1, "an example answers as it is asked: by a letter"
+
+
+AROUND = {"closes": ([], [1]), "opens": ([0], []), "opens and closes": ([0], [1]), "closes twice": ([], [0, 1])}
+
+
+@pytest.mark.parametrize("how", AROUND)
+def test_what_a_tokenizer_puts_behind_every_text_ends_no_prompt(made, how):
+    """By hand: tokens before every text stay, those behind it do not, and a choice is its own tokens."""
+    plain, tokenizer = (model_files.load_tokenizer(made / "pretrained") for _ in range(2))
+    before, behind = AROUND[how]
+    names = {token: tokenizer.convert_ids_to_tokens(token) for token in (0, 1)}
+    pattern = " ".join([*(names[token] for token in before), "$A", *(names[token] for token in behind)])
+    tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+        single=pattern, special_tokens=[(name, token) for token, name in names.items()]
+    )
+    assert tokenizer("Where?")["input_ids"] == [
+        *before,
+        *plain("Where?", add_special_tokens=False)["input_ids"],
+        *behind,
+    ]
+    for suite in ("arc_easy", "gsm8k-lm-eval"):
+        [prompt], [wanted] = (
+            prompting.encoded(SUITES[suite], words, [WHERE], [EXAMPLE]) for words in (tokenizer, plain)
+        )
+        assert prompt == [*before, *wanted]
+    [(context, choices)] = likelihood.pairs(SUITES["arc_easy"], tokenizer, [WHERE], [])
+    assert plain.decode(context[len(before) :]) == "Question: Where? \nAnswer:"
+    assert [plain.decode(choice).strip() for choice in choices] == ["here", "far away"]
+    assert not {0, 1} & {*choices[0], *choices[1]}
+
+
+def test_prompts_that_are_read_without_their_beginning_are_said(made, capsys):
+    """Two of three contexts of 60 tokens and more; one fits with its longer choice."""
+    model = models.load_model(made / "pretrained")
+    tokenizer = model_files.load_tokenizer(made / "pretrained")
+    asked = [WHERE, replace(WHERE, question="far away " * 200), replace(WHERE, question="far " * 300)]
+    assert likelihood.cut([([1] * 5, [[1], [1] * 3])], 7) == 0
+    assert likelihood.cut([([1] * 5, [[1], [1] * 4])], 7) == 1
+    sampling = Sampling(seed=0, samples=0, temperature=1.0, max_new_tokens=9, batch_size=1, strip_thinking=True)
+    answering.answered(SUITES["arc_easy"], model, tokenizer, asked, [], sampling, None)
+    room = model.config.max_position_embeddings
+    line = f"ARC-Easy: 2 of 3 prompts do not fit into the {room} positions of the model with their choices, and are read without"
+    assert line in capsys.readouterr().err
 
 
 def test_an_answer_ends_before_the_first_stop():

@@ -8,7 +8,7 @@ import pytest
 
 from tasks.common.errors import ConfigError, StageError
 from tasks.language.rewards.verifier import Verifier
-from tasks.language.suites import reading, scoring
+from tasks.language.suites import prompting, reading, scoring
 from tasks.language.suites.registry import SUITES
 from tests import repository
 
@@ -36,7 +36,7 @@ FORMS = {
         {"Body": "Ann has 2.", "Question": "x?", "Answer": 2.5, "Type": "Sum"},
         ("Ann has 2. x?", "2.5", "", "Sum"),
     ),
-    "arc_easy": ({"question": STEM, "answerKey": "B"}, ("Where?", "2", "", "")),
+    "arc_easy": ({"question": STEM, "answerKey": "B"}, ("Where?", "B", "", "")),
     "arc_challenge": (
         {"question": "Where?", "choices": {"text": ["here", "there"], "label": ["A", "B"]}, "answerKey": "B"},
         ("Where?", "B", "", ""),
@@ -59,6 +59,36 @@ def test_each_suite_s_form_is_read(tmp_path, name):
     written(tmp_path, name, row)
     [found] = reading.problems(name, tmp_path, None)
     assert (found.question, found.answer, found.level, found.subject) == expected
+
+
+@pytest.mark.parametrize(
+    ("labels", "key", "letter"),
+    [
+        ("ABCD", "C", "C"),
+        ("1234", "3", "C"),
+        ("1234", 3, "C"),
+        ("1234", "C", "C"),
+        ("0123", "2", "C"),
+        ("0123", 0, "A"),
+        ("abcd", "c", "C"),
+        ("BADC", "D", "C"),
+        ("12345", "5", "E"),
+        ("123", "1", "A"),
+    ],
+)
+def test_choices_stand_behind_letters_whatever_their_labels_are(tmp_path, labels, key, letter):
+    """As in arc_challenge_chat: the prompt asks for a letter, and the letter of the right choice is right."""
+    texts = ["hen", "ant", "trout", "mole", "wasp"][: len(labels)]
+    row = {"question": "Which?", "choices": {"text": texts, "label": [*labels]}, "answerKey": key}
+    written(tmp_path, "arc_easy", row)
+    [found] = reading.problems("arc_easy-text", tmp_path, None)
+    assert [text for _, text in found.choices] == texts
+    assert "".join(own for own, _ in found.choices) == "ABCDE"[: len(labels)]
+    assert found.answer == letter
+    prompt = prompting.filled(SUITES["arc_easy-text"].prompt.question, found)
+    assert f"\nA. hen\nB. ant\nC. trout{''.join(['', chr(10) + 'D. mole'][len(labels) > 3])}" in prompt
+    right = scoring.right_ones(SUITES["arc_easy-text"], [found] * 3, [letter, str(key), "Z"], None, "bare letter")
+    assert right == [True, str(key) == letter, False]
 
 
 def test_every_suite_is_there_by_its_form():
@@ -148,6 +178,16 @@ def test_a_wrong_file_is_one_line(tmp_path, text, line):
         ("gsm8k", {"question": "x?", "answer": "#### seven"}, "field 'answer' does not end in '#### N'"),
         ("minerva_math", {"problem": "x?", "solution": "no box"}, "field 'solution' holds no answer"),
         ("svamp", {"Body": "Ann", "Answer": 1.0}, "field 'Question' is "),
+        (
+            "arc_easy",
+            {"question": "Where?", "choices": {"text": ["a", "b"], "label": ["1", "1"]}, "answerKey": "1"},
+            "the labels of the choices are 1, 1; expected each once",
+        ),
+        (
+            "arc_easy",
+            {"question": "Where?", "choices": {"text": ["a"] * 27, "label": [*range(27)]}, "answerKey": "1"},
+            "there are 27 choices; expected at most 26, a letter for each",
+        ),
         ("arc_easy", {"question": "Where?", "answerKey": "A"}, "expected choices with labels and texts; got "),
         ("arc_easy", {"question": STEM, "answerKey": "C"}, "field 'answerKey' is 'C'; expected one of 1, 2"),
         ("arc_easy", {"question": {**STEM, "choices": 3}, "answerKey": "A"}, "field 'choices' is int; expected texts"),
