@@ -345,7 +345,5 @@ def test_math500s_own_solutions():
     with Verifier(workers=2) as judge:
         assert judge(golds, solutions) == [1.0] * 500
         assert judge(golds, [f"\\boxed{{{gold}}}" for gold in golds]) == [1.0] * 500
-        assert (
-            judge(golds, [f"The answer is ${gold}$." for gold in golds]).count(1.0) == 499
-        )  # one is `11,\\! 111,\\! 111,\\! 100`
+        assert judge(golds, [f"The answer is ${gold}$." for gold in golds]) == [1.0] * 500
         assert sum(judge(golds, solutions[1:] + solutions[:1])) < 10
