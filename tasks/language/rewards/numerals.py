@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 LATEX_SPACE = r"(?:\\[,;:! ]|\\thinspace\b|~)"
 PLAIN_SPACE = "[ \u00a0\u2000-\u200a\u202f\u205f\u3000]"
-SPACE = rf"(?:{PLAIN_SPACE}?{LATEX_SPACE}{PLAIN_SPACE}?|{PLAIN_SPACE})"
+SPACE = rf"(?:{PLAIN_SPACE}?{LATEX_SPACE}{{1,3}}{PLAIN_SPACE}?|{PLAIN_SPACE})"
 COMMA = r"(?:\{,\}|[,\uff0c\u066c](?:\\! ?)?)"  # also the full-width and the Arabic one
 APOSTROPHE = "['\u2019\u02bc]"
 BEHIND_SPACE = rf"(?<!\d{PLAIN_SPACE})(?<!\d~)(?<!\d\\[,;:! ])"  # a group that others stand before, which did not fit
