@@ -11,6 +11,7 @@ from transformers import MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForC
 from tasks.common import models
 from tasks.common.errors import DataError
 from tasks.preflight import model_trial
+from tasks.preflight.__main__ import whole
 from tasks.preflight.model_trial import Threshold
 from tests.tasks import forks
 from tests.tasks.tiny import SIZES, llama
@@ -158,3 +159,13 @@ def test_what_is_not_here_or_too_large_is_not_tried(words, tmp_path, monkeypatch
     assert [*model_trial.lines(own)] == [
         "model: not tried, since the weights of nobody/nothing are not on this machine yet"
     ]
+
+
+def test_check_begins_with_it(monkeypatch):
+    """For a model that exists; one from scratch has nothing to try."""
+    monkeypatch.setattr(model_trial, "lines", lambda own: iter([f"tried {own.path}"]))
+    given = {"pretrained": SimpleNamespace(init="directory", path="model")}
+    assert next(whole(given, [], False)) == "tried model"
+    given["pretrained"].init = "scratch"
+    with pytest.raises(KeyError, match="demonstrations"):  # which it reads next
+        next(whole(given, [], False))
