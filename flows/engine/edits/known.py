@@ -31,6 +31,10 @@ HARMLESS: Mapping[str, tuple[str, str]] = {
         "4934ad585f47077c",
         "tasks/agents/environments/as_gymnasium.py: names the games' code, without comments, in a data set's description",
     ),
+    "_differences": (
+        "035ffd265f95dbb4",
+        "tasks/offline/datasets/origin.py: reads the names and defaults of another package's environment",
+    ),
     "answer": ("c8357c5a2caa9fc7", "tasks/language/rewards/python_worker.py: reads the names of parameters alone"),
 }
 

@@ -23,7 +23,7 @@ def check_reward(curve, reward):
 
 def test_another_reward_can_be_the_one_that_counts(ready, tmp_path):
     """Each kind's values are checked in training/test_environment.py."""
-    check_reward(curve(ready, tmp_path, reward="code", **FIRST), "code")
+    check_reward(curve(ready, tmp_path, reward="rubric", **FIRST), "rubric")
 
 
 def test_the_reward_model_can_be_the_one_that_counts(brief):

@@ -87,7 +87,7 @@ def test_choices_stand_behind_letters_whatever_their_labels_are(tmp_path, labels
     assert found.answer == letter
     prompt = prompting.filled(SUITES["arc_easy-text"].prompt.question, found)
     assert f"\nA. hen\nB. ant\nC. trout{''.join(['', chr(10) + 'D. mole'][len(labels) > 3])}" in prompt
-    right = scoring.right_ones(SUITES["arc_easy-text"], [found] * 3, [letter, str(key), "Z"], None, "bare letter")
+    right, _ = scoring.right_ones(SUITES["arc_easy-text"], [found] * 3, [letter, str(key), "Z"], None, "bare letter")
     assert right == [True, str(key) == letter, False]
 
 
