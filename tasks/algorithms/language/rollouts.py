@@ -186,7 +186,7 @@ def stream(
 def check_length(model: CausalLM, prompts: Sequence[Sequence[int]]) -> None:
     """TrainingError where a prompt is longer than the model's positions: learned ones would be read past their end, others make no error."""
     config = getattr(model, "config", None)  # a model need not be one of transformers
-    text = config.get_text_config() if hasattr(config, "get_text_config") else None
+    text = config.get_text_config() if config is not None and hasattr(config, "get_text_config") else None
     limit = next((room for name in POSITIONS if isinstance(room := getattr(text, name, None), int)), None)
     longest = max(map(len, prompts), default=0)
     if limit is not None and longest > limit:
