@@ -6,7 +6,6 @@ what its form reads is in `unread`, so that a stage can name it.
 """
 
 import json
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -182,7 +181,7 @@ def _side(row: Columns, name: str) -> Conversation:
     if written := row.get(f"{name}_message"):
         return conversation(f"[{written}]", f"{name}_message", row.unread_keys)
     value = row[name]
-    if isinstance(value, str) and not _asks(row) and (turns := transcript(value)):
+    if isinstance(value, str) and not _asks(row) and (turns := messages.transcript(value)):
         return turns
     return as_turns(value, name, "assistant", row.unread_keys)
 
@@ -195,7 +194,7 @@ def _prompt(row: Columns) -> Conversation:
     """The turns that a pair answers, by the columns that hold them."""
     if row.peek("prompt") is not None:
         prompt = as_turns(row["prompt"], "prompt", "user", row.unread_keys)
-        return [*_history(row), *prompt]
+        return behind(_history(row), prompt)
     if row.peek("instruction") is not None:
         return [*_history(row), instruction(row)]
     if row.peek("question") is not None:
@@ -229,18 +228,6 @@ def with_declared(row: Mapping[str, Any], turns: Conversation) -> Conversation:
         if isinstance(system, str) and system.strip():
             turns = [{"role": "system", "content": system}, *turns]
     return [*declared, *turns]
-
-
-def transcript(text: str) -> Conversation:
-    """The turns of a text of HH-RLHF's form, `\\n\\nHuman: .. \\n\\nAssistant: ..`; none where it is no such text."""
-    speakers = re.split(r"(?:^|\n\n)(Human|Assistant):", text.rstrip() if text.strip() else "")
-    if len(speakers) < 5 or speakers[0].strip() or speakers[1] != "Human":
-        return []
-    roles = {"Human": "user", "Assistant": "assistant"}
-    return [
-        {"role": roles[speaker], "content": said.strip()}
-        for speaker, said in zip(speakers[1::2], speakers[2::2], strict=True)
-    ]
 
 
 def conversation(value: object, field: str, unread: set[str] | None = None) -> Conversation:
@@ -300,14 +287,16 @@ def text(row: Mapping[str, Any], field: str) -> str:
 def split_prompt(prompt: Conversation) -> tuple[str, str]:
     """A prompt as tables keep it: the text of its last turn, and the turns before it as JSON, empty where there are none.
 
-    ValueError where the last turn is not the user's: such a prompt cannot be told from a user's question.
+    A last turn that is a tool's stands there too, without its text. ValueError where the last turn is neither the user's nor a tool's.
     """
     last = prompt[-1]["role"] if prompt else "nobody"
-    if last != "user":
-        raise ValueError(f"the prompt ends with a turn of {last}; expected the user's")
+    if last not in ("user", "tool"):
+        raise ValueError(f"the prompt ends with a turn of {last}; expected the user's, or a tool's")
     *before, asked = prompt
     if not asked["content"].strip():
         raise ValueError("the prompt's last turn is empty; expected text")
+    if last == "tool":
+        before = [*before, {**asked, "content": "", messages.ASKED: True}]
     return str(asked["content"]), as_json(before) if before else ""
 
 
@@ -318,7 +307,15 @@ def without_weight(message: Message) -> Message:
 
 def joined_prompt(prompt: str, history: str = "") -> Conversation:
     """The inverse of `split_prompt`."""
-    return [*from_json(history), question(prompt)]
+    return behind(from_json(history), [question(prompt)])
+
+
+def behind(history: Conversation, prompt: Conversation) -> Conversation:
+    """A prompt behind the turns before it. Where the last of those is a tool's that lacks its text, the prompt is that text."""
+    if history and history[-1].get(messages.ASKED):
+        waiting = {name: value for name, value in history[-1].items() if name != messages.ASKED}
+        return [*history[:-1], {**waiting, "content": prompt[0]["content"]}]
+    return [*history, *prompt]
 
 
 def prompt_key(prompt: str, history: str | Conversation = "") -> tuple[str, ...]:

@@ -6,6 +6,7 @@ declares stand before its turns, as a message of the role TOOLS whose content is
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,8 +30,9 @@ WEIGHTS = (
     "loss_mask",
     "loss",
 )  # whether an answer is learned, by all of its names
+ASKED = "asked"  # in our own tables: the text of this turn of a tool is the prompt, and the turn is the last
 NAMES = ("name", "tool_call_id")  # what the template may read of a message beside these
-READ = {"role", "content", "from", "value", "tool_calls", "function_call", TOOLS, *THOUGHTS, *WEIGHTS, *NAMES}
+READ = {"role", "content", "from", "value", "tool_calls", "function_call", TOOLS, ASKED, *THOUGHTS, *WEIGHTS, *NAMES}
 
 
 def read(value: object, field: str, unread: set[str]) -> Message:
@@ -55,6 +57,8 @@ def read(value: object, field: str, unread: set[str]) -> Message:
         message["tool_calls"] = calls
     if role == "assistant" and not all(_learned(given[name], f"{field}.{name}") for name in WEIGHTS if name in given):
         message["weight"] = 0
+    if role == "tool" and given.get(ASKED) is True:
+        message[ASKED] = True
     unread |= {f"messages.{name}" for name in given.keys() - READ}
     unread |= {f"messages.{name} ({role})" for name in WEIGHTS if role != "assistant" and given.get(name)}
     return message
@@ -100,6 +104,18 @@ def is_empty(message: Mapping[str, Any]) -> bool:
 def is_plain(message: Mapping[str, Any]) -> bool:
     """Whether a message is its content and nothing more."""
     return all(name in ("role", "content", "weight") or value is None for name, value in message.items())
+
+
+def transcript(written: str) -> list[Message]:
+    """The turns of a text of HH-RLHF's form, `\\n\\nHuman: .. \\n\\nAssistant: ..`; none where it is no such text."""
+    speakers = re.split(r"(?:^|\n\n)(Human|Assistant):", written.rstrip() if written.strip() else "")
+    if len(speakers) < 5 or speakers[0].strip() or speakers[1] != "Human":
+        return []
+    roles = {"Human": "user", "Assistant": "assistant"}
+    return [
+        {"role": roles[speaker], "content": said.strip()}
+        for speaker, said in zip(speakers[1::2], speakers[2::2], strict=True)
+    ]
 
 
 def without_nulls(value: Any) -> Any:

@@ -96,7 +96,8 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation
     """The columns that hold the prompt, the prompt, and the reference response where the same columns hold one."""
     if (name := next((name for name in forms.TURNS if row.get(name) not in (None, "")), None)) is not None:
         turns = forms.conversation(row[name], name)
-        solution = messages.text(turns.pop()) if turns[-1]["role"] == "assistant" else ""
+        answer = turns.pop() if turns[-1]["role"] == "assistant" else {}
+        solution = answer.get("content") or messages.text(answer)  # a call alone is read as a person reads it
         return (name,), forms.with_declared(row, turns), solution
     if "Body" in row and "Question" in row:  # SVAMP
         body = forms.text(row, "Body")
@@ -114,7 +115,7 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation
         return (name, "choices"), [forms.question("\n".join(lines))], ""
     prompt = forms.as_turns(asked.strip() if isinstance(asked, str) else asked, name, "user")
     if isinstance(history := row.get("history"), str) and history:  # as our own tables keep it
-        prompt = [*forms.conversation(history, "history"), *prompt]
+        prompt = forms.behind(forms.conversation(history, "history"), prompt)
     return (name, "history"), forms.with_declared(row, prompt), ""
 
 

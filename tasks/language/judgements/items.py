@@ -128,7 +128,7 @@ def _given(row: Mapping[str, Any], name: str) -> Answered:
 
 def _turns(row: Mapping[str, Any]) -> forms.Conversation:
     turns = forms.as_turns(row["prompt"], "prompt", "user")
-    return [*forms.conversation(row["history"], "history"), *turns] if row.get("history") else turns
+    return forms.behind(forms.conversation(row["history"], "history"), turns) if row.get("history") else turns
 
 
 def _texts(row: Mapping[str, Any]) -> list[object]:

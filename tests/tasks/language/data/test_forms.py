@@ -233,8 +233,8 @@ def test_each_form_of_pairs_of_other_tools(row, prompt):
 
 
 def test_a_text_that_only_mentions_a_speaker_is_no_transcript():
-    assert forms.transcript("Human: Why?") == []
-    assert forms.transcript("He said:\n\nHuman: Why?\n\nAssistant: So.") == []
+    assert messages.transcript("Human: Why?") == []
+    assert messages.transcript("He said:\n\nHuman: Why?\n\nAssistant: So.") == []
     assert pair({"prompt": "Say it.", "chosen": "\n\nHuman: a\n\nAssistant: b", "rejected": "x"}).prompt == [
         {"role": "user", "content": "Say it."}
     ]
@@ -330,13 +330,22 @@ def test_a_prompt_survives_its_table(before, asked):
     [
         ([], "ends with a turn of nobody; expected the user's"),
         ([ASK, REPLY], "ends with a turn of assistant"),
-        ([ASK, RESULT], "ends with a turn of tool"),
         ([SYSTEM, {"role": "user", "content": " "}], "last turn is empty"),
     ],
 )
 def test_a_prompt_that_no_user_asks_is_refused(turns, said):
     with pytest.raises(ValueError, match=said):
         split_prompt(turns)
+
+
+def test_a_prompt_may_end_with_what_a_tool_said():
+    """Its text is the prompt's, in our tables and read from them again, and the turn stays the tool's."""
+    turns = [ASK, TOOLS, {**RESULT, "tool_call_id": "1"}]
+    question, history = split_prompt(turns)
+    assert question == "3"
+    assert joined_prompt(question, history) == turns
+    assert forms.pair({"prompt": question, "history": history, "chosen": "So.", "rejected": "No."}).prompt == turns
+    assert [turn["role"] for turn in forms.conversation(history, "history")] == ["user", "assistant", "tool"]
 
 
 def test_a_demonstrated_problem():

@@ -132,8 +132,8 @@ def test_nothing_left_to_train_on_is_one_line():
 def test_a_bad_row_is_named():
     with pytest.raises(StageError, match=r"^train\.jsonl: line 2: field 'rejected' is int 3"):
         split([TEN[0], row("x", rejected=3)])
-    with pytest.raises(StageError, match=r"^train\.jsonl: line 1: the prompt ends with a turn of tool"):
-        split([row([{"role": "user", "content": "x"}, {"role": "tool", "content": "3"}])])
+    with pytest.raises(StageError, match=r"^train\.jsonl: line 1: the prompt ends with a turn of system"):
+        split([row([{"role": "user", "content": "x"}, {"role": "system", "content": "3"}])])
 
 
 PAIRS = st.lists(st.builds(row, st.sampled_from("abcdef"), st.sampled_from("xyz"), st.sampled_from("xyz")))
