@@ -21,6 +21,15 @@ RESPONSES = ("completion", "response", "output")
 DECLARED = ("tools", "functions")  # columns that declare tools
 ASKING = ("system", "developer", "user", "tool", "human", "prompter", "observation", "function", "tool_response")
 VERDICTS = ("label", "kto_tag")  # columns that say whether an answer is a good one (KTO, arXiv:2402.01306)
+OURS = (
+    "comparison_id",
+    "prompt_id",
+    "chosen_ended",
+    "rejected_ended",
+    "chosen_tokens",
+    "rejected_tokens",
+    "person",
+)  # of tables
 DEMONSTRATIONS = (
     "messages | conversations (ShareGPT) | prompt and completion | instruction, input and output | "
     "question and answer | problem and solution | prompt, chosen and rejected | text"
@@ -173,6 +182,8 @@ def _pair(row: Columns) -> Pair:
     if messages.is_empty(chosen):
         raise LeftOutError(UNANSWERED)
     scores, level = _scores(row), _level(row)
+    if "comparison_id" in row:
+        row.use("chosen", "rejected", *OURS)
     return Pair(prompt, chosen, rejected, scores, level, row.unread())
 
 

@@ -232,6 +232,14 @@ def test_each_form_of_pairs_of_other_tools(row, prompt):
     assert demonstration(row).messages == [*prompt, REPLY]
 
 
+def test_a_row_of_our_own_table_is_read_whole():
+    own = {"comparison_id": "1", "prompt_id": "1", "prompt": "Why?", "strength": "a better", "chosen_ended": True}
+    call = messages.to_json(TOOLS, "x")
+    own |= {"rejected_ended": True, "chosen": messages.text(TOOLS), "rejected": "No.", "chosen_message": call}
+    found = pair({**own, "rejected_message": "", "note": "x"})
+    assert (found.chosen, found.rejected, found.unread) == (TOOLS, OTHER, {"note"})
+
+
 def test_a_text_that_only_mentions_a_speaker_is_no_transcript():
     assert messages.transcript("Human: Why?") == []
     assert messages.transcript("He said:\n\nHuman: Why?\n\nAssistant: So.") == []
