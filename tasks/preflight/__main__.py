@@ -60,11 +60,11 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     from tasks.memory import sources
     from tasks.preflight import estimates, examples, model_trial, rewards, tokens
 
-    if given["pretrained"].init != "scratch":
-        yield from model_trial.lines(given["pretrained"])
     at_work = {name.partition("@")[0] for name in stages}
     if not at_work.intersection((*SECTIONS, *PAIRWISE, *POLICIES)):
         return
+    if given["pretrained"].init != "scratch":
+        yield from model_trial.lines(given["pretrained"])
     sampled = examples.of_prompts(given) if at_work.intersection(POLICIES) else []
     tested = examples.of_tests(given) if "evaluate" in at_work else []
     shown, compared = examples.of_demonstrations(given), examples.of_pairs(given)

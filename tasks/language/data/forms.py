@@ -6,11 +6,10 @@ what its form reads is in `unread`, so that a stage can name it.
 """
 
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tasks.language.data import messages
+from tasks.language.data import messages, strengths
 from tasks.language.data.columns import BAD_ANSWER, UNANSWERED, UNLEARNED, Columns, LeftOutError
 from tasks.language.data.messages import TOOLS, Message, kind
 
@@ -35,14 +34,6 @@ DEMONSTRATIONS = (
     "question and answer | problem and solution | prompt, chosen and rejected | text"
 )
 PAIRS = "prompt, chosen and rejected, as text or messages; or chosen and rejected alone, as messages"
-SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"), ("chosen-rating", "rejected-rating"))
-LEVELS = {
-    "negligibly better": "negligibly",
-    "slightly better": "slightly",
-    "better": "",
-    "significantly better": "significantly",
-}
-LEVELS |= {"much better": "significantly", "strong": "", "weak": "slightly"}
 
 
 class Demonstration(NamedTuple):
@@ -181,7 +172,7 @@ def _pair(row: Columns) -> Pair:
     chosen, rejected = (without_weight(sides[name][-1]) for name in ("chosen", "rejected"))
     if messages.is_empty(chosen):
         raise LeftOutError(UNANSWERED)
-    scores, level = _scores(row), _level(row)
+    scores, level = strengths.scores(row), strengths.level(row)
     if "comparison_id" in row:
         row.use("chosen", "rejected", *OURS)
     return Pair(prompt, chosen, rejected, scores, level, row.unread())
@@ -358,34 +349,6 @@ def columns(row: Mapping[str, Any]) -> str:
     values = {name: row.peek(name) for name in row} if isinstance(row, Columns) else row
     named = (f"{name} (null)" if value is None else str(name) for name, value in values.items())
     return " ".join(", ".join(named).split())[:200] or "none"
-
-
-def _scores(row: Columns) -> tuple[float, float] | None:
-    metadata = row.peek("metadata")
-    for place in (row, metadata) if isinstance(metadata, Mapping) else (row,):
-        for names in SCORES:
-            values = [place.peek(name) if isinstance(place, Columns) else place.get(name) for name in names]
-            if all(value is not None for value in values):
-                row.use(*(("metadata",) if place is metadata else names))
-                chosen, rejected = map(_number, values, names)
-                return chosen, rejected
-    return None
-
-
-def _number(value: object, field: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
-        raise ValueError(f"field '{field}' is {kind(value)}; expected a number")
-    return float(value)
-
-
-def _level(row: Mapping[str, Any]) -> str:
-    level = row.get("strength")
-    if level is None:
-        return ""
-    known = {**LEVELS, **{f"{side} {name}": word for side in "ab" for name, word in LEVELS.items()}}
-    if not isinstance(level, str) or level.strip().lower() not in known:
-        raise ValueError(f"field 'strength' is {kind(level)}; expected {' or '.join(LEVELS)}")
-    return known[level.strip().lower()]
 
 
 def _first(row: Columns, names: Sequence[str]) -> str | None:

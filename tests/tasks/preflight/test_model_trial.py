@@ -162,10 +162,11 @@ def test_what_is_not_here_or_too_large_is_not_tried(words, tmp_path, monkeypatch
 
 
 def test_check_begins_with_it(monkeypatch):
-    """For a model that exists; one from scratch has nothing to try."""
+    """For a model that exists; one from scratch has nothing to try, and neither has a run that trains no language model."""
     monkeypatch.setattr(model_trial, "lines", lambda own: iter([f"tried {own.path}"]))
     given = {"pretrained": SimpleNamespace(init="directory", path="model")}
-    assert next(whole(given, [], False)) == "tried model"
+    assert next(whole(given, ["sft"], False)) == "tried model"
+    assert [*whole(given, ["behaviour@graph"], False)] == []
     given["pretrained"].init = "scratch"
     with pytest.raises(KeyError, match="demonstrations"):  # which it reads next
-        next(whole(given, [], False))
+        next(whole(given, ["sft"], False))

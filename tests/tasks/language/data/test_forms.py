@@ -179,31 +179,6 @@ def test_a_pairs_prompt_may_have_several_turns():
     assert pair({"chosen": [*turns, MORE], "rejected": [*turns, OTHER]}) == expected
 
 
-@pytest.mark.parametrize(
-    ("given", "scores"),
-    [
-        ({"score_chosen": 8.5, "score_rejected": 4}, (8.5, 4.0)),
-        ({"chosen_score": 1, "rejected_score": -1}, (1.0, -1.0)),
-        ({"chosen-rating": 5, "rejected-rating": 2}, (5.0, 2.0)),
-        ({"metadata": {"chosen-rating": 5, "rejected-rating": 2}}, (5.0, 2.0)),
-        ({"metadata": {"chosen-rating": 5}, "score_chosen": None, "score_rejected": 3}, None),
-        ({"metadata": "none"}, None),
-    ],
-)
-def test_scores_that_somebody_gave(given, scores):
-    assert pair({"prompt": "Why?", "chosen": "So.", "rejected": "No.", **given}).scores == scores
-
-
-HOW_MUCH = {None: "", "better": "", "strong": "", "a better": "", "weak": "slightly", " slightly better ": "slightly"}
-HOW_MUCH |= {"b slightly better": "slightly", "negligibly better": "negligibly"}
-HOW_MUCH |= {"Significantly better": "significantly", "much better": "significantly"}
-
-
-@pytest.mark.parametrize(("said", "level"), HOW_MUCH.items())
-def test_how_much_better(said, level):
-    assert pair({"prompt": "Why?", "chosen": "So.", "rejected": "No.", "strength": said}).level == level
-
-
 HISTORY = [["Why?", "So."]]
 
 

@@ -1,0 +1,46 @@
+"""What a row of pairs says of how much better the chosen answer is: scores of both, or a word."""
+
+import sys
+from collections.abc import Mapping
+
+from tasks.language.data.columns import Columns
+from tasks.language.data.messages import kind
+
+SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"), ("chosen-rating", "rejected-rating"))
+LEVELS = {
+    "negligibly better": "negligibly",
+    "slightly better": "slightly",
+    "better": "",
+    "significantly better": "significantly",
+}
+LEVELS |= {"much better": "significantly", "strong": "", "weak": "slightly"}
+
+
+def scores(row: Columns) -> tuple[float, float] | None:
+    """The scores of the chosen and of the rejected answer, where somebody gave both; ValueError where one is no number."""
+    metadata = row.peek("metadata")
+    for place in (row, metadata) if isinstance(metadata, Mapping) else (row,):
+        for names in SCORES:
+            values = [place.peek(name) if isinstance(place, Columns) else place.get(name) for name in names]
+            if all(value is not None for value in values):
+                row.use(*(("metadata",) if place is metadata else names))
+                chosen, rejected = map(_number, values, names)
+                return chosen, rejected
+    return None
+
+
+def _number(value: object, field: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
+        raise ValueError(f"field '{field}' is {kind(value)}; expected a number")
+    return float(value)
+
+
+def level(row: Columns) -> str:
+    """By how much the chosen answer is better, as a word of LEVELS; ValueError for any other word."""
+    word = row.get("strength")
+    if word is None:
+        return ""
+    known = {**LEVELS, **{f"{side} {name}": word for side in "ab" for name, word in LEVELS.items()}}
+    if not isinstance(word, str) or word.strip().lower() not in known:
+        raise ValueError(f"field 'strength' is {kind(word)}; expected {' or '.join(LEVELS)}")
+    return known[word.strip().lower()]
