@@ -70,6 +70,12 @@ def test_the_cheapest_slow_tests_run() -> None:
     assert suite.cheapest(["a", "c"], known, 49.0) == ([], ["a", "c"])
 
 
+def test_chosen_tests_run_in_the_order_of_their_file() -> None:
+    """The file of the cheapest first; tests of one module may share a fixture that a later one changes."""
+    functions = ["x::one", "x::two", "x::three", "y::one", "y::two"]
+    assert suite.by_file(["y::two", "x::three", "x::one"], functions) == ["y::two", "x::one", "x::three"]
+
+
 def test_a_stopped_run_goes_on_behind_what_has_passed(tmp_path: Path) -> None:
     text = "import pytest\n@pytest.mark.parametrize('n', [0, 1])\ndef test_one(n): pass\ndef test_other(): assert {}\n"
     (tmp_path / "test_toy.py").write_text(text.format(False))

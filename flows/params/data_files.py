@@ -87,8 +87,8 @@ def _has_rows(root: Path, path: str) -> bool:
     folder, name, *_ = *Path(path).parts, "", ""
     if not path or (folder == "data" and any(root.glob(f"tasks/*/{name}.py"))):
         return False
-    place = root / path
-    return place.is_file() or (place.is_dir() and any(file.suffix in SUFFIXES for file in place.iterdir()))
+    rows = root / path
+    return rows.is_file() or (rows.is_dir() and any(file.suffix in SUFFIXES for file in rows.iterdir()))
 
 
 def _section(given: Any, name: str) -> Mapping[str, Any]:
