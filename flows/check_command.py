@@ -34,7 +34,7 @@ def check(
     root = find_root()
     types = checking.sections(root)
     before = read_text(root / PARAMS)
-    text, changes = editing.edited(before, types, [editing.setting(one) for one in set_ or []])
+    text, changes = editing.edited(before, types, [editing.setting(assignment) for assignment in set_ or []])
     named = [stage for name in targets or ["language"] for stage in _stages(name)]
     with one_line():
         stages = plan.needed(root, named, text)

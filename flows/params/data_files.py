@@ -99,14 +99,14 @@ def _section(given: Any, name: str) -> Mapping[str, Any]:
 def _sources(datasets: Any) -> Iterator[str]:
     """The sources of a section's data sets, which are a list or have names."""
     listed = datasets.values() if isinstance(datasets, dict) else datasets or []
-    yield from (str(one.get("source")) for one in listed if isinstance(one, dict))
+    yield from (str(dataset.get("source")) for dataset in listed if isinstance(dataset, dict))
 
 
 def _reads_recordings(given: Mapping[str, Any], out_of_date: Collection[str]) -> bool:
     """Whether data sets are imported, or environments are made that have arguments, wrappers or a package of their own."""
     datasets = _branches(given, "transitions", "datasets", out_of_date)
     environments = _branches(given, "behaviour", "environments", out_of_date)
-    imports = any(one.get("source") in ("minari", "minari-remote", "d4rl") for one in datasets.values())
+    imports = any(dataset.get("source") in ("minari", "minari-remote", "d4rl") for dataset in datasets.values())
     return imports or any(_is_foreign(str(one.get("id") or name)) for name, one in environments.items())
 
 

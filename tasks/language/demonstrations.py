@@ -13,8 +13,8 @@ from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language.configs.demonstrations import DemonstrationsConfig
 from tasks.language.data import forms
-from tasks.language.data.columns import LeftOutError, Losses
-from tasks.language.data.rows import Row, held_out, parsed, read_files, read_hub
+from tasks.language.data.columns import Losses
+from tasks.language.data.rows import Row, held_out, read_files, read_hub, readable
 from tasks.language.judgements import judged_pairs, record
 from tasks.language.judgements.lines import EditValue
 from tasks.language.tables.problems import Demonstrations, Problems
@@ -81,15 +81,9 @@ def read(config: DemonstrationsConfig, raw: Path) -> tuple[list[Record], Losses]
     else:
         given = read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
     found = []
-    for row in given:
-        try:
-            one = parsed(row, forms.demonstration)
-        except LeftOutError as error:
-            losses.left_out[error.why] += 1
-            continue
-        losses.unread.update(one.unread)
-        messages = forms.as_json(one.messages) if one.messages else ""
-        found.append({"demonstration_id": row.name, "messages": messages, "text": one.text})
+    for row, talk in readable(given, forms.demonstration, losses):
+        messages = forms.as_json(talk.messages) if talk.messages else ""
+        found.append({"demonstration_id": row.name, "messages": messages, "text": talk.text})
     return found, losses
 
 

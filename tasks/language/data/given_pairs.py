@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language.data import forms, messages
-from tasks.language.data.columns import LeftOutError, Losses
+from tasks.language.data.columns import Losses
 from tasks.language.data.comparison_rows import alike
-from tasks.language.data.rows import Row, held_out, parsed
+from tasks.language.data.rows import Row, held_out, readable
 
 Prompt = tuple[str, ...]  # as forms.prompt_key tells them apart
 
@@ -86,13 +86,7 @@ def read_all(rows: Iterable[Row]) -> list[Record]:
 
 def _comparisons(rows: Iterable[Row], losses: Losses) -> Iterator[tuple[Row, Record]]:
     """The rows that hold a pair, with it; what the others are, and what is not read, is counted in `losses`."""
-    for row in rows:
-        try:
-            pair = parsed(row, forms.pair)
-        except LeftOutError as error:
-            losses.left_out[error.why] += 1
-            continue
-        losses.unread.update(pair.unread)
+    for row, pair in readable(rows, forms.pair, losses):
         try:
             yield row, _comparison(pair)
         except ValueError as error:

@@ -4,20 +4,32 @@ A row keeps the place that it came from, so that every fault names file and line
 """
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from threading import Thread
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
-from tasks.language.data.columns import LeftOutError
+from tasks.language.data.columns import LeftOutError, Losses
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 HELD_OUT = ("test", "validation", "dev", "eval")  # how the names of files begin whose rows are not trained on
 SECONDS = 10.0  # within which a hub says how many rows there are
 Parsed = TypeVar("Parsed")
+
+
+class WithUnread(Protocol):
+    """A row in one of the forms, with the names of what it says and its form does not read."""
+
+    @property
+    def unread(self) -> frozenset[str]:
+        """Columns, and keys of messages."""
+        ...
+
+
+Form = TypeVar("Form", bound=WithUnread)
 
 
 class Row(NamedTuple):
@@ -38,6 +50,18 @@ def parsed(row: Row, form: Callable[[Record], Parsed]) -> Parsed:
         raise LeftOutError(error.why, row.where) from None
     except ValueError as error:
         raise DataError(f"{row.where}: {error}") from None
+
+
+def readable(rows: Iterable[Row], form: Callable[[Record], Form], losses: Losses) -> Iterator[tuple[Row, Form]]:
+    """The rows from which something can be learned, with their `form`; what is left out, and what is not read, is counted in `losses`."""
+    for row in rows:
+        try:
+            values = parsed(row, form)
+        except LeftOutError as error:
+            losses.left_out[error.why] += 1
+            continue
+        losses.unread.update(values.unread)
+        yield row, values
 
 
 def files(path: Path) -> list[Path]:
