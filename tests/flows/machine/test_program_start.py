@@ -73,11 +73,11 @@ def test_a_program_that_is_not_there_is_a_line_in_the_log(root: Path, ready: War
 
 
 def test_stop_ends_a_program_and_what_it_started(root: Path, ready: WarmStarts) -> None:
-    command = begun(ready, root, "(sleep 600 & echo $!; sleep 600) ")
-    wait_for(lambda: (root / "log").read_text().strip() if (root / "log").exists() else "", 60)
+    command = begun(ready, root, "(sleep 600 & echo $! > writing; mv writing child; sleep 600)")
+    wait_for(lambda: (root / "child").exists(), 60)
     command.stop()
     with suppress(psutil.NoSuchProcess):
-        assert psutil.Process(int((root / "log").read_text())).status() == psutil.STATUS_ZOMBIE
+        assert psutil.Process(int((root / "child").read_text())).status() == psutil.STATUS_ZOMBIE
 
 
 def test_without_its_server_a_program_starts_as_ever(root: Path, ready: WarmStarts) -> None:
