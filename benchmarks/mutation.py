@@ -3,7 +3,8 @@
 `python -m benchmarks.mutation --sample 300 --seed 0` draws the same number of faults from every folder of flows/ and tasks/, and
 tries each one. Outcomes are kept in benchmarks/results/mutation.json as they come, so that the same command goes on after a
 stop, and benchmarks/mutation.md is made of them. `--tree FOLDER --column NAME` tries the same faults on another checkout, with
-that checkout's tests; the page then compares the columns.
+that checkout's tests; the page then compares the columns. What is asked of a later column is that it kills what an earlier one killed, so
+the earlier one need not be tried where the later one kills: `--unless-killed-by NAME` leaves those out.
 
 mutmut makes the faults. Each is written into a copy of the checkout, so processes that the tests start have it too. The tests that
 are run are the test files nearest to the changed module (tests/reach.py), at most FILES of them. A test that takes longer than LIMIT
@@ -295,12 +296,17 @@ def _try(copy: Path, tests: Sequence[str]) -> None:
         os._exit(int(code))
 
 
+def killed(mutant: Mutant, column: str) -> bool:
+    """Whether the tests of a column noticed a fault."""
+    return mutant.outcomes.get(column, {}).get("outcome") in KILLED
+
+
 def measure(tree: Path, column: str, mutants: Sequence[Mutant], processes: int, keep: Any) -> None:
     """Try each fault that has no outcome in the column yet, those first that another column's tests noticed; `keep` is called after each."""
     for name in PRELOADED:
         importlib.import_module(name)
     left = [mutant for mutant in mutants if column not in mutant.outcomes]
-    left.sort(key=lambda mutant: not any(outcome["outcome"] in KILLED for outcome in mutant.outcomes.values()))
+    left.sort(key=lambda mutant: not any(killed(mutant, other) for other in mutant.outcomes))
     done, total = len(mutants) - len(left), len(mutants)
     with tempfile.TemporaryDirectory() as scratch:
         trials = Trials(tree, Path(scratch), processes)
@@ -331,6 +337,7 @@ def render(result: dict[str, Any]) -> str:
         "",
         f"mutmut made {len(mutants)} faults, the same number in each folder of flows and tasks (seed {result['seed']}). Each was tried on the fast tests of the",
         f"{FILES} test files nearest to its module. Faults that change nothing a caller could see count as survived; they are not sorted out.",
+        "A column that was not tried on all of them has no share: which ones it was tried on depends on what the other column's tests noticed.",
         "",
         "| tests of | tried | killed | survived | gone | other | share killed (Wilson's 95 % interval) | seconds, summed over faults |",
         "|---|---|---|---|---|---|---|---|",
@@ -338,14 +345,14 @@ def render(result: dict[str, Any]) -> str:
     for column in result["columns"]:
         outcomes = [mutant.outcomes[column] for mutant in mutants if column in mutant.outcomes]
         words = [outcome["outcome"] for outcome in outcomes]
-        killed, survived, gone = sum(word in KILLED for word in words), words.count("survived"), words.count("gone")
-        tried = killed + survived
-        score = share([1.0] * killed + [0.0] * survived) if tried else None
+        noticed, survived, gone = sum(word in KILLED for word in words), words.count("survived"), words.count("gone")
+        tried = noticed + survived
+        score = share([1.0] * noticed + [0.0] * survived) if tried and len(words) == len(mutants) else None
         interval = f"{100 * score.mean:.1f} % ({100 * score.low:.1f} to {100 * score.high:.1f})" if score else ""
         cells = [
             column,
             len(words),
-            killed,
+            noticed,
             survived,
             gone,
             len(words) - tried - gone,
@@ -358,9 +365,7 @@ def render(result: dict[str, Any]) -> str:
         lines += [
             f"- {mutant.module}, {mutant.function}: `{mutant.before}` -> `{mutant.after}`; {mutant.outcomes[later]['outcome']}; before by {mutant.outcomes[earlier]['test']}"
             for mutant in mutants
-            if later in mutant.outcomes
-            and mutant.outcomes.get(earlier, {}).get("outcome") in KILLED
-            and mutant.outcomes[later]["outcome"] not in KILLED
+            if later in mutant.outcomes and killed(mutant, earlier) and not killed(mutant, later)
         ] or ["None."]
     return "\n".join(lines) + "\n"
 
@@ -375,6 +380,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument(
         "--result", type=Path, default=RESULT, help="the file of outcomes; its faults are tried again where it has some"
+    )
+    parser.add_argument(
+        "--unless-killed-by", metavar="COLUMN", default="", help="leave out the faults that this column's tests noticed"
     )
     given = parser.parse_args()
     if given.result.exists():
@@ -391,7 +399,8 @@ def main() -> None:
         given.result.parent.mkdir(parents=True, exist_ok=True)
         given.result.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
 
-    measure(given.tree.resolve(), given.column, mutants, given.processes, keep)
+    asked = [mutant for mutant in mutants if not killed(mutant, given.unless_killed_by)]
+    measure(given.tree.resolve(), given.column, asked, given.processes, keep)
     given.result.parent.with_name("mutation.md").write_text(render(result)) if given.result == RESULT else None
 
 

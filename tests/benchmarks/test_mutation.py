@@ -211,11 +211,21 @@ def test_another_checkout_is_tried_with_the_faults_of_the_first(
     for seed, column in (("3", "old"), ("4", "new")):
         monkeypatch.setattr("sys.argv", [*options, seed, "--column", column])
         mutation.main()
+    monkeypatch.setattr("sys.argv", [*options, "3", "--column", "third", "--unless-killed-by", "old"])
+    mutation.main()
     [before], [after] = seen
     assert [*after["outcomes"]] == ["old", "new"]
     assert {**after, "outcomes": None} == {**before, "outcomes": None}
     kept = json.loads(result.read_text())
-    assert (kept["seed"], kept["columns"]) == (3, ["old", "new"])
+    assert (kept["seed"], kept["columns"]) == (3, ["old", "new", "third"])
+
+
+def test_a_share_is_of_all_faults() -> None:
+    tried = Mutant("tasks/x.py", "f", "a", "b", {"old": {"outcome": "killed", "test": "", "seconds": 2.0}})
+    page = render(
+        {"machine": "", "seed": 3, "columns": ["old"], "mutants": [asdict(tried), asdict(Mutant("x", "y", "a", "b"))]}
+    )
+    assert "| old | 1 | 1 | 0 | 0 | 0 |  | 2 |" in page
 
 
 def test_the_lines_of_a_fault() -> None:
