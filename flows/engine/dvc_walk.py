@@ -1,0 +1,76 @@
+"""DVC's repository with a walk of its own over folders: what it would leave out of a hash, or never finish to read, is refused.
+
+A stage reads what lies behind a linked folder, in a repository within a folder, or in a pipe; DVC hashes none of that.
+"""
+
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from dvc.ignore import DvcIgnore, DvcIgnoreFilter
+from dvc.repo import Repo
+
+from flows.engine.dvc_repository import PlanError
+from flows.machine import files
+
+UNSEEN = "it is a DVC repository of its own"
+
+
+class HashedFiles(DvcIgnoreFilter):  # type: ignore[misc]
+    """The files of a folder that DVC hashes; PlanError for the first that it would not hash as it is read."""
+
+    def __init__(self, fs: Any, root: str) -> None:
+        super().__init__(fs, root)
+        self._seen: set[str] = set()
+
+    def walk(self, fs: Any, path: str, **options: Any) -> Iterator[tuple[str, list[str], list[str]]]:
+        """As DVC walks, but a folder is looked through as a whole before its first file is hashed."""
+        if fs.protocol != "local" or path == self.root_dir:  # where DVC looks for dvc.yaml
+            return super().walk(fs, path, **options)
+        self.check(path)
+        return iter([*self._walked(fs, path)])
+
+    def look_through(self, path: str) -> None:
+        """PlanError where the file, or a file of the folder, cannot be hashed. Several stages read the same: it is looked at once."""
+        if path not in self._seen:
+            self._seen.add(path)
+            self.check(path)
+            if os.path.isdir(path):
+                self.walk(self.fs, path)
+
+    def check(self, path: str) -> None:
+        """PlanError where the file or folder is there and cannot be hashed, whatever may lie in it."""
+        if os.path.lexists(path) and (what := files.fault(path, within=False)):
+            self._refuse(path, what)
+        if os.path.isdir(path) and self.is_ignored_dir(path):
+            self._refuse(path, f"{UNSEEN}, or .dvcignore leaves it out: its files are not hashed")
+
+    def _walked(self, fs: Any, path: str) -> Iterator[tuple[str, list[str], list[str]]]:
+        for folder, folders, names in fs.walk(path):
+            kept, hashed = self(folder, folders, names)
+            for name in sorted({*folders} - {*kept}):
+                if self.fs.exists(os.path.join(folder, name, Repo.DVC_DIR)):
+                    self._refuse(os.path.join(folder, name), f"{UNSEEN}: its files are not hashed")
+            for name in (*kept, *hashed):
+                file = os.path.join(folder, name)
+                if what := files.fault(file, within=True):
+                    self._refuse(file, what)
+            if DvcIgnore.DVCIGNORE_FILE in hashed:
+                self._refuse(
+                    os.path.join(folder, DvcIgnore.DVCIGNORE_FILE), "it may lie in the repository's own folder only"
+                )
+            folders[:] = kept
+            yield folder, kept, hashed
+
+    def _refuse(self, path: str, what: str) -> None:
+        raise PlanError(f"{files.shown(path, self.root_dir)}: {what}")
+
+
+class Repository(Repo):  # type: ignore[misc]
+    """DVC's repository, whose folders are walked so."""
+
+    @cached_property
+    def dvcignore(self) -> HashedFiles:
+        """What decides which files of a folder are hashed."""
+        return HashedFiles(self.fs, self.root_dir)
