@@ -122,6 +122,6 @@ def _facts(path: str) -> Facts:
 def _within(path: str) -> Iterator[str]:
     yield path
     if os.path.isdir(path):
-        for folder, folders, names in os.walk(path, followlinks=True):
+        for folder, folders, names in os.walk(path):  # a plan refuses linked folders in what is hashed
             folders[:] = [name for name in folders if name != COMPILED]
             yield from (os.path.join(folder, name) for name in (*folders, *names))

@@ -4,10 +4,13 @@ A stage reads what lies behind a linked folder, in a repository within a folder,
 """
 
 import os
+import shutil
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from dvc.fs import LocalFileSystem
 from dvc.ignore import DvcIgnore, DvcIgnoreFilter
 from dvc.repo import Repo
 
@@ -27,7 +30,7 @@ class HashedFiles(DvcIgnoreFilter):  # type: ignore[misc]
     def walk(self, fs: Any, path: str, **options: Any) -> Iterator[tuple[str, list[str], list[str]]]:
         """As DVC walks, but a folder is looked through as a whole before its first file is hashed."""
         if fs.protocol != "local" or path == self.root_dir:  # where DVC looks for dvc.yaml
-            return super().walk(fs, path, **options)
+            return iter(super().walk(fs, path, **options))
         self.check(path)
         return iter([*self._walked(fs, path)])
 
@@ -74,3 +77,24 @@ class Repository(Repo):  # type: ignore[misc]
     def dvcignore(self) -> HashedFiles:
         """What decides which files of a folder are hashed."""
         return HashedFiles(self.fs, self.root_dir)
+
+
+def hashed(root: Path, path: Path) -> list[Path]:
+    """The files of a folder that DVC hashes by the .dvcignore of `root`, or the one file itself; PlanError as above."""
+    here = LocalFileSystem()
+    walk = HashedFiles(here, str(root))
+    walk.check(str(path))
+    if not path.is_dir():
+        return [path]
+    return [Path(folder, name) for folder, _, names in walk.walk(here, str(path)) for name in sorted(names)]
+
+
+def copy(root: Path, path: Path, target: Path) -> None:
+    """Copy a file, or what DVC hashes of a folder, to `target`, which must not exist; PlanError before anything is copied."""
+    files = hashed(root, path)
+    if path.is_dir():
+        target.mkdir(parents=True)
+    for file in files:
+        place = target / file.relative_to(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, place)
