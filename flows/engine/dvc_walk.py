@@ -53,8 +53,9 @@ class HashedFiles(DvcIgnoreFilter):  # type: ignore[misc]
         for folder, folders, names in fs.walk(path):
             kept, hashed = self(folder, folders, names)
             for name in sorted({*folders} - {*kept}):
-                if self.fs.exists(os.path.join(folder, name, Repo.DVC_DIR)):
-                    self._refuse(os.path.join(folder, name), f"{UNSEEN}: its files are not hashed")
+                other = os.path.join(folder, name)
+                if self.fs.exists(os.path.join(other, Repo.DVC_DIR)):
+                    self._refuse(other, files.fault(other, within=True) or f"{UNSEEN}: its files are not hashed")
             for name in (*kept, *hashed):
                 file = os.path.join(folder, name)
                 if what := files.fault(file, within=True):
