@@ -5,6 +5,7 @@ DVC follows links to files, goes into no linked folder, opens whatever else it f
 
 import os
 import stat
+from pathlib import Path
 
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
@@ -32,6 +33,12 @@ def fault(path: str, within: bool) -> str:
         kind = f"{KINDS.get(stat.S_IFMT(mode), 'a special file')}; expected files and folders"
         return f"{link}, {kind}" if (link := _link(path)) else kind
     return "" if readable else "it cannot be read (Permission denied)"
+
+
+def make_folder(root: Path, within: Path) -> None:
+    """Make a folder of the repository; FileNotFoundError where it is no longer at `root`: who renames it wants no second one there."""
+    os.stat(root)
+    (root / within).mkdir(parents=True, exist_ok=True)
 
 
 def shown(path: str, root: str) -> str:
