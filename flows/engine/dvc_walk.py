@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dvc.fs import LocalFileSystem
 from dvc.ignore import DvcIgnore, DvcIgnoreFilter
@@ -32,7 +32,10 @@ class HashedFiles(DvcIgnoreFilter):  # type: ignore[misc]
         if fs.protocol != "local" or path == self.root_dir:  # where DVC looks for dvc.yaml
             return iter(super().walk(fs, path, **options))
         self.check(path)
-        return iter([*self._walked(fs, path)])
+        try:
+            return iter([*self._walked(path)])
+        except RecursionError:
+            self._refuse(path, "its folders are nested too deeply")
 
     def look_through(self, path: str) -> None:
         """PlanError where the file, or a file of the folder, cannot be hashed. Several stages read the same: it is looked at once."""
@@ -49,8 +52,11 @@ class HashedFiles(DvcIgnoreFilter):  # type: ignore[misc]
         if os.path.isdir(path) and self.is_ignored_dir(path):
             self._refuse(path, f"{UNSEEN}, or .dvcignore leaves it out: its files are not hashed")
 
-    def _walked(self, fs: Any, path: str) -> Iterator[tuple[str, list[str], list[str]]]:
-        for folder, folders, names in fs.walk(path):
+    def _walked(self, path: str) -> Iterator[tuple[str, list[str], list[str]]]:
+        def unreadable(error: OSError) -> None:  # which os.walk would pass over
+            self._refuse(error.filename, f"it cannot be read ({error.strerror})")
+
+        for folder, folders, names in os.walk(os.path.normpath(path), onerror=unreadable):
             kept, hashed = self(folder, folders, names)
             for name in sorted({*folders} - {*kept}):
                 other = os.path.join(folder, name)
@@ -61,13 +67,12 @@ class HashedFiles(DvcIgnoreFilter):  # type: ignore[misc]
                 if what := files.fault(file, within=True):
                     self._refuse(file, what)
             if DvcIgnore.DVCIGNORE_FILE in hashed:
-                self._refuse(
-                    os.path.join(folder, DvcIgnore.DVCIGNORE_FILE), "it may lie in the repository's own folder only"
-                )
+                other = os.path.join(folder, DvcIgnore.DVCIGNORE_FILE)
+                self._refuse(other, "it may lie in the repository's own folder only")
             folders[:] = kept
             yield folder, kept, hashed
 
-    def _refuse(self, path: str, what: str) -> None:
+    def _refuse(self, path: str, what: str) -> NoReturn:
         raise PlanError(f"{files.shown(path, self.root_dir)}: {what}")
 
 
@@ -92,10 +97,10 @@ def hashed(root: Path, path: Path) -> list[Path]:
 
 def copy(root: Path, path: Path, target: Path) -> None:
     """Copy a file, or what DVC hashes of a folder, to `target`, which must not exist; PlanError before anything is copied."""
-    files = hashed(root, path)
+    found = hashed(root, path)
     if path.is_dir():
         target.mkdir(parents=True)
-    for file in files:
+    for file in found:
         place = target / file.relative_to(path)
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, place)

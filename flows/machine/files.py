@@ -9,6 +9,8 @@ from pathlib import Path
 
 KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 
+LONGEST = 200  # characters of a path in a message
+
 
 def fault(path: str, within: bool) -> str:
     """Why a file or folder cannot be hashed as it is read, in words; empty where it can.
@@ -51,4 +53,5 @@ def _link(path: str) -> str:
 
 
 def _printable(text: str) -> str:
-    return text if text.isprintable() else ascii(text)[1:-1]
+    text = text if text.isprintable() else ascii(text)[1:-1]
+    return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]}...{text[-LONGEST // 2 :]}"

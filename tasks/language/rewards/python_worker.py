@@ -89,7 +89,7 @@ def _own(file: object) -> bool:
 def _elsewhere(file: str) -> bool:
     """Whether it is outside the project, and neither Python's, nor of an installed package, nor of the machine."""
     installed = {sys.prefix, sys.base_prefix, *site.getsitepackages(), site.getusersitepackages(), *MACHINE}
-    return not any(Path(file).is_relative_to(folder) for folder in (HOME, *installed))
+    return not any(Path(file).is_relative_to(folder) for folder in (str(HOME), *installed))
 
 
 def _is_data(file: str) -> bool:

@@ -2,6 +2,7 @@
 
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,6 +100,25 @@ def test_it_ends_a_stage_during_which_it_comes(toy: Toy, raw: Path) -> None:
     result = toy.run("b")["b"]
     assert (result.state, result.reason) == ("failed", "raw/pipe: a pipe; expected files and folders")
     assert not (toy.root / "data/b").exists()
+
+
+@pytest.mark.parametrize(("name", "depth", "what"), [("e" * 200, 25, "too long"), ("d", 1200, "nested too deeply")])
+def test_folders_that_are_too_deep_are_refused(
+    toy: Toy, raw: Path, monkeypatch: pytest.MonkeyPatch, name: str, depth: int, what: str
+) -> None:
+    """Of those that no path reaches DVC would hash nothing."""
+    monkeypatch.chdir(raw)
+    for _ in range(depth):
+        Path(name).mkdir()
+        os.chdir(name)
+    Path("x").write_text("1")
+    os.chdir(toy.root)
+    try:
+        with pytest.raises(PlanError, match=what) as refused:
+            toy.plan()
+        assert len(str(refused.value)) < 300
+    finally:
+        subprocess.run(["rm", "-r", raw / name], check=True)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
