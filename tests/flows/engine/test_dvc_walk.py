@@ -102,23 +102,19 @@ def test_it_ends_a_stage_during_which_it_comes(toy: Toy, raw: Path) -> None:
     assert not (toy.root / "data/b").exists()
 
 
-@pytest.mark.parametrize(("name", "depth", "what"), [("e" * 200, 25, "too long"), ("d", 1200, "nested too deeply")])
-def test_folders_that_are_too_deep_are_refused(
-    toy: Toy, raw: Path, monkeypatch: pytest.MonkeyPatch, name: str, depth: int, what: str
-) -> None:
-    """Of those that no path reaches DVC would hash nothing."""
+def test_a_folder_that_no_path_reaches_is_refused(toy: Toy, raw: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what lies in it DVC would hash nothing."""
     monkeypatch.chdir(raw)
-    for _ in range(depth):
-        Path(name).mkdir()
-        os.chdir(name)
-    Path("x").write_text("1")
+    for _ in range(25):
+        Path("e" * 200).mkdir()
+        os.chdir("e" * 200)
     os.chdir(toy.root)
     try:
-        with pytest.raises(PlanError, match=what) as refused:
+        with pytest.raises(PlanError, match="too long") as refused:
             toy.plan()
         assert len(str(refused.value)) < 300
     finally:
-        subprocess.run(["rm", "-r", raw / name], check=True)
+        subprocess.run(["rm", "-r", raw / ("e" * 200)], check=True)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can read everything")
