@@ -34,6 +34,7 @@ def main() -> None:
         mlflow_address.VARIABLE, None
     )  # a journal is of the repository's own records, whatever is set by now
     os.environ.update(store(root))
+    Thread(target=_end_without, args=(root,), name="repository", daemon=True).start()
     with settling.recording(root) as journals:
         os.nice(NICE)
         journal.remove_left(root)
@@ -49,6 +50,13 @@ def main() -> None:
                 traceback.print_exc()
                 put_aside(root, reading, str(error) if isinstance(error, PlanError) else f"see {settling.LOG}")
             reading.close()
+
+
+def _end_without(root: Path) -> None:
+    """End when the repository is no longer there: Prefect would make its folders anew. The journals have gone with it."""
+    while root.exists():
+        time.sleep(LOOK_SECONDS)
+    os._exit(1)
 
 
 def put_aside(root: Path, reading: Reading, why: str) -> None:

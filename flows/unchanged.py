@@ -71,7 +71,10 @@ def remember(root: str, arguments: Sequence[str], text: str, paths: Iterable[str
     """
     if not _plain(arguments):
         return
-    files = {path: _facts(path) for place in paths for path in _within(os.path.join(root, place))}
+    try:
+        files = {path: _facts(path) for place in paths for path in _within(os.path.join(root, place))}
+    except OSError:
+        return
     now = time.time_ns()
     if any(isinstance(facts, list) and now - max(facts[1:3]) < SETTLED * 1e9 for facts in files.values()):
         return
@@ -122,6 +125,6 @@ def _facts(path: str) -> Facts:
 def _within(path: str) -> Iterator[str]:
     yield path
     if os.path.isdir(path):
-        for folder, folders, names in os.walk(path, followlinks=True):
+        for folder, folders, names in os.walk(path):  # a plan refuses linked folders in what is hashed
             folders[:] = [name for name in folders if name != COMPILED]
             yield from (os.path.join(folder, name) for name in (*folders, *names))

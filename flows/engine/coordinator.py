@@ -142,6 +142,10 @@ class Coordinator:
             known = isinstance(error, StageFailed | DepChanged | PlanError)
             result.state = "failed"
             result.reason = ("" if known else f"{type(error).__name__}: ") + " ".join(str(error).split())
+            if not self.root.exists():
+                result.reason = (
+                    f"{self.root} is gone: it was renamed or deleted; run it again where the repository is now"
+                )
         result.seconds = time.monotonic() - started
         return result
 

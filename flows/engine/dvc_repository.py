@@ -21,14 +21,14 @@ class PlanError(Exception):
 
 def open_repo(root: Path) -> "Repo":
     """The DVC repository at `root`, with a damaged rwlock mended and DVC's own output turned off."""
-    from dvc.repo import Repo
+    from flows.engine.dvc_walk import Repository
 
     for name in ("dvc", "dvc_data"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # turns off the progress bars as well
     if {*"{}"} & {*str(root.absolute())}:
         raise PlanError(f"{root}: DVC takes braces in a path for the fields of its progress bars; move the repository")
     with plain_errors():
-        repo = Repo(str(root), _wait_for_lock=True)
+        repo = Repository(str(root), _wait_for_lock=True)
         heal_rwlock(repo)
     return repo
 

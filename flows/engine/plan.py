@@ -109,7 +109,7 @@ def _upstream_reason(upstream: Collection[str], planned: Sequence[PlannedStage])
 
 
 def check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> None:
-    """Raise PlanError unless every dep exists or is made by a stage, and every listed param is in its file."""
+    """Raise PlanError unless every dep exists or is made by a stage, can be hashed, and every listed param is in its file."""
     for dep in stage.deps:
         path = Path(dep.fs_path)
         if dep in stage.params:
@@ -120,6 +120,8 @@ def check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> None
         elif not dep.exists and not any(out == path or out in path.parents or path in out.parents for out in outs):
             shown = path.relative_to(root) if path.is_relative_to(root) else path
             raise PlanError(f"dvc.yaml: stage '{stage.name}': dep {shown} does not exist and no stage makes it")
+        else:
+            stage.repo.dvcignore.look_through(dep.fs_path)
 
 
 def _check_links(outs: Sequence[Path], root: Path) -> None:

@@ -169,21 +169,21 @@ def _makers(
 
 
 def _bring(repository: Path, snapshot: Path, path: str) -> None:
-    """See to it that the snapshot has a dep that is no code as it is now, whatever git leaves out of it."""
+    """See to it that the snapshot has a dep as it is now, whatever git leaves out of it."""
+    from flows.engine import dvc_walk
+
     here, there = snapshot / path, repository / path
-    if Path(path).is_absolute() or path.endswith(".py") or here.is_symlink() or not there.exists():
+    if Path(path).is_absolute() or here.is_symlink() or not there.exists():
         return
     if there.is_dir() or not here.exists():
-        size = sum(file.stat().st_size for file in ([there] if there.is_file() else there.rglob("*")) if file.is_file())
+        size = sum(file.stat().st_size for file in dvc_walk.hashed(repository, there))
         here.parent.mkdir(parents=True, exist_ok=True)
         if here.is_dir():
             shutil.rmtree(here)
         if size > SMALL:
             here.symlink_to(there)
-        elif there.is_dir():
-            shutil.copytree(there, here, ignore=shutil.ignore_patterns("__pycache__"))
         else:
-            shutil.copy2(there, here)
+            dvc_walk.copy(repository, there, here)
 
 
 def _items(stage: "PipelineStage", outside: Sequence[str], known: dict[str, Item]) -> dict[str, Item]:

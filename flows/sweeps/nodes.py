@@ -276,7 +276,9 @@ class Nodes:
         if self.stopped:
             raise StageFailed("stopped")
         for path, item in node.draft.outside.items():
-            if (self._tree / path).is_symlink() and not dvc_objects.has(self._tree / path, str(item["md5"])):
+            if (self._tree / path).is_symlink() and not dvc_objects.has(
+                self._tree, self._tree / path, str(item["md5"])
+            ):
                 found.append(f"{path} changed while the stage ran; run the sweep again")
         if found:
             with log.open("a") as file:

@@ -18,6 +18,7 @@ from urllib.parse import quote
 from flows.console.summary import GOOD, REPORTS, WORDS, duration, tally
 from flows.engine.dvc_repository import PlanError
 from flows.engine.state import PlannedStage, StageResult, State
+from flows.machine import files
 from flows.params.files import write
 from flows.web import stage_metrics
 from flows.web.layered import Graph
@@ -78,7 +79,7 @@ def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[S
     if written:
         known = {**digests(root), **{page.name: _digest(page) for page in written}}
         known = {name: digest for name, digest in known.items() if (root / name).is_file()}
-        (root / WRITTEN).parent.mkdir(parents=True, exist_ok=True)
+        files.make_folder(root, WRITTEN.parent)
         write(root / WRITTEN, json.dumps(known).encode())
     return written
 

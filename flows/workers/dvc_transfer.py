@@ -56,13 +56,14 @@ def keep(root: Path, path: Path, top: Path | None = None, move: bool = False) ->
     `top` is the folder whose .dvcignore counts: the copy that the file lies in, or `root`. With `move` nothing is left at `path`.
     """
     from dvc.fs import LocalFileSystem
-    from dvc.ignore import DvcIgnoreFilter
     from dvc_data.hashfile.build import build
     from dvc_data.hashfile.transfer import transfer
 
+    from flows.engine.dvc_walk import HashedFiles
+
     with closing(open_repo(root)) as repo:
         odb, here = repo.cache.local, LocalFileSystem()
-        ignored = DvcIgnoreFilter(here, str(top or root))
+        ignored = HashedFiles(here, str(top or root))
         staging, meta, obj = build(odb, str(path), here, "md5", ignore=ignored)
         result = transfer(staging, odb, {obj.hash_info}, shallow=False, hardlink=move)
         if result.failed:

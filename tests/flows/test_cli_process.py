@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import termios
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -69,6 +70,25 @@ def test_ctrl_c_stops_with_one_line_and_130(root: Path) -> None:
     assert error == "posttrain: stopped; what had finished is kept, and the next run goes on\n"
     code, out, _ = call(root, "run", "--json", "--set", "dpo.seconds=0")
     assert (code, json.loads(out)["dpo"]["state"]) == (0, "up-to-date")
+
+
+def test_a_repository_that_is_renamed_during_a_run_stays_one(fresh: Path) -> None:
+    """The run ends and says why; nothing makes the old folder anew, and the run goes on from where the repository is then."""
+    params = (fresh / "params.yaml").read_text()
+    (fresh / "params.yaml").write_text(params.replace("# of sft\n  seconds: 0", "# of sft\n  seconds: 600"))
+    command, log = [sys.executable, "-m", "flows.cli", "run"], fresh / "mlruns/logs/sft.log"
+    with subprocess.Popen(command, cwd=fresh, env=environ(), stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        while not (log.is_file() and log.stat().st_size) and process.poll() is None:
+            time.sleep(0.05)
+        moved = fresh.rename(fresh.with_name("moved"))
+        said = process.stdout.read()
+    assert process.returncode in (1, 2)
+    assert f"{fresh} is gone: it was renamed or deleted; run it again where the repository is now" in said
+    (moved / "params.yaml").write_text(params)
+    again = posttrain(moved, "run", "report")
+    assert (again.returncode, again.stdout.count(" ran ")) == (0, 4), again.stdout
+    assert not fresh.exists()
 
 
 def test_on_a_terminal_there_is_the_table_and_no_chatter_of_what_works_below(root: Path) -> None:

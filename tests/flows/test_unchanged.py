@@ -176,3 +176,18 @@ def test_a_broken_note_is_no_answer(
     (tmp_path / unchanged.NOTE).parent.mkdir(parents=True)
     (tmp_path / unchanged.NOTE).write_text(content)
     assert not told(tmp_path, "run", monkeypatch=monkeypatch)
+
+
+def test_links_without_end_are_not_followed(root: Path) -> None:
+    note, now = (root / unchanged.NOTE).read_text(), settled(root)
+    (root / "data/up").symlink_to("..")
+    (root / "data/circle").symlink_to("circle")
+    with clock(now):
+        unchanged.remember(str(root), ["run"], "said", ["stage.py", "data"])
+    assert (root / unchanged.NOTE).read_text() == note, "what cannot be looked at is not noted"
+    (root / "data/circle").unlink()
+    with clock(now):
+        unchanged.remember(str(root), ["run"], "said", ["stage.py", "data"])
+    assert not [
+        path for path in json.loads((root / unchanged.NOTE).read_text())["files"] if path.startswith("data/up/")
+    ]

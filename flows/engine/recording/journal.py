@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from flows.engine.dvc_repository import PlanError
+from flows.machine import files
 
 FOLDER = Path("mlruns/journals")
 EVENTS = "events"  # the file of a journal that is locked while it is written
@@ -38,7 +39,8 @@ class Journal:
         hidden, self.folder = root / FOLDER / f".{name}", root / FOLDER / name
         self._turn = threading.Lock()
         with one_line():
-            hidden.mkdir(parents=True)
+            files.make_folder(root, FOLDER)
+            hidden.mkdir()
             self._file = (hidden / EVENTS).open("ab", buffering=0)
             fcntl.flock(self._file, fcntl.LOCK_EX)
             self.write(kind, **content)

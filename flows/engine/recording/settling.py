@@ -11,6 +11,7 @@ from threading import Thread
 
 from flows.engine.dvc_repository import PlanError
 from flows.engine.recording import journal
+from flows.machine import files
 
 LOG = Path("mlruns/logs/recorder.log")
 LOOK_SECONDS = 0.02
@@ -25,7 +26,7 @@ def recording(root: Path) -> Iterator[Iterator[Path]]:
     """Be the process that records, once no other one is: yields the journals, the oldest first, until there is none left."""
     global _recording
     _recording = True
-    (root / journal.FOLDER).mkdir(parents=True, exist_ok=True)
+    files.make_folder(root, journal.FOLDER)
     with (root / journal.FOLDER / "lock").open("a") as lock, (root / journal.FOLDER / "door").open("a") as door:
         fcntl.flock(lock, fcntl.LOCK_EX)
 
@@ -45,7 +46,7 @@ def start(root: Path) -> Thread | None:
     """Start a process that records all journals and then ends, unless one is at work; the thread waits for its end."""
     if _at_work(root):
         return None
-    (root / LOG).parent.mkdir(parents=True, exist_ok=True)
+    files.make_folder(root, LOG.parent)
     with (root / LOG).open("ab") as log:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "flows.recorder", str(root)],
@@ -97,7 +98,7 @@ def missing(root: Path) -> list[str]:
 
 def _at_work(root: Path) -> bool:
     """Whether a process is at work that will look for journals once more before it ends."""
-    (root / journal.FOLDER).mkdir(parents=True, exist_ok=True)
+    files.make_folder(root, journal.FOLDER)
     with (root / journal.FOLDER / "lock").open("a") as lock, (root / journal.FOLDER / "door").open("a") as door:
         fcntl.flock(door, fcntl.LOCK_EX)
         try:

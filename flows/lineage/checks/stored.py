@@ -17,6 +17,7 @@ from flows.lineage.checks.memory import Memory, Told
 from flows.lineage.checks.origins import Origins, swapped
 from flows.lineage.checks.subjects import Subject, Unfinished
 from flows.lineage.cleaning import journal
+from flows.machine.files import fault
 
 NAMED = 3  # wrong files of one folder that are named each
 CHECK = "bytes"
@@ -120,6 +121,8 @@ class Bytes:
         for claim in claims:
             listed = self._listings[claim.md5].files
             below = self._without_ignored(found[claim.path], listed)
+            if listed is None:
+                below = self._hashed(claim, below)
             files[claim.path] = {name: digests[file] or "unreadable" for name, file in below.items()}
             if below:
                 folder = set(below) != {""}
@@ -181,6 +184,14 @@ class Bytes:
         extra = [file for name, file in found.items() if name and name not in (listed or {})]
         left_out = self.ignored.among(extra)
         return {name: file for name, file in found.items() if file not in left_out}
+
+    def _hashed(self, claim: Claim, found: Mapping[str, Path]) -> dict[str, Path]:
+        """The files without those that no run could have read as they are hashed, such as a pipe; each of them is a fault."""
+        wrong = {name: fault(str(file), within=True) for name, file in found.items() if name}
+        for name, what in wrong.items():
+            if what:
+                self._fault(claim, f"{claim.path}/{name}", what)
+        return {name: file for name, file in found.items() if not wrong.get(name)}
 
     def _cache(self, claim: Claim, digests: Mapping[Path, str | None]) -> None:
         """Compare the cache's objects of an out with their names."""

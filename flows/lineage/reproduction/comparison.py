@@ -46,7 +46,7 @@ def made_outs(record: Record, copy: Path) -> dict[str, Files]:
     for path in hashes(record.entry, "outs"):
         if not (copy / path).exists():
             raise CannotReproduceError(f"{path}: the recorded command ended without making it again")
-        found[path] = digests.of_path(copy / path)
+        found[path] = digests.of_path(copy, copy / path)
     return found
 
 
@@ -91,7 +91,7 @@ def _recorded_files(repository: Path, path: str, md5: str) -> dict[str, str] | N
         return cached.files(repository, md5)
     except PlanError:
         if (repository / path).exists():
-            files = digests.of_path(repository / path)
+            files = digests.of_path(repository, repository / path)
             if digests.dvc_hash(files) == md5:
                 return {name: digest.md5 for name, digest in files.items()}
         return None

@@ -4,11 +4,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fnmatch import fnmatch
 from pathlib import Path
 
 CHUNK = 2**22  # bytes
-IGNORED = ("__pycache__", "*.pyc")  # as .dvcignore has it; whatever imports code makes them
 LISTED = ".dir"  # the end of a folder's hash
 
 
@@ -35,13 +33,13 @@ def of_file(file: Path) -> Digest:
     return Digest(md5.hexdigest(), sha256.hexdigest(), size)
 
 
-def of_path(path: Path) -> dict[str, Digest]:
-    """The digest of a file, or of each file of a folder; OSError if there is neither."""
+def of_path(root: Path, path: Path) -> dict[str, Digest]:
+    """The digest of a file, or of each file of a folder that DVC hashes by the .dvcignore of `root`; PlanError if there is neither."""
+    from flows.engine.dvc_walk import hashed
+
     if not path.is_dir():
         return {"": of_file(path)}
-    names = (file.relative_to(path) for file in sorted(path.rglob("*")) if file.is_file())
-    kept = (name for name in names if not any(fnmatch(part, ignored) for part in name.parts for ignored in IGNORED))
-    return {name.as_posix(): of_file(path / name) for name in kept}
+    return {file.relative_to(path).as_posix(): of_file(file) for file in hashed(root, path)}
 
 
 def dvc_hash(files: Files) -> str:
@@ -52,8 +50,8 @@ def dvc_hash(files: Files) -> str:
     return hashlib.md5(json.dumps(listed).encode(), usedforsecurity=False).hexdigest() + LISTED
 
 
-def has(path: Path, recorded: str) -> bool:
-    """Whether the file or folder is there with the recorded hash."""
+def has(root: Path, path: Path, recorded: str) -> bool:
+    """Whether the file or folder is there with the recorded hash, by the .dvcignore of `root`."""
     if not path.exists() or path.is_dir() != recorded.endswith(LISTED):
         return False
-    return dvc_hash(of_path(path)) == recorded
+    return dvc_hash(of_path(root, path)) == recorded

@@ -5,8 +5,8 @@ from DVC's cache or from the workspace, if one of them has exactly the recorded 
 """
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -79,8 +79,10 @@ def _lay_out_code(repository: Path, record: Record, copy: ScratchCopy, data: set
 
 def _obtain(repository: Path, copy: ScratchCopy, path: str, md5: str, source: str) -> Files:
     """See to it that the copy has a dep with the recorded hash; the digests of its files, as they lie in the copy."""
+    from flows.engine import dvc_walk
+
     place = _place(copy.root, path)
-    if (found := _digests(place, md5)) is not None:
+    if (found := _digests(copy.root, place, md5)) is not None:
         return found
     try:
         lacking = [name for name, of in cached.files(repository, md5).items() if cached.path(repository, of) is None]
@@ -88,7 +90,7 @@ def _obtain(repository: Path, copy: ScratchCopy, path: str, md5: str, source: st
             raise PlanError(f"{lacking[0] or md5} is not in the cache")
         remove(place)
         cached.lay_out(repository, md5, place)
-        if (found := _digests(place, md5)) is not None:
+        if (found := _digests(copy.root, place, md5)) is not None:
             return found
         missing = "it has other bytes under this hash; `posttrain audit` names them"
     except PlanError as error:
@@ -96,18 +98,23 @@ def _obtain(repository: Path, copy: ScratchCopy, path: str, md5: str, source: st
     given = repository / path
     if given.exists():
         remove(place)
-        _copy(given, place)
-        if (found := _digests(place, md5)) is not None:
+        try:
+            dvc_walk.copy(repository, given, place)
+        except PlanError as error:
+            raise CannotReproduceError(str(error)) from None
+        if (found := _digests(copy.root, place, md5)) is not None:
             if path.endswith(".py"):
                 copy.notes.append(f"{path}: taken from the working tree, which has the recorded bytes; {source}")
             return found
     raise CannotReproduceError(_not_had(path, md5, source, missing, given.exists()))
 
 
-def _digests(place: Path, md5: str) -> Files | None:
+def _digests(root: Path, place: Path, md5: str) -> Files | None:
     """The digests of what is there, if it has this hash."""
-    found = digests.of_path(place) if place.exists() else {}
-    return found if found and digests.dvc_hash(found) == md5 else None
+    with suppress(PlanError):  # a link of the commit that leads nowhere from here, say
+        found = digests.of_path(root, place) if place.exists() else {}
+        return found if found and digests.dvc_hash(found) == md5 else None
+    return None
 
 
 def _not_had(path: str, md5: str, source: str, missing: str, there: bool) -> str:
@@ -218,11 +225,3 @@ def _place(root: Path, path: str) -> Path:
     if not place.parent.resolve().is_relative_to(root.resolve()):
         raise CannotReproduceError(f"{path}: a link in the commit leads out of the copy")
     return place
-
-
-def _copy(source: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if source.is_dir():
-        shutil.copytree(source, place)
-    else:
-        shutil.copy(source, place)

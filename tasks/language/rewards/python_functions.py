@@ -197,7 +197,8 @@ class PythonFunction:
             for file in map(Path, reply[how]):
                 if file.is_relative_to(self.files.absolute()) or str(file) in known or str(file) in self.warned:
                     continue
-                text = f"{self.name}: {os.path.relpath(file)} is {how}, but is not in reward_files ({self.files})"
+                shown = os.path.relpath(file) if file.is_relative_to(Path.cwd()) else file
+                text = f"{self.name}: {shown} is {how}, but is not in reward_files ({self.files})"
                 if how == "imported":
                     raise DataError(f"{text}: a change of it would not run the stage again")
                 self._say(f"{text.removeprefix(f'{self.name}: ')}: a change of it will not run the stage again")

@@ -12,6 +12,7 @@ import os
 import queue
 import random
 import signal
+import site
 import sys
 import threading
 import traceback
@@ -24,6 +25,7 @@ from typing import Any
 Reply = dict[str, Any]  # JSON
 Reward = Callable[..., Any]
 HOME = Path.cwd()
+MACHINE = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/Library", "/proc", "/run", "/sys", "/System", "/usr")
 LARGEST = 3.4e38  # what the policies' numbers of 32 bits can hold
 SLACK = 60.0  # seconds by which the kernel's limit is later than the parent's
 
@@ -59,22 +61,21 @@ class _Used:
 
     def __init__(self) -> None:
         self.read: set[str] = set()
+        self.written: set[str] = set()
         sys.addaudithook(self._opened)
 
     def files(self) -> Reply:
         """The files, `imported` and `read`; of the latter none in a folder whose name begins with a dot."""
         imported = {*filter(_own, (getattr(module, "__file__", None) for module in [*sys.modules.values()]))}
-        read = {
-            file
-            for file in filter(_own, [*self.read])
-            if f"{os.sep}." not in file.removeprefix(str(HOME)) and Path(file).is_file()
-        }
-        self.read = set()
+        opened, self.read = {*self.read}, set()
+        elsewhere = filter(_elsewhere, opened - self.written)
+        read = {*filter(_is_data, (*filter(_own, opened), *elsewhere))}
         return {"imported": sorted(imported), "read": sorted(read - imported)}
 
     def _opened(self, event: str, arguments: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(arguments[0], str) and not arguments[2] & (os.O_WRONLY | os.O_RDWR):
-            self.read.add(str(Path(arguments[0]).resolve()))
+        if event == "open" and isinstance(arguments[0], str):
+            writes = arguments[2] & (os.O_WRONLY | os.O_RDWR)
+            (self.written if writes else self.read).add(str(Path(arguments[0]).resolve()))
 
 
 def _own(file: object) -> bool:
@@ -83,6 +84,16 @@ def _own(file: object) -> bool:
         return False
     environment = Path(sys.prefix)
     return not (environment.is_relative_to(HOME) and Path(file).is_relative_to(environment))
+
+
+def _elsewhere(file: str) -> bool:
+    """Whether it is outside the project, and neither Python's, nor of an installed package, nor of the machine."""
+    installed = {sys.prefix, sys.base_prefix, *site.getsitepackages(), site.getusersitepackages(), *MACHINE}
+    return not any(Path(file).is_relative_to(folder) for folder in (str(HOME), *installed))
+
+
+def _is_data(file: str) -> bool:
+    return f"{os.sep}." not in file.removeprefix(str(HOME)) and not file.endswith(".pyc") and Path(file).is_file()
 
 
 def load(file: str, name: str) -> tuple[Reward | None, Reply]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 import sqlite3
 from pathlib import Path
@@ -90,6 +91,24 @@ def test_a_link_to_a_folder_within_an_out(audited: Audited) -> None:
     (audited.root / "data/b/more").symlink_to(audited.root / "elsewhere")
     [fault] = audited.faults()
     assert fault.startswith("data/b/more: is not among the files that b made")
+
+
+def test_what_is_not_hashed_within_raw_data(audited: Audited) -> None:
+    """A fault of its own, whether it is a folder elsewhere or a pipe, and the folder's bytes are as they were."""
+    audited.write("data/raw/more/x.txt", "x")
+    audited.trains("r", "data/raw/more")
+    audited.params["r"] = {"rows": 3}
+    audited.save()
+    audited.commit()
+    assert audited.pipeline("r")["r"].state == "ran"
+    before = audited.faults("r")
+    (audited.root / "data/raw/more/empty").symlink_to(audited.root.parent)
+    os.mkfifo(audited.root / "data/raw/more/pipe")
+    new = sorted({*audited.faults("r")} - {*before})
+    assert [line.partition(" (")[0] for line in new] == [
+        f"data/raw/more/empty: a link to {audited.root.parent}, a folder, whose files are not hashed; make it a folder of links to the files",
+        "data/raw/more/pipe: a pipe; expected files and folders",
+    ]
 
 
 def test_git_s_replaced_objects_do_not_count(audited: Audited) -> None:

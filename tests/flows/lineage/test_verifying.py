@@ -273,6 +273,27 @@ def test_a_link_in_the_commit_does_not_lead_out_of_the_copy(trained: Toy) -> Non
     assert not list(outside.iterdir())
 
 
+def test_a_copy_has_the_files_that_were_hashed(trained: Toy) -> None:
+    """A link to a file elsewhere leads nowhere in a copy of the commit, which also has what .dvcignore leaves out."""
+    trained.write(".dvcignore", "*.log\n")
+    trained.write("raw/rows/one.txt", "1\n")
+    trained.write("raw/rows/two.log", "left out\n")
+    elsewhere = trained.root.parent / "elsewhere.txt"
+    elsewhere.write_text("linked\n")
+    (trained.root / "raw/rows/linked.txt").symlink_to("../../../elsewhere.txt")
+    trained.stage("r", cmd="cat raw/rows/* > data/r", deps=["raw"])
+    trained.write("make.sh", "cat raw/rows/*.txt > data/r\n")
+    trained.stage("r", cmd="sh make.sh", deps=["raw", "make.sh"])
+    commit(trained)
+    assert trained.run("r", recorder=FlowRun(trained.root, "language"))["r"].state == "ran"
+    assert verify(trained, "r").verdict == "equal"
+
+    (trained.root / "raw/more").symlink_to("rows")
+    trained.write("raw/rows/one.txt", "other\n")
+    commit(trained)
+    assert "raw/more: a link to rows, a folder" in fault(trained, "r")
+
+
 def test_other_numbers_in_mlflow_are_a_difference(trained: Toy) -> None:
     of = verifying.wanted(trained.root, "t")
     log = (

@@ -247,13 +247,15 @@ def test_a_reward_model_of_the_objective_that_the_reward_asks_for_will_do(root: 
             editing.check_together(root, SECTIONS, {"ppo", "mixture"}, STAGES)
 
 
-def test_a_link_below_the_folder_may_lead_to_data_elsewhere(
+def test_a_link_below_the_folder_may_lead_to_a_file_elsewhere(
     root: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     raw = root / "data/raw/transitions"
     raw.mkdir(parents=True)
-    (raw / "mine").symlink_to(tmp_path_factory.mktemp("elsewhere"))
-    entry = "{environment: graph, source: minari, location: mine, steps: null, episodes: null}"
+    elsewhere = tmp_path_factory.mktemp("elsewhere") / "mine.hdf5"
+    elsewhere.touch()
+    (raw / "mine.hdf5").symlink_to(elsewhere)
+    entry = "{environment: graph, source: d4rl, location: mine.hdf5, steps: null, episodes: null}"
     editing.edit(root, SECTIONS, [editing.setting(f"transitions.datasets.graph-60={entry}")])
     editing.check_together(root, SECTIONS, STAGES, STAGES)
 

@@ -132,6 +132,26 @@ def test_raw_data_that_git_ignores_is_read_as_it_is_now(diamond: Toy) -> None:
     assert found.content(diamond, 2, "data/a") == "raw two\n"
 
 
+def test_a_sweep_reads_the_files_that_are_hashed(diamond: Toy) -> None:
+    """Code that is a link, which the copy of the working files leaves out, and a folder without what .dvcignore leaves out."""
+    diamond.write(".dvcignore", "*.log\n")
+    diamond.write("raw/one", "raw one\n")
+    diamond.write("raw/two.log", "left out\n")
+    (diamond.root / "raw/three").symlink_to(diamond.write("elsewhere", "linked\n"))
+    diamond.write("real.py", "print('code')\n")
+    (diamond.root / "link.py").symlink_to("real.py")
+    diamond.stage("a", cmd="cat raw/* > data/a; python link.py >> data/a", deps=["raw", "link.py"])
+    assert swept(diamond, "b.x=1,2", targets=["b"]).content(diamond, 1, "data/a") == "raw one\nlinked\ncode\n"
+
+
+def test_a_sweep_copies_no_folder_without_end(diamond: Toy) -> None:
+    diamond.write("raw/one", "raw one\n")
+    (diamond.root / "raw/up").symlink_to("..")
+    diamond.stage("a", cmd="cat raw/one > data/a", deps=["raw"])
+    with pytest.raises(PlanError, match=r"^raw/up: a link to \.\., a folder"):
+        swept(diamond, "b.x=1,2", targets=["b"])
+
+
 def test_large_raw_data_is_linked_to_and_a_change_meanwhile_is_found(
     diamond: Toy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

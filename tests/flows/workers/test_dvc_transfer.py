@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from flows.engine.dvc_repository import PlanError
 from flows.workers import dvc_transfer
 from flows.workers.dvc_transfer import TransferError
 from tests.flows.engine.toy import Toy
@@ -49,6 +50,13 @@ def test_what_is_kept_has_dvcs_own_hashes(toy: Toy) -> None:
         "md5": "f97c5d29941bfb1b2fdab0874906ab82",  # md5sum of `one`
         "size": 3,
     }
+
+
+def test_a_folder_with_more_than_is_hashed_is_not_kept(toy: Toy) -> None:
+    toy.write("data/f/a", "one")
+    (toy.root / "data/f/more").symlink_to(toy.root)
+    with pytest.raises(PlanError, match=r"^data/f/more: a link to .*, a folder"):
+        dvc_transfer.keep(toy.root, toy.root / "data/f")
 
 
 def test_a_folder_goes_there_and_back(toy: Toy, remote: Path, folder: str) -> None:

@@ -7,7 +7,7 @@ from flows.lineage.reproduction import digests
 MAKES = """
 import pathlib
 out = pathlib.Path("data/a")
-for name, text in {"b.txt": "1", "a/x.txt": "2", "a.txt": "", "ö \\u6f22.txt": "3", "a/__pycache__/x.pyc": "no", "Z": "4"}.items():
+for name, text in {"b.txt": "1", "a/x.txt": "2", "a.txt": "", "ö \\u6f22.txt": "3", "a/__pycache__/x.pyc": "no", "a/x.log": "no", "Z": "4"}.items():
     (out / name).parent.mkdir(parents=True, exist_ok=True)
     (out / name).write_text(text)
 (out / "empty").mkdir()
@@ -15,19 +15,19 @@ for name, text in {"b.txt": "1", "a/x.txt": "2", "a.txt": "", "ö \\u6f22.txt": 
 
 
 def test_a_folder_has_the_hash_that_dvc_gives_it(toy):
-    (toy.root / ".dvcignore").write_text("__pycache__\n*.pyc\n")
+    (toy.root / ".dvcignore").write_text("__pycache__\n*.pyc\n*.log\n")
     toy.write("makes.py", MAKES)
     toy.stage("a", cmd="python makes.py", deps=["makes.py", "work.py"])
     toy.run()
     [out] = toy.lock["stages"]["a"]["outs"]
-    files = digests.of_path(toy.root / "data/a")
+    files = digests.of_path(toy.root, toy.root / "data/a")
     assert digests.dvc_hash(files) == out["md5"]
     assert out["nfiles"] == len(files) == 5
-    assert digests.has(toy.root / "data/a", out["md5"])
-    assert not digests.has(toy.root / "data/a/b.txt", out["md5"])
+    assert digests.has(toy.root, toy.root / "data/a", out["md5"])
+    assert not digests.has(toy.root, toy.root / "data/a/b.txt", out["md5"])
     (toy.root / "data/a/b.txt").chmod(0o644)
     (toy.root / "data/a/b.txt").write_text("2")
-    assert not digests.has(toy.root / "data/a", out["md5"])
+    assert not digests.has(toy.root, toy.root / "data/a", out["md5"])
 
 
 def test_a_file_is_read_once_for_both_hashes(tmp_path):
@@ -35,5 +35,5 @@ def test_a_file_is_read_once_for_both_hashes(tmp_path):
     (tmp_path / "x").write_bytes(content)
     digest = digests.of_file(tmp_path / "x")
     assert digest == digests.Digest(hashlib.md5(content).hexdigest(), hashlib.sha256(content).hexdigest(), len(content))
-    assert digests.has(tmp_path / "x", digest.md5)
-    assert not digests.has(tmp_path / "y", digest.md5)
+    assert digests.has(tmp_path, tmp_path / "x", digest.md5)
+    assert not digests.has(tmp_path, tmp_path / "y", digest.md5)

@@ -292,6 +292,25 @@ def test_a_file_that_it_reads_is_named_once_unless_its_changes_are_noticed(make,
     ]
 
 
+def test_a_file_outside_the_project_is_named_too(make, capfd, tmp_path_factory):
+    """Data and modules, but not what Python and its packages read, nor what the function wrote."""
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "words.txt").write_text("please")
+    (elsewhere / "helper.py").write_text("VALUE = 1")
+    function = make(
+        f"import json, sys, tempfile, zoneinfo, numpy\nsys.path.append('{elsewhere}')\ndef f(responses):\n import helper\n"
+        f" open('{elsewhere}/words.txt').read(), open('{elsewhere}/own', 'w').write('x'), open('{elsewhere}/own').read()\n"
+        " zoneinfo.available_timezones(), open('/etc/hosts').read()\n"
+        " return [1, 2, 3]"
+    )
+    assert values(function) == values(function) == [1, 2, 3]
+    assert capfd.readouterr().err.splitlines() == [
+        f"rewards/mine.py:f: {elsewhere}/{name} is read, but is not in reward_files (rewards/mine.py): a change of it will not "
+        "run the stage again"
+        for name in ("helper.py", "words.txt")
+    ]
+
+
 def test_closing_ends_the_process_and_what_it_started(make):
     function = make(
         "import subprocess\ndef f(responses):\n return [subprocess.Popen(['sleep', '60']).pid for one in responses]"
