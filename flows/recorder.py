@@ -1,7 +1,8 @@
 """The process that writes the journals of runs to MLflow and Prefect, one after the other: `python -m flows.recorder ROOT`.
 
 It follows the journal of a run that still goes on, and ends when there is no journal left. What cannot be recorded is noted as a
-fault, which the next command tells; a journal that cannot be read is put aside.
+fault, which the next command tells. While the database cannot be used the journals stay; one that cannot be read is put aside, and every
+command says so.
 """
 
 import os
@@ -18,12 +19,12 @@ from flows.engine.dvc_repository import PlanError
 from flows.engine.prefect_server import be_quiet, store
 from flows.engine.recording import journal, settling
 from flows.engine.recording.journal import ENDS, FAILED, RECORDED, Event, Reading
-from tasks.common import mlflow_address
+from tasks.common import mlflow_address, mlflow_database
+from tasks.common.mlflow_database import DatabaseError
 
 LOOK_SECONDS = 0.05  # between two looks for new events
 FOLLOW_SECONDS = 0.5  # between two looks at the logs of running stages
 NICE = 5  # the stages have the machine first
-ASIDE = "aside-"  # begins the name of a journal that could not be read
 
 
 def main() -> None:
@@ -40,25 +41,24 @@ def main() -> None:
         for folder in journals:
             reading = Reading(folder)
             try:
+                mlflow_database.prepare(root, make=False)
                 record(root, reading)
                 journal.remove(folder)
-            except OSError:  # the disk is full or read-only: the journal stays for the next time
+            except (OSError, DatabaseError):  # a full disk, a database that cannot be used: the journal stays for the next time
                 traceback.print_exc()
                 return
             except Exception as error:
                 traceback.print_exc()
-                put_aside(root, reading, str(error) if isinstance(error, PlanError) else f"see {settling.LOG}")
+                put_aside(reading, str(error) if isinstance(error, PlanError) else f"see {settling.LOG}")
             reading.close()
 
 
-def put_aside(root: Path, reading: Reading, why: str) -> None:
-    """Keep a journal that cannot be recorded out of the way, once nobody writes it any more, and note that as a fault of its run."""
-    (reading.folder / FAILED).touch()
+def put_aside(reading: Reading, why: str) -> None:
+    """Keep a journal that cannot be recorded out of the way, once nobody writes it any more; every command says so until it is gone."""
+    (reading.folder / FAILED).write_text(why)
     while not reading.abandoned():
         time.sleep(LOOK_SECONDS)
-    place = reading.folder.with_name(ASIDE + reading.folder.name)
-    journal.add_faults(root, {"": f"{why}; {place.relative_to(root)} has it"}, reading.run or place.name)
-    reading.folder.rename(place)
+    reading.folder.rename(reading.folder.with_name(journal.ASIDE + reading.folder.name))
 
 
 def record(root: Path, reading: Reading) -> None:

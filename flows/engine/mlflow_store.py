@@ -41,8 +41,10 @@ def open_store(root: Path) -> "MlflowClient":
 def server_store(root: Path) -> dict[str, str]:
     """The environment variables for an MLflow server over these records; `mlflow server` passes them to its workers.
 
-    They may hold a password.
+    They may hold a password. PlanError where that server would upgrade the database.
     """
+    with mlflow_runs.one_line():
+        mlflow_database.look(root)
     return {
         "_MLFLOW_SERVER_FILE_STORE": mlflow_database.address(root),
         "_MLFLOW_SERVER_ARTIFACT_ROOT": str(root / mlflow_database.ARTIFACTS),
