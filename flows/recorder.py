@@ -19,8 +19,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.engine.prefect_server import be_quiet, store
 from flows.engine.recording import journal, settling
 from flows.engine.recording.journal import ENDS, FAILED, RECORDED, Event, Reading
-from tasks.common import mlflow_address, mlflow_database
-from tasks.common.mlflow_database import DatabaseError
+from tasks.common import mlflow_address
 
 LOOK_SECONDS = 0.05  # between two looks for new events
 FOLLOW_SECONDS = 0.5  # between two looks at the logs of running stages
@@ -39,12 +38,14 @@ def main() -> None:
         os.nice(NICE)
         journal.remove_left(root)
         for folder in journals:
+            if why := settling.unusable(root):  # the journals stay until the database can be used
+                print(why, file=sys.stderr)
+                return
             reading = Reading(folder)
             try:
-                mlflow_database.prepare(root, make=False)
                 record(root, reading)
                 journal.remove(folder)
-            except (OSError, DatabaseError):  # a full disk, a database that cannot be used: the journal stays for the next time
+            except OSError:  # the disk is full or read-only: the journal stays for the next time
                 traceback.print_exc()
                 return
             except Exception as error:

@@ -244,7 +244,7 @@ def _bring_up_to_date(
         results = [_foreseen(stage) for stage in planned]
     else:
         params = read_text(root / "params.yaml")  # as the run begins
-        _tell(console, device_memory.remarks(root, planned))
+        _tell(console, (*device_memory.remarks(root, planned), *_unrecorded(root)))
         known = _before(root, planned)
         display = watcher(console, planned, root, _durations(root, planned), how.jobs)
         workers = _workers(root, planned, how.with_patch)
@@ -268,6 +268,12 @@ def _bring_up_to_date(
         good = {result.stage for result in results if result.state in GOOD}
         _tell(console, headlines(root, {stage.name for stage in planned} if unchanged else good))
     return results
+
+
+def _unrecorded(root: Path) -> list[str]:
+    from flows.lineage import git_files
+
+    return git_files.remarks(root)
 
 
 def _durations(root: Path, planned: Sequence[PlannedStage]) -> dict[str, float]:

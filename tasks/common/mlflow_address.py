@@ -34,7 +34,9 @@ def shared(root: Path) -> str | None:
         return None
     if given.startswith("sqlite:///"):
         if "?" in given:  # what is looked at first must be the file that MLflow opens
-            raise AddressError(f"{VARIABLE}: {public(given)}: expected the path of a file alone, without '?' and options")
+            raise AddressError(
+                f"{VARIABLE}: {public(given)}: expected the path of a file alone, without '?' and options"
+            )
         file = (root / given.removeprefix("sqlite:///")).resolve()
         return None if file == (root / OWN).resolve() else f"sqlite:///{file}"
     if not given.startswith((*SERVERS, *DATABASES)):

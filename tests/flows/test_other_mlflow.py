@@ -44,7 +44,9 @@ def refused(root: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     assert (root / "params.yaml").read_bytes() == before
 
 
-def test_a_team_s_older_sqlite_database_stays_as_it_is(ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_team_s_older_sqlite_database_stays_as_it_is(
+    ran: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = tmp_path / "team.db"
     older_mlflow.make(f"sqlite:///{place}")
     before = place.read_bytes()
@@ -60,7 +62,9 @@ def test_a_team_s_older_postgresql_database_stays_as_it_is(ran: Path, monkeypatc
         assert content(cluster, "team") == before
         monkeypatch.setenv("MLFLOW_TRACKING_URI", cluster.address("empty"))
         assert call(ran, "runs")[0] == 0
-        assert cluster.sql("empty", "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'") == ["0"]
+        assert cluster.sql("empty", "SELECT count(*) FROM information_schema.tables WHERE table_schema = 'public'") == [
+            "0"
+        ]
 
 
 def test_records_wait_while_the_database_cannot_be_used_and_come_when_it_can(ran: Path) -> None:
@@ -98,7 +102,9 @@ def test_what_could_not_be_recorded_is_said_by_every_command(ran: Path) -> None:
             settling._said.clear()  # as a process of its own
             code, _, error = call(ran, "runs")
             assert code == 0
-            assert error.startswith(f"mlruns/journals/{aside.name}: what a run left here could not be recorded (no such column)")
+            assert error.startswith(
+                f"mlruns/journals/{aside.name}: what a run left here could not be recorded (no such column)"
+            )
             settling._said.clear()
             assert f"mlruns/journals/{aside.name}: " in call(ran, "run", "problems")[1]
     finally:

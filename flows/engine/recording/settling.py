@@ -78,7 +78,7 @@ def settle(root: Path, wholly: bool = False) -> None:
     """
     for line in _aside(root):
         print(line, file=sys.stderr)
-    if not _recording and journal.ended(root, wholly) and (why := _unusable(root)):
+    if not _recording and journal.ended(root, wholly) and (why := unusable(root)):
         raise PlanError(f"{why}; {_waiting(root)}")
     told = time.monotonic() + TELL_SECONDS if sys.stderr.isatty() else float("inf")
     for _ in range(TRIES):
@@ -100,12 +100,12 @@ def missing(root: Path) -> list[str]:
     for fault in journal.take_faults(root):
         found.setdefault(fault["run"], fault["text"])
     lines = [f"what MLflow has of run {run[:8]} is incomplete: {text}" for run, text in found.items()]
-    if journal.ended(root) and (why := _unusable(root)):
+    if journal.ended(root) and (why := unusable(root)):
         lines.append(f"what MLflow has is incomplete: {why}; {_waiting(root)}")
     return [*lines, *_aside(root)]
 
 
-def _unusable(root: Path) -> str:
+def unusable(root: Path) -> str:
     """Why the repository's own database cannot be used as it is; empty where it can."""
     try:
         mlflow_database.prepare(root, make=False)

@@ -132,7 +132,9 @@ def test_a_database_of_an_older_mlflow_is_refused_and_stays_as_it_is(
     place.parent.mkdir()
     shutil.copyfile(older, place)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}")
-    with pytest.raises(DatabaseError, match=r"team\.db: its tables are of an older MLflow \(version acf3f17fdcc7; ") as caught:
+    with pytest.raises(
+        DatabaseError, match=r"team\.db: its tables are of an older MLflow \(version acf3f17fdcc7; "
+    ) as caught:
         ask(tmp_path)
     assert "\n" not in str(caught.value)
     assert f"mlflow db upgrade sqlite:///{place}" in str(caught.value)
