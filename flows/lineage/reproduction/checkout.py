@@ -14,6 +14,7 @@ from tasks.common.source_code import NO_COMMIT
 
 SKIPPED = {".git", ".dvc", ".venv", "venv", "mlruns", "node_modules", "__pycache__"}
 LARGEST = 2**24  # bytes of a working file that counts as code where git does not tell what is code
+CONFIG = "GIT_CONFIG_"  # begins variables that may say which folders git may trust
 QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 SUBMODULE, LINK, PROGRAM = "160000", "120000", "100755"  # git's modes
 
@@ -141,7 +142,7 @@ def _command(root: Path) -> list[str]:
 
 def _environment() -> dict[str, str]:
     """For git on the user's repository: it writes, fetches and asks nothing, and takes no object for another."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(CONFIG)}
     return {**kept, **dict.fromkeys(("GIT_NO_REPLACE_OBJECTS", "GIT_NO_LAZY_FETCH"), "1"), **QUIET}
 
 
