@@ -79,9 +79,9 @@ TEMPLATES = (".example", ".sample", ".template", ".dist")  # what people commit 
 SECRET = re.compile(
     rb"-----BEGIN [A-Z ]*PRIVATE KEY|PuTTY-User-Key-File-\d|"
     rb"(?<![A-Za-z0-9_-])(?:"
-    rb"hf_[A-Za-z0-9]{20}|gh[pousr]_[A-Za-z0-9]{30}|github_pat_\w{22}|glpat-[\w-]{20}|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{50}|"
+    rb"hf_(?=[a-z0-9]*[A-Z])(?=[A-Za-z]*\d)[A-Za-z0-9]{8}|gh[pousr]_[A-Za-z0-9]{20}|github_pat_\w{22}|glpat-[\w-]{20}|npm_[A-Za-z0-9]{36}|pypi-AgE[\w-]{50}|"
     rb"A[KS]IA[0-9A-Z]{16}|AIza[\w-]{35}|xox[abeoprs]-[\w-]{10}|"
-    rb"sk-(?:[A-Za-z0-9]{32}|(?:proj|svcacct|admin|or-v1|ant-[a-z0-9]+)-[\w-]{20}))|"
+    rb"sk-(?:[A-Za-z0-9]{20}|(?:proj|svcacct|admin|or-v1|ant-[a-z0-9]+)-[\w-]{20}))|"
     rb"^[ \t]*(?:export[ \t]+)?[A-Z][A-Z0-9_]*(?:TOKEN|SECRET|PASSWORD|PASSWD|_KEY)=[\"']?[^\s\"'$<{(.]{8}|"
     rb"(?i:(?:password|passwd|secret|api[_-]?key|access[_-]?key|auth[_-]?token)[\"']?[ \t]*[:=][ \t]*[\"']?"
     rb"(?=[^\s\"']*\d)[a-z0-9+/_=-]{16})|"

@@ -48,6 +48,7 @@ BY_NAME = (
 )
 BY_CONTENT = {
     "notes.txt": f"the token is {TOKEN}.",
+    "short.txt": "the token is hf_" + "SECRET123",
     "run.sh": "#!/bin/sh\nexport HF_TOKEN=hf_SECRET123\n",
     "reward.py": f'KEY = "sk-{"proj-" + "x9" * 15}"\n',
     "aws.yaml": "id: " + "AKIA" + "A1B2" * 4,
