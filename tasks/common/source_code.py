@@ -137,22 +137,16 @@ def state(root: Path) -> Source:
         return Source("unknown" if _within_git(root) else "none", "unknown", note=f"git: {error}")
 
 
-def git(
-    root: Path, *arguments: str, environ: Mapping[str, str] | None = None, given: bytes = b"", status: bool = False
-) -> bytes:
-    """What git prints for the repository that `root` is in; GitError where it fails, or is not installed.
-
-    With `status` empty where git ends with status 1, by which it answers "no".
-    """
+def git(root: Path, *arguments: str, environ: Mapping[str, str] | None = None, given: bytes = b"") -> bytes:
+    """What git prints for the repository that `root` is in; GitError where it fails, or is not installed."""
     try:
         done = call_git(root, arguments, environ, given)
     except OSError as error:
         raise GitError(f"it cannot be started ({error.strerror})") from None
-    if done.returncode and not (status and done.returncode == 1):
+    if done.returncode:
         lines = done.stderr.decode(errors="replace").splitlines()
-        raise GitError(
-            next((" ".join(line.split()) for line in lines if line.strip()), f"exit status {done.returncode}")
-        )
+        reason = next((" ".join(line.split()) for line in lines if line.strip()), f"exit status {done.returncode}")
+        raise GitError(reason)
     return done.stdout
 
 
@@ -223,8 +217,8 @@ def _state(root: Path) -> Source:
             count, before = FIELDS[kind]
             *fields, path = rest.split(" ", count)
             changed.append(_Change(kind, path.removeprefix(prefix), tuple(fields[before])))
-    if prefix and commit != "none" and not git(root, "rev-parse", "--verify", "--quiet", "HEAD:./", status=True):
-        raise GitError("the repository above tracks nothing of this folder")
+    if commit != "none" and not (root / ".git").exists() and not _is_tracked(root):
+        raise GitError("the repository that it would take tracks nothing of this folder")
     if not changed:
         return Source(commit, "no")
     asked, facts = time.time_ns(), tuple(_facts(root / change.path) for change in changed)
@@ -236,6 +230,12 @@ def _state(root: Path) -> Source:
     if asked - max((found[1] for found in facts if found), default=0) > YOUNG:
         _last[root] = key, source
     return source
+
+
+def _is_tracked(root: Path) -> bool:
+    """Whether a file of the folder belongs to the repository, which is one above, or the one that GIT_DIR names."""
+    tracked = git(root, "ls-files", "-z").split(b"\0")
+    return any((root / os.fsdecode(name)).exists() for name in tracked if name)
 
 
 def _different(root: Path, commit: str, changed: Sequence[_Change]) -> Source:

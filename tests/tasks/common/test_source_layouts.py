@@ -181,7 +181,22 @@ def test_a_repository_above_that_has_nothing_of_the_folder_is_not_its_commit(roo
     (root / "copy/a.py").write_text("1\n")
     source = state(root / "copy")
     assert (source.commit, source.patch) == ("unknown", None)
-    assert source.note == "git: the repository above tracks nothing of this folder"
+    assert source.note == "git: the repository that it would take tracks nothing of this folder"
+
+
+def test_a_repository_that_git_dir_names_counts_where_it_has_the_files(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As people keep it apart from the files; in a hook it may be that of another folder."""
+    commit = git(root, "rev-parse", "HEAD").strip()
+    (root / ".git").rename(tmp_path / "apart.git")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "x.py").write_text("1\n")
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / "apart.git"))
+    assert state(root) == Source(commit, "no")
+    assert state(other).commit == "none"
+    assert state(other).note.startswith("git: the repository that it would take")
 
 
 def test_a_patch_that_cannot_be_made_is_said(root: Path) -> None:
