@@ -5,7 +5,6 @@ and pandas are imported by the functions that need them.
 """
 
 import json
-import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -19,6 +18,7 @@ from flows.engine.dvc_command import StageFailed
 from flows.engine.state import StageResult
 from flows.params.files import ParameterError, find_root
 from flows.running import WrongUseError
+from tasks.common import environment
 from tasks.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def run(
     not depend on them is done and the call returns; with `wait` it stays until they have judged enough. Progress is printed unless
     `quiet`. After a failure, which raises StageFailed, what had finished is kept.
     """
-    os.environ.setdefault("DO_NOT_TRACK", "1")  # Prefect and MLflow send statistics otherwise
+    environment.prepare()
     root, console = find_root(), Console(quiet=True) if quiet else Screen(sys.stdout)
     settings = [f"{key}={json.dumps(value)}" for key, value in (params or {}).items()]
     results = running.run(
@@ -85,7 +85,7 @@ def sweep(
     from flows import sweeping
     from flows.sweeps import axes
 
-    os.environ.setdefault("DO_NOT_TRACK", "1")
+    environment.prepare()
     root, console = find_root(), Console(quiet=True) if quiet else Screen(sys.stdout)
     varied = [axes.Axis(key, axes.distinct(key, of)) for key, of in values.items()]
     points = axes.points(varied, axes.seeds(",".join(map(str, seeds))), random)
@@ -110,6 +110,7 @@ def _point(facts: Mapping[str, Any], early: bool) -> dict[str, object]:
 
 def status(*targets: str) -> dict[str, str | None]:
     """Stage -> why it would run, None where it is up to date; of the flows or stages named, with all that they need."""
+    environment.prepare()
     parts = running.plan(find_root(), targets, [])
     return {stage.name: stage.reason for _, planned in parts for stage in planned}
 

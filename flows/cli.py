@@ -6,7 +6,6 @@ on standard error. Nothing heavy is imported until there is work to do.
 
 import gc
 import json
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -25,6 +24,7 @@ from flows import (
     model_commands,
     running,
     scaling_commands,
+    start,
     sweep_commands,
     worker_commands,
 )
@@ -34,6 +34,7 @@ from flows.console.summary import Screen, show_plan
 from flows.engine.state import StageResult
 from flows.params.files import ParameterError, find_root
 from flows.running import WrongUseError
+from tasks.common import environment
 
 INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns for it
 STARTED = time.monotonic()
@@ -44,7 +45,8 @@ app = typer.Typer(pretty_exceptions_enable=False)
 
 def main() -> None:
     """The `posttrain` command."""
-    os.environ.setdefault("DO_NOT_TRACK", "1")  # Prefect and MLflow send statistics otherwise
+    start.write_any_encoding()
+    environment.prepare()
     gc.set_threshold(*RARELY)
     status = command(sys.argv[1:])
     gc.freeze()  # so that no last garbage collection runs at the exit

@@ -1,7 +1,8 @@
 """The process that writes the journals of runs to MLflow and Prefect, one after the other: `python -m flows.recorder ROOT`.
 
 It follows the journal of a run that still goes on, and ends when there is no journal left. What cannot be recorded is noted as a
-fault, which the next command tells; a journal that cannot be read is put aside.
+fault, which the next command tells. While the database cannot be used the journals stay; one that cannot be read is put aside, and every
+command says so.
 """
 
 import os
@@ -23,7 +24,6 @@ from tasks.common import mlflow_address
 LOOK_SECONDS = 0.05  # between two looks for new events
 FOLLOW_SECONDS = 0.5  # between two looks at the logs of running stages
 NICE = 5  # the stages have the machine first
-ASIDE = "aside-"  # begins the name of a journal that could not be read
 
 
 def main() -> None:
@@ -39,6 +39,9 @@ def main() -> None:
         os.nice(NICE)
         journal.remove_left(root)
         for folder in journals:
+            if why := settling.unusable(root):  # the journals stay until the database can be used
+                print(why, file=sys.stderr)
+                return
             reading = Reading(folder)
             try:
                 record(root, reading)
@@ -48,7 +51,7 @@ def main() -> None:
                 return
             except Exception as error:
                 traceback.print_exc()
-                put_aside(root, reading, str(error) if isinstance(error, PlanError) else f"see {settling.LOG}")
+                put_aside(reading, str(error) if isinstance(error, PlanError) else f"see {settling.LOG}")
             reading.close()
 
 
@@ -59,14 +62,12 @@ def _end_without(root: Path) -> None:
     os._exit(1)
 
 
-def put_aside(root: Path, reading: Reading, why: str) -> None:
-    """Keep a journal that cannot be recorded out of the way, once nobody writes it any more, and note that as a fault of its run."""
-    (reading.folder / FAILED).touch()
+def put_aside(reading: Reading, why: str) -> None:
+    """Keep a journal that cannot be recorded out of the way, once nobody writes it any more; every command says so until it is gone."""
+    (reading.folder / FAILED).write_text(why)
     while not reading.abandoned():
         time.sleep(LOOK_SECONDS)
-    place = reading.folder.with_name(ASIDE + reading.folder.name)
-    journal.add_faults(root, {"": f"{why}; {place.relative_to(root)} has it"}, reading.run or place.name)
-    reading.folder.rename(place)
+    reading.folder.rename(reading.folder.with_name(journal.ASIDE + reading.folder.name))
 
 
 def record(root: Path, reading: Reading) -> None:

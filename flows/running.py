@@ -19,10 +19,11 @@ from flows import device_memory, effectless_edits, unchanged
 from flows.console.display import watcher
 from flows.console.summary import GOOD, headlines, relative, show_plan, show_results, waiting_for_people
 from flows.engine.recording import settling
-from flows.engine.state import PlannedStage, StageResult
+from flows.engine.state import Event, PlannedStage, StageResult, Watcher
 from flows.params import approval
-from flows.params.files import ParameterError, read_text, write
+from flows.params.files import read_text, write
 from flows.web import run_page
+from tasks.common.mlflow_address import AddressError
 
 if TYPE_CHECKING:
     from flows.lineage.new_judgements import Before
@@ -77,13 +78,13 @@ def run(
     how = How(jobs, dry_run, with_runs, with_patch, wait, cold)
     _tell(console, () if console.quiet else settling.missing(root))  # of the runs before
     results: dict[str, StageResult] = {}
-    with laid(root, settings, keep=not dry_run) as changes:
+    with one_line(), laid(root, settings, keep=not dry_run) as edit:
         parts = plan(root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False))
         if not _has_server(root, console, parts, pool):
             parts = plan(root, targets, force)
-        _tell(console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in changes))
+        _tell(console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in edit.changes))
         for flow, planned in with_headings(console, parts):
-            ended = _bring_up_to_date(root, console, flow, planned, how, began)
+            ended = _bring_up_to_date(root, console, flow, planned, how, edit, began)
             results = {**{result.stage: result for result in ended}, **results}
     _tell(console, waiting_for_people([*results.values()]))
     if not (settings or force or dry_run or with_runs or pool or with_patch):
@@ -113,7 +114,7 @@ def one_line() -> Iterator[None]:
 
     try:
         yield
-    except PlanError as error:
+    except (PlanError, AddressError) as error:
         raise WrongUseError(str(error)) from None
     except OSError as error:  # the disk is full, broken or read-only
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
@@ -199,22 +200,39 @@ def with_headings(console: Console, parts: list[Part]) -> Iterator[Part]:
         yield flow, planned
 
 
+@dataclass
+class Laid:
+    """An edit of params.yaml: a line for each change, and whether something has run or was restored with it."""
+
+    changes: Sequence[str] = ()
+    used: bool = False
+
+    def watching(self, watch: Watcher) -> Watcher:
+        """The same watcher, which notes too whether something has begun."""
+
+        def told(event: Event) -> None:
+            self.used = self.used or event.state not in ("waiting", "up-to-date", "skipped")
+            watch(event)
+
+        return told
+
+
 @contextmanager
-def laid(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[str]]:
-    """Edit params.yaml; put it back at the end after wrong use, or if `keep` is False."""
-    changes: list[str] = []
+def laid(root: Path, settings: Sequence[str], keep: bool) -> Iterator[Laid]:
+    """Edit params.yaml; put it back at the end if `keep` is False, or after any exception before something has run with it."""
+    edit = Laid()
     if settings:
         from flows.params import checking, editing
 
         before = editing.read(root)
-        changes = editing.edit(root, checking.sections(root), [editing.setting(text) for text in settings])
+        edit.changes = editing.edit(root, checking.sections(root), [editing.setting(text) for text in settings])
     try:
-        yield changes
-    except (WrongUseError, ParameterError):
-        keep = False
+        yield edit
+    except BaseException:
+        keep = keep and edit.used
         raise
     finally:
-        if changes and not keep:
+        if edit.changes and not keep:
             write(root / "params.yaml", before)
 
 
@@ -224,6 +242,7 @@ def _bring_up_to_date(
     flow: str,
     planned: Sequence[PlannedStage],
     how: How,
+    edit: "Laid",
     began: float,
 ) -> list[StageResult]:
     """Run or show what is out of date, and write the flow's pages. Returns no results where nobody needs them."""
@@ -244,7 +263,7 @@ def _bring_up_to_date(
         results = [_foreseen(stage) for stage in planned]
     else:
         params = read_text(root / "params.yaml")  # as the run begins
-        _tell(console, device_memory.remarks(root, planned))
+        _tell(console, (*device_memory.remarks(root, planned), *_unrecorded(root)))
         known = _before(root, planned)
         display = watcher(console, planned, root, _durations(root, planned), how.jobs)
         workers = _workers(root, planned, how.with_patch)
@@ -254,7 +273,7 @@ def _bring_up_to_date(
             stack.enter_context(display)
             stack.enter_context(one_line())
             ways = {"jobs": how.jobs, "wait": how.wait, "cold": how.cold, "settled": how.with_runs}
-            results = _module(flow).run(root, planned, watch=display, workers=workers, **ways)
+            results = _module(flow).run(root, planned, watch=edit.watching(display), workers=workers, **ways)
         show_results(console, results, root, time.monotonic() - began)
         if known is not None:
             _show_new_judgements(root, console, known, planned, results)
@@ -268,6 +287,12 @@ def _bring_up_to_date(
         good = {result.stage for result in results if result.state in GOOD}
         _tell(console, headlines(root, {stage.name for stage in planned} if unchanged else good))
     return results
+
+
+def _unrecorded(root: Path) -> list[str]:
+    from flows.lineage import git_files
+
+    return git_files.remarks(root)
 
 
 def _durations(root: Path, planned: Sequence[PlannedStage]) -> dict[str, float]:

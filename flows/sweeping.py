@@ -71,10 +71,10 @@ def run_seeds(
     asked = axes.seeds(seeds)
     if asked is None:
         raise WrongUseError("--seeds: expected whole numbers from 0 on, such as 0,1,2")
-    with running.laid(root, settings, keep=not options.dry_run) as changes:
-        for change in changes:
+    with running.laid(root, settings, keep=not options.dry_run) as edit:
+        for change in edit.changes:
             console.print(f"params.yaml{' would change' if options.dry_run else ''}: {change}", markup=False)
-        outcome = run_points(root, console, axes.points([], asked), targets or ["language"], options)
+        outcome = run_points(root, console, axes.points([], asked), targets or ["language"], options, edit)
     if options.dry_run:
         return {}
     own, results = editing.value(root, SEED), dict[str, StageResult]()
@@ -88,9 +88,14 @@ def run_seeds(
 
 
 def run_points(
-    root: Path, console: Console, points: Sequence[axes.Point], targets: Sequence[str], options: Options
+    root: Path,
+    console: Console,
+    points: Sequence[axes.Point],
+    targets: Sequence[str],
+    options: Options,
+    edit: running.Laid | None = None,
 ) -> Outcome:
-    """Run all that the targets need at each of the points, show what came out, and record it.
+    """Run all that the targets need at each of the points, show what came out, and record it; `edit` notes when something has begun.
 
     WrongUseError or ParameterError of one line, before anything runs, where the points or targets are wrong.
     """
@@ -119,7 +124,9 @@ def run_points(
 
                 sweep.owner.workers = workers = dispatch.prepare(root, sweep.planned, options.with_patch, copies=True)
                 stack.callback(workers.close if workers else lambda: None)
-            results = sweeping.run(sweep, flow, options.jobs, _watching(console, sweep, options.jobs), options.cold)
+            results = sweeping.run(
+                sweep, flow, options.jobs, _watching(console, sweep, options.jobs, edit or running.Laid()), options.cold
+            )
         else:
             results = [sweep.owner.describe(stage.name) for stage in sweep.planned]
         found = _found(sweep, results, options)
@@ -156,7 +163,7 @@ def _has_server(root: Path, console: Console, pool: str) -> bool:
     return found
 
 
-def _watching(console: Console, sweep: "Sweep", jobs: int | None) -> "Watching":
+def _watching(console: Console, sweep: "Sweep", jobs: int | None, edit: running.Laid) -> "Watching":
     @contextmanager
     def watching(planned: Sequence[PlannedStage]) -> Iterator[Watcher]:
         from flows.console.display import watcher
@@ -168,7 +175,7 @@ def _watching(console: Console, sweep: "Sweep", jobs: int | None) -> "Watching":
             name: known[node.draft.stage] * share for name, (node, share) in late.items() if node.draft.stage in known
         }
         with watcher(console, planned, sweep.root, seconds, jobs) as display:
-            yield display
+            yield edit.watching(display)
 
     return watching
 

@@ -10,6 +10,7 @@ from rich.tree import Tree
 
 from flows.lineage.chain import Link
 from flows.lineage.document import CLEAN, every, name, printable
+from tasks.common.source_code import NO_COMMIT
 
 HASH, RUN, COMMIT = 8, 8, 7  # letters of each that are shown
 APART = "  "
@@ -113,7 +114,7 @@ def _line(link: Link, guides: str) -> Line:
         remark = link.note or f"folder of {len(link.inputs)} outputs"
         style = "bold red" if broken else "yellow" if link.note and link.inputs else "" if link.inputs else "green"
         return replace(line, stage="", remark=printable(remark), style=style)
-    dirty = "" if link.dirty in CLEAN or link.commit in (None, "none") else " dirty"
+    dirty = "" if link.dirty in CLEAN or link.commit in NO_COMMIT else " dirty"
     return replace(
         line,
         date=f"{link.made_at:%Y-%m-%d}" if link.made_at else "",
@@ -180,7 +181,8 @@ def _facts(link: Link) -> Iterator[Text]:
         made = f" at {link.made_at:%Y-%m-%d %H:%M:%S}" if link.made_at else ""
         yield Text(printable(f"made by {link.stage}{made}, run {link.run_id}"), overflow="fold")
         dirty = "" if link.dirty in CLEAN else f", changed: {link.dirty}"
-        yield Text(printable(f"commit {link.commit or 'none'}{dirty}"), "dim", overflow="fold")
+        note = f" ({link.source_note})" if link.source_note else ""
+        yield Text(printable(f"commit {link.commit or 'none'}{dirty}{note}"), "dim", overflow="fold")
     for line in link.accepted:
         yield Text(printable(line), "yellow", overflow="fold")
     if link.code:

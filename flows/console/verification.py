@@ -13,6 +13,7 @@ from flows.console.summary import duration
 from flows.lineage import verifying
 from flows.lineage.reproduction.digests import Files
 from flows.lineage.verifying import CannotReproduceError, Verification
+from tasks.common.source_code import NO_COMMIT
 
 MOST = 10  # differing files that are shown
 SHORT = 8  # letters of a run or commit
@@ -23,7 +24,7 @@ def verify(root: Path, console: Console, text: str, keep: bool) -> tuple[Verific
     of = verifying.wanted(root, text)
     run = f"run {of.run_id[:SHORT]}" if of.run_id else "no run on record"
     when = f" of {of.started:%Y-%m-%d %H:%M}" if of.started else ""
-    commit = f", commit {of.commit[:SHORT]}" if of.commit not in (None, "none") and of.commit else ""
+    commit = f", commit {of.commit[:SHORT]}" if of.commit and of.commit not in NO_COMMIT else ""
     _print(console, f"{of.stage}: {run}{when}{commit}{'' if of.dirty in (None, 'no', 'unknown') else ' and a patch'}")
     status = console.status(f"{of.stage}: starting") if console.is_terminal else nullcontext()
     try:

@@ -10,8 +10,8 @@ from flows.console.summary import duration
 from flows.workers.listing import Listed
 
 
-def show(console: Console, found: Sequence[Listed]) -> None:
-    """Print each worker in a line, with a line for each stage that it runs."""
+def show(console: Console, found: Sequence[Listed], held: Sequence[str] = ()) -> None:
+    """Print each worker in a line, with a line for each stage that it runs; then why pools hand out no runs."""
     if not found:
         console.print("no worker is alive; `posttrain worker --pool POOL` starts one")
     for worker in found:
@@ -24,6 +24,8 @@ def show(console: Console, found: Sequence[Listed]) -> None:
             console.print(Text.assemble(f"  {one.stage}{held}{phase}", (_since("  for", one.since), "dim")))
         if not worker.running:
             console.print(Text("  idle", "dim"))
+    for line in held:
+        console.print(Text(line, "yellow"))
 
 
 def _since(word: str, moment: str) -> str:

@@ -20,6 +20,16 @@ if TYPE_CHECKING:
     from dvc.stage import PipelineStage
 
 LOOK_SECONDS = 0.25  # between two looks at a running command's progress
+SHELLS = (
+    "sh",
+    "bash",
+    "dash",
+    "ash",
+    "zsh",
+    "ksh",
+    "mksh",
+    "fish",
+)  # run what `-c` gives them as the stages are written
 TAIL, SHOWN = 100_000, 300  # bytes of a log that are searched for its last line; characters shown of it
 Progress = Callable[[int, int, float, str], None]  # step, total, seconds since the start, `reward 0.53` or ""
 
@@ -81,7 +91,7 @@ class Runner:
         tell: Progress,
     ) -> None:
         """Run a stage's `cmd` in `folder` with the granted variables and no others but its own; StageFailed unless it ends well."""
-        from dvc.stage.run import _enforce_cmd_list, _make_cmd, get_executable
+        from dvc.stage.run import _enforce_cmd_list, _make_cmd
 
         progress = log.with_suffix(".progress")
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -93,11 +103,12 @@ class Runner:
         variables[PEAK_MEMORY] = str(memory)
         # Threads that wait for each other actively took 30 times as long where something else needed a core (LOG.md).
         variables.setdefault("OMP_WAIT_POLICY", "passive")
+        variables["PYTHONIOENCODING"] = "utf-8"  # a log is no terminal, whose letters may be fewer
         variables.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # transformers' too: a log is no terminal
         variables["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), variables.get("PATH", os.defpath)])
         look = _Reports(progress, tell).look
 
-        commands = [[*grant.launcher, *_make_cmd(get_executable(), command)] for command in _enforce_cmd_list(cmd)]
+        commands = [[*grant.launcher, *_make_cmd(shell(), command)] for command in _enforce_cmd_list(cmd)]
 
         def cold() -> Command:
             return Command(commands, folder, variables, log, grant.keep)
@@ -145,6 +156,12 @@ class Runner:
         if self._stopping:
             raise StageFailed("stopped")
         return status
+
+
+def shell() -> str:
+    """What runs a command: the account's shell, as for DVC, if it is one that runs commands; nologin, for one, is none."""
+    own = os.environ.get("SHELL", "")
+    return own if Path(own).name in SHELLS and os.access(own, os.X_OK) else "/bin/sh"
 
 
 class _Reports:

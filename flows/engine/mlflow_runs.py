@@ -132,7 +132,8 @@ def reading(root: Path, own: bool = False, settled: bool = True) -> Iterator[Rea
     with one_line():
         elsewhere = not own and mlflow_address.shared(root) is not None
         if elsewhere:
-            yield SharedReader(mlflow_database.open_client(root), mlflow_database.own_tags(root))
+            client = mlflow_database.find_shared_client(root)
+            yield None if client is None else SharedReader(client, mlflow_database.own_tags(root))
             return
     if settled:
         settling.settle(root)

@@ -20,7 +20,7 @@ from flows.engine.mlflow_runs import PREFIX
 from flows.engine.recording import settling
 from flows.engine.records import mlflow_files
 from tasks.common import mlflow_database
-from tasks.common.source_code import PATCH, Source
+from tasks.common.source_code import NO_COMMIT, PATCH, Source
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -41,8 +41,10 @@ def open_store(root: Path) -> "MlflowClient":
 def server_store(root: Path) -> dict[str, str]:
     """The environment variables for an MLflow server over these records; `mlflow server` passes them to its workers.
 
-    They may hold a password.
+    They may hold a password. PlanError where that server would upgrade the database.
     """
+    with mlflow_runs.one_line():
+        mlflow_database.look(root)
     return {
         "_MLFLOW_SERVER_FILE_STORE": mlflow_database.address(root),
         "_MLFLOW_SERVER_ARTIFACT_ROOT": str(root / mlflow_database.ARTIFACTS),
@@ -88,9 +90,8 @@ def tagged_paths(tags: Mapping[str, str], kind: str) -> dict[str, str]:
 
 def source_tags(source: Source) -> dict[str, str]:
     """The tags that say which code a run was made with."""
-    shown = {"mlflow.source.git.commit": source.commit} if source.commit != "none" else {}
-    kept = {PREFIX + "patch": source.digest} if source.digest else {}
-    return {PREFIX + "git_commit": source.commit, PREFIX + "git_dirty": source.dirty, **shown, **kept}
+    shown = {} if source.commit in NO_COMMIT else {"mlflow.source.git.commit": source.commit}
+    return {**shown, **source.tags()}
 
 
 def keep_patch(root: Path, run_id: str, source: Source) -> None:
@@ -107,7 +108,12 @@ def keep_record(root: Path, run_id: str, stage: str, entry: Entry, tags: Mapping
         "entry": entry,
         **{
             name: tags.get(PREFIX + tag)
-            for name, tag in (("commit", "git_commit"), ("dirty", "git_dirty"), ("patch", "patch"))
+            for name, tag in (
+                ("commit", "git_commit"),
+                ("dirty", "git_dirty"),
+                ("note", "git_note"),
+                ("patch", "patch"),
+            )
         },
         "environment": {name.removeprefix(start): value for name, value in tags.items() if name.startswith(start)},
     }

@@ -33,6 +33,7 @@ class Link:
     made_at: datetime | None = None
     commit: str | None = None
     dirty: str | None = None
+    source_note: str = ""  # what of commit and files is not on record, and why
     params: Mapping[str, str] = field(default_factory=dict)
     code: Mapping[str, str] = field(default_factory=dict)  # path -> hash of each module that the stage imports
     code_hash: str = ""  # one hash for all of them
@@ -143,6 +144,7 @@ class _Walk:
             made_at=run.started if run else None,
             commit=made.commit if made else None,
             dirty=made.dirty if made else None,
+            source_note=made.note if made else "",
             params=run.params if run else {},
             code=code,
             code_hash=dvc_lock.code_hash(code) if code else "",

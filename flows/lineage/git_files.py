@@ -2,12 +2,13 @@
 
 import hashlib
 import os
-import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from tasks.common import source_code
 
 CLEAN = ("no", None)  # what a run records of files that differed from its commit, where none did or none is known
 
@@ -57,8 +58,14 @@ def contents(root: Path, tree: Tree, paths: Iterable[str]) -> dict[str, bytes]:
         listed = _git(root, ["ls-files", "-z", "--", *(f":(literal){path}" for path in sorted(paths))], environ)
         names = [name for name in os.fsdecode(listed).split("\0") if name]
         ids = _ids(root, [f":{prefix}{name}" for name in names], environ)
-        found = _contents(root, list(dict.fromkeys(filter(None, ids))), environ)
+        found = source_code.contents(root, list(dict.fromkeys(filter(None, ids))), environ)
     return {name: found[one] for name, one in zip(names, ids, strict=True) if one}
+
+
+def remarks(root: Path) -> list[str]:
+    """A line on what of the code's state a run of this moment will not have on record, if there is a commit that it could have."""
+    source = source_code.state(root)
+    return [f"not on record: {source.note}"] if source.note and source.commit != "none" else []
 
 
 def _prefix(root: Path) -> str:
@@ -89,58 +96,40 @@ def _index(root: Path, tree: Tree) -> Iterator[dict[str, str] | None]:
         _git(root, ["read-tree", tree.commit], environ)
         applies = True
         if tree.patch and tree.patch.stat().st_size:
-            apply = ["apply", "--cached", "--binary", "--whitespace=nowarn", "--verbose", str(tree.patch.absolute())]
-            applies = not _status(root, apply, environ)
+            prefix = _prefix(root)  # the patch is relative to the repository's folder
+            options = ["--cached", "--binary", "--whitespace=nowarn", "--verbose"] + [f"--directory={prefix}"] * bool(
+                prefix
+            )
+            applies = not _status(root, ["apply", *options, str(tree.patch.absolute())], environ)
         yield environ if applies else None
 
 
 def _blobs(root: Path, names: Sequence[str], environ: Mapping[str, str] | None = None) -> list[str | None]:
     """The MD5 of the content of each of git's objects, None for one that is not there; each content is read once."""
     ids = _ids(root, names, environ)
-    found = _contents(root, list(dict.fromkeys(filter(None, ids))), environ)
+    found = source_code.contents(root, list(dict.fromkeys(filter(None, ids))), environ)
     digests = {one: hashlib.md5(content, usedforsecurity=False).hexdigest() for one, content in found.items()}
     return [digests.get(one) if one else None for one in ids]
 
 
-def _ids(root: Path, names: Sequence[str], environ: Mapping[str, str] | None) -> list[bytes | None]:
+def _ids(root: Path, names: Sequence[str], environ: Mapping[str, str] | None) -> list[str | None]:
     """The id of each of git's objects, None for one that is not there."""
     if not names:
         return []
     asked = "".join(f"{name}\n" if "\n" not in name else "-\n" for name in names)
-    headers = _git(root, ["cat-file", "--batch-check"], environ, asked.encode()).split(b"\n")
-    parts = [header.split(b" ") for header in headers[: len(names)]]
+    headers = os.fsdecode(_git(root, ["cat-file", "--batch-check"], environ, os.fsencode(asked))).split("\n")
+    parts = [header.split(" ") for header in headers[: len(names)]]
     parts += [[]] * (len(names) - len(parts))  # there is no git
     return [part[0] if len(part) == 3 and part[2].isdigit() else None for part in parts]
-
-
-def _contents(root: Path, ids: Sequence[bytes], environ: Mapping[str, str] | None) -> dict[bytes, bytes]:
-    """Object -> its content."""
-    if not ids:
-        return {}
-    text, found, at = _git(root, ["cat-file", "--batch"], environ, b"".join(one + b"\n" for one in ids)), {}, 0
-    for one in ids:
-        end = text.find(b"\n", at)
-        size = int(text[at:end].split(b" ")[2])
-        found[one] = text[end + 1 : end + 1 + size]
-        at = end + size + 2
-    return found
 
 
 def _git(root: Path, arguments: Sequence[str], environ: Mapping[str, str] | None = None, given: bytes = b"") -> bytes:
     """What git prints; nothing where there is no git."""
     try:
-        return _call(root, arguments, environ, given).stdout
+        return source_code.call_git(root, arguments, environ, given).stdout
     except OSError:
         return b""
 
 
 def _status(root: Path, arguments: Sequence[str], environ: Mapping[str, str]) -> int:
-    return _call(root, arguments, environ, b"").returncode
-
-
-def _call(
-    root: Path, arguments: Sequence[str], environ: Mapping[str, str] | None, given: bytes
-) -> subprocess.CompletedProcess[bytes]:
-    variables = {**os.environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", **(environ or {})}
-    command = ["git", "-C", str(root), *arguments]
-    return subprocess.run(command, capture_output=True, input=given, check=False, env=variables)
+    return source_code.call_git(root, arguments, environ).returncode

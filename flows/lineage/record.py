@@ -4,7 +4,6 @@ MLflow keeps a run's parameters as texts; the file `record.json` beside the run 
 """
 
 import json
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -21,7 +20,8 @@ from flows.engine.records import mlflow_files
 from flows.lineage.acceptance import kept as acceptance
 from flows.lineage.acceptance.kept import Step
 from flows.lineage.history import PipelineRun
-from tasks.common.source_code import PATCH
+from tasks.common import source_code
+from tasks.common.source_code import PATCH, GitError
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Record:
     started: datetime | None = None
     commit: str | None = None
     dirty: str | None = None  # "no", or the files that differed from the commit
+    note: str = ""  # what of commit and files is not on record, and why
     patch: Path | None = None  # where the tree was dirty: the kept difference to the commit
     environment: Mapping[str, str] = field(default_factory=dict)  # versions of packages, the machine
     accepted: tuple[
@@ -54,13 +55,13 @@ def now(root: Path) -> dict[str, Record]:
 
 
 def at_revision(root: Path, revision: str) -> dict[str, Record]:
-    """The same of dvc.lock as it was at a git revision; PlanError where there is none."""
-    command = ["git", "-C", str(root), "show", "--end-of-options", f"{revision}:./{LOCKFILE}"]
-    shown = subprocess.run(command, capture_output=True, text=True, check=False)
-    if shown.returncode:
-        raise PlanError(f"{revision}: not a git revision with a {LOCKFILE}")
+    """The same of dvc.lock as it was at a git revision; PlanError where there is none, with git's own reason."""
+    try:
+        text = source_code.git(root, "show", "--end-of-options", f"{revision}:./{LOCKFILE}").decode(errors="replace")
+    except GitError as error:
+        raise PlanError(f"{revision}: not a git revision with a {LOCKFILE} (git: {error})") from None
     with plain_errors():
-        entries = dvc_lock.entries_of(shown.stdout, f"{revision}:{LOCKFILE}")
+        entries = dvc_lock.entries_of(text, f"{revision}:{LOCKFILE}")
     return _with_runs(root, entries)
 
 
@@ -84,6 +85,7 @@ def of_run(root: Path, run_id: str) -> Record:
         datetime.fromtimestamp(head.started / 1000),
         tags.get(PREFIX + "git_commit"),
         tags.get(PREFIX + "git_dirty"),
+        tags.get(PREFIX + "git_note", ""),
         _patch(root, run_id, tags),
         {name.removeprefix(PREFIX + "env."): value for name, value in tags.items() if name.startswith(PREFIX + "env.")},
     )
@@ -112,7 +114,13 @@ def kept(root: Path, run_id: str) -> dict[str, Any]:
 def _well_formed(content: Mapping[str, Any]) -> bool:
     """Whether the parts of a record.json have the types that readers rely on; anybody may have written the file."""
     entry, environment = content.get("entry"), content.get("environment") or {}
-    texts = (content.get("stage"), content.get("commit"), content.get("dirty"), content.get("patch"))
+    texts = (
+        content.get("stage"),
+        content.get("commit"),
+        content.get("dirty"),
+        content.get("note"),
+        content.get("patch"),
+    )
     if not isinstance(entry, dict) or not isinstance(environment, dict):
         return False
     files, params = [entry.get("deps") or [], entry.get("outs") or []], entry.get("params") or {}

@@ -196,7 +196,8 @@ def provenance(root: Path) -> dict[str, str]:
     """The commit, the files that differ from it, and the versions of Python, machine and packages."""
     source = source_code.state(root)
     differs = f", with uncommitted changes in {source.dirty}" if source.dirty not in ("no", "unknown") else ""
-    return {"commit": source.commit + differs, **environment.versions()}
+    note = f" ({source.note})" if source.note and source.commit != "none" else ""
+    return {"commit": source.commit + differs + note, **environment.versions()}
 
 
 def _grouped(

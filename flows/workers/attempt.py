@@ -26,6 +26,7 @@ from flows.workers.dvc_transfer import DamagedError, TransferError
 from flows.workers.job import Job, Status
 from flows.workers.prefect_api import ENDED, Api, Away
 from flows.workers.reporter import NOT_WANTED, Reporter
+from tasks.common import environment
 
 ROOT, NAME, WORKER = "POSTTRAIN_WORKER_ROOT", "POSTTRAIN_WORKER_NAME", "POSTTRAIN_WORKER_PROCESS"
 PATIENCE_SECONDS = 1800.0  # for a server that is away when the result is to be told
@@ -187,6 +188,7 @@ class Attempt:
 
 def main() -> int:
     """Do the attempt that the environment names."""
+    environment.prepare()
     root = Path(os.environ.get(ROOT, ".")).absolute()
     attempt = Attempt(Api(os.environ["PREFECT_API_URL"]), os.environ["PREFECT__FLOW_RUN_ID"], root)
     stop = partial(

@@ -19,6 +19,7 @@ from flows.workers.job import Job, Status, Transport
 from flows.workers.pool import Pool, plain_away
 from flows.workers.prefect_api import Api
 from tasks.common import mlflow_address, source_code
+from tasks.common.source_code import NO_COMMIT
 
 LARGEST_PATCH = 300_000  # letters of a packed patch; Prefect takes parameters of 512 KiB
 OURS = ("params.yaml", "dvc.lock")  # their content travels with the job
@@ -184,10 +185,9 @@ def _transport(api: Api, root: Path, name: str) -> Transport:
 def _source(root: Path, with_patch: bool) -> tuple[str, str]:
     """The commit that workers check out, and the tree's difference to it."""
     source = source_code.state(root)
-    if source.commit == "none":
-        raise PlanError(
-            "the workers have clones of their own, so they need a git commit to check out; there is none here"
-        )
+    if source.commit in NO_COMMIT:
+        why = source.note or "there is none here"
+        raise PlanError(f"the workers have clones of their own, so they need a git commit to check out; {why}")
     files = [] if source.dirty in ("no", "unknown") else [name for name in source.dirty.split() if name not in OURS]
     if not files:
         return source.commit, ""

@@ -58,6 +58,12 @@ def live(root: Path) -> list[Listed]:
         return found
 
 
+def held(root: Path) -> list[str]:
+    """A line for each pool that hands no runs to its workers; PlanError without a server."""
+    with closing(prefect_servers.connect(root)) as api, plain_away():
+        return [line for line in map(api.held, api.pools()) if line]
+
+
 def _running(api: Api) -> dict[str, list[Running]]:
     """What runs, by the worker's name."""
     found: dict[str, list[Running]] = {}

@@ -171,8 +171,10 @@ class _Following:
         return self.status.worker or self.status.host or "(none yet)"
 
     def _wait_for_worker(self, now: float) -> None:
-        self.say(f"waits for a worker of pool {self.pool.name}")
-        if any(worker.online for worker in self.api.workers(self.pool.name) or ()):
+        online = any(worker.online for worker in self.api.workers(self.pool.name) or ())
+        held = self.api.held(self.pool.name) if online else ""
+        self.say(f"waits: {held}" if held else f"waits for a worker of pool {self.pool.name}")
+        if online:
             self.worker_seen = now
         elif now - self.worker_seen > NO_WORKER_SECONDS:
             raise StageFailed(no_worker(self.pool.name))

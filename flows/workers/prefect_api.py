@@ -95,6 +95,23 @@ class Api:
         """The names of all work pools."""
         return [str(one["name"]) for one in self._ask("POST", "/work_pools/filter", {"limit": 200})]
 
+    def held(self, pool: str) -> str:
+        """Why the pool hands no run to its workers, however idle they are; empty where it does."""
+        found = self._ask("GET", f"/work_pools/{pool}", also=(404,)) or {}
+        queues = self._ask("POST", f"/work_pools/{pool}/queues/filter", {}, also=(404,))
+        default = [
+            one for one in queues or () if isinstance(one, Mapping) and one["id"] == found.get("default_queue_id")
+        ]
+        for name, one in (
+            (f"pool {pool}", found),
+            *((f"the queue {one['name']} of pool {pool}", one) for one in default),
+        ):
+            if one.get("is_paused"):
+                return f"{name} is paused on Prefect's server; there it can be resumed"
+            if one.get("concurrency_limit") == 0:
+                return f"{name} has a concurrency limit of 0 on Prefect's server; there it can be raised"
+        return ""
+
     def submit(self, pool: str, name: str, parameters: Mapping[str, Any], key: str) -> str:
         """Schedule an attempt in the pool; the id of its flow run. However often it is asked for, each `key` is one run."""
         state = {"type": "SCHEDULED", "state_details": {"scheduled_time": datetime.now(UTC).isoformat()}}

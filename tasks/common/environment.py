@@ -35,6 +35,22 @@ def user() -> str:
         return str(os.getuid())
 
 
+def prepare() -> None:
+    """Have this process and those that it starts send no statistics, and find a name and a home for an account that has none.
+
+    Prefect and MLflow send statistics otherwise; DVC and others end where a container's account is a mere number.
+    """
+    os.environ.setdefault("DO_NOT_TRACK", "1")
+    try:
+        getpass.getuser()
+    except (KeyError, OSError):
+        os.environ["LOGNAME"] = user()
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/"  # as container runtimes have it
+
+
 def processor() -> str:
     """The processor's name and the widest vectors that it has: the order of sums, and with it the bits of a result, depends on them."""
     try:

@@ -27,12 +27,16 @@ class AddressError(Exception):
 def shared(root: Path) -> str | None:
     """MLflow's address where it is elsewhere; None where MLFLOW_TRACKING_URI is unset or names this repository's own database.
 
-    AddressError where it is neither a tracking server nor a database.
+    AddressError where it is neither a tracking server nor a database that MLflow is used with here.
     """
     given = os.environ.get(VARIABLE, "").strip()
     if not given:
         return None
     if given.startswith("sqlite:///"):
+        if "?" in given:  # what is looked at first must be the file that MLflow opens
+            raise AddressError(
+                f"{VARIABLE}: {public(given)}: expected the path of a file alone, without '?' and options"
+            )
         file = (root / given.removeprefix("sqlite:///")).resolve()
         return None if file == (root / OWN).resolve() else f"sqlite:///{file}"
     if not given.startswith((*SERVERS, *DATABASES)):

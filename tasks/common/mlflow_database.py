@@ -28,6 +28,11 @@ INSERT_RUN = (
     "source_version, lifecycle_stage, artifact_uri, experiment_id) SELECT ?, ?, 'UNKNOWN', '', '', ?, 'RUNNING', ?, '', 'active', "
     "artifact_location || ?, experiment_id FROM experiments WHERE name = ?"
 )
+RECORDS = {  # table -> a row that somebody made
+    "experiments": "SELECT 1 FROM experiments WHERE name != 'Default'",
+    "runs": "SELECT 1 FROM runs",
+    "registered_models": "SELECT 1 FROM registered_models",
+}
 INSERT_NAME = "INSERT OR IGNORE INTO tags (key, value, run_uuid) SELECT 'mlflow.runName', ?, run_uuid FROM runs WHERE run_uuid = ?"
 
 
@@ -41,12 +46,11 @@ def address(root: Path) -> str:
 
 
 def open_client(root: Path) -> "MlflowClient":
-    """An MlflowClient of the database, which is made if there is none; DatabaseError where it is not MLflow's, or damaged.
+    """An MlflowClient of the database, which is made if there is none.
 
-    A database that an earlier version left half made when it was killed is made anew; now it is made beside and renamed.
+    DatabaseError where it is not MLflow's, is damaged, or is of another version of MLflow: none is ever upgraded. An empty one that
+    an earlier version left half made when it was killed is made anew; now it is made beside and renamed.
     """
-    from mlflow import MlflowClient
-
     _be_quiet()
     with one_line():
         elsewhere = mlflow_address.shared(root)
@@ -54,7 +58,27 @@ def open_client(root: Path) -> "MlflowClient":
             return mlflow_shared.open_client(elsewhere)
     prepare(root)
     with one_line():
-        return MlflowClient(address(root))
+        from mlflow import MlflowClient
+
+        return MlflowClient(address(root), registry_uri=address(root))
+
+
+def find_shared_client(root: Path) -> "MlflowClient | None":
+    """An MlflowClient of the records that MLFLOW_TRACKING_URI names elsewhere; None where there are none yet, and none are made."""
+    _be_quiet()
+    with one_line():
+        elsewhere = mlflow_address.shared(root)
+        return None if elsewhere is None else mlflow_shared.find_client(elsewhere)
+
+
+def look(root: Path) -> None:
+    """DatabaseError where the records cannot be opened by the installed MLflow as they are. Nothing is made."""
+    with one_line():
+        elsewhere = mlflow_address.shared(root)
+    if elsewhere is None:
+        prepare(root, make=False)
+    else:
+        find_shared_client(root)
 
 
 def experiment(client: "MlflowClient", root: Path, name: str) -> str:
@@ -165,14 +189,15 @@ def _be_quiet() -> None:
 
 
 def _half_made(path: Path) -> bool:
-    """Whether this is MLflow's database, or an empty one, that was not made to the end and has no finished run."""
+    """Whether this is MLflow's database, or an empty one, that was not made to the end, and has no records that could be lost."""
     with closing(sqlite3.connect(path, timeout=WAIT_SECONDS)) as database:
         if database.execute("PRAGMA user_version").fetchone()[0] == WHOLE:
             return False
         tables = _tables(database)
         if tables and "experiments" not in tables:
             return False
-        return "runs" not in tables or not database.execute("SELECT 1 FROM runs WHERE status = 'FINISHED'").fetchone()
+        held = [query for table, query in RECORDS.items() if table in tables]
+        return not any(database.execute(query).fetchone() for query in held)
 
 
 def _look(path: Path, artifacts: Path) -> None:
@@ -180,6 +205,8 @@ def _look(path: Path, artifacts: Path) -> None:
     with closing(connect(path.parent.parent)) as database:
         if not {"experiments", "runs", "tags", "params", "alembic_version"} <= _tables(database):
             raise DatabaseError(f"{DATABASE}: this is not MLflow's database; move it away")
+        versions = [number for (number,) in database.execute(mlflow_shared.VERSION)]
+        mlflow_shared.check_version(versions, f"sqlite:///{DATABASE}")
         database.execute(
             "UPDATE runs SET status = status WHERE 0"
         )  # fails now where nothing can be written, not in hours

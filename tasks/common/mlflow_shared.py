@@ -1,13 +1,18 @@
 """An MLflow that is elsewhere and that many clones may share: a tracking server, or a database that is opened directly.
 
 It is asked once before anything is written, without MLflow's own minutes of trying again, so that a wrong address is known at once.
+A database's version is read before MLflow opens it: MLflow would upgrade an older one for good, which locks out whoever has that version.
 """
 
 import fcntl
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+import sqlite3
+from collections.abc import Collection, Iterator
+from contextlib import closing, contextmanager
 from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +20,7 @@ from tasks.common import mlflow_address
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from sqlalchemy import Connection
 
 EXPERIMENT = {
     "mlflow.experimentKind": "custom_model_development"
@@ -26,6 +32,9 @@ PATIENCE = {  # half a minute in all where a server is away in mid-run, unless t
     "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "60",
 }
+MIGRATIONS = "store/db_migrations/versions"  # within MLflow's package, a file for each version of the tables
+REVISION = re.compile(r"""^(down_revision|revision)\s*=\s*["'](\w+)["']""", re.MULTILINE)
+VERSION_TABLE, VERSION = "alembic_version", "SELECT version_num FROM alembic_version"
 MAKING = 0x706F7374  # the key of PostgreSQL's lock under which the tables are made
 REFUSED = {
     401: "it asks for a user: set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN",
@@ -33,25 +42,112 @@ REFUSED = {
 }
 
 
+_clients: "dict[str, MlflowClient]" = {}  # by address
+
+
 class UnreachableError(Exception):
-    """A shared MLflow does not answer, or not as one; one line for a person."""
+    """A shared MLflow does not answer, or not as the installed one; one line for a person."""
 
 
-@cache
 def open_client(address: str) -> "MlflowClient":
     """A client of the server or database at `address`, once it has answered; its tables are made where the database has none.
 
-    UnreachableError where it does not answer as MLflow does.
+    UnreachableError where it does not answer as MLflow does, or has tables that are not those of the installed MLflow.
     """
-    from mlflow import MlflowClient
+    client = find_client(address)
+    if client is None:
+        with _only_maker(address):
+            tables, versions = _read(address)
+            if tables:  # another clone was faster
+                check_version(versions, address)
+            client = _client(address)
+    return client
 
+
+def find_client(address: str) -> "MlflowClient | None":
+    """The same for a question: None where the database has no tables, which are not made."""
+    if address in _clients:
+        return _clients[address]
     if mlflow_address.is_server(address):
         for name, value in PATIENCE.items():
             os.environ.setdefault(name, value)
         _ask(address)
-        return MlflowClient(address)
-    with _only_maker(address):
-        return MlflowClient(address)
+        return _client(address)
+    tables, versions = _read(address)
+    if tables and versions != [schema()[0]]:
+        with _only_maker(address, make=False):  # it may be at work
+            tables, versions = _read(address)
+        check_version(versions, address)
+    return _client(address) if tables else None
+
+
+def _client(address: str) -> "MlflowClient":
+    from mlflow import MlflowClient
+
+    _clients[address] = client = MlflowClient(address, registry_uri=address)
+    return client
+
+
+def check_version(versions: Collection[str], address: str) -> None:
+    """UnreachableError unless a database with these rows in its table of versions is that of the installed MLflow.
+
+    A database that holds something else has no such row.
+    """
+    newest, older = schema()
+    if [*versions] == [newest]:
+        return
+    installed, shown = f"MLflow {version('mlflow')}", mlflow_address.public(address)
+    if not versions:
+        raise UnreachableError("this is not MLflow's database, or it was not made to its end; expected one of its own")
+    if not older.issuperset(versions):
+        raise UnreachableError(
+            f"its tables (version {', '.join(versions)}) are not known to {installed}, which has {newest}: they are those of a "
+            "newer MLflow, or not MLflow's; nothing was changed"
+        )
+    raise UnreachableError(
+        f"its tables are of an older MLflow (version {', '.join(versions)}; {installed} has {newest}), and nothing was changed; "
+        f"`mlflow db upgrade {shown}` upgrades them for good, after which an older MLflow cannot open them: copy them first"
+    )
+
+
+@cache
+def schema() -> tuple[str, frozenset[str]]:
+    """The version of the tables that the installed MLflow makes, and the versions before it.
+
+    Read from the files of its migrations, as Alembic reads them, without importing MLflow, which takes seconds.
+    """
+    package = find_spec("mlflow")
+    assert package is not None, "it is installed"
+    assert package.origin is not None, "it has a file"
+    folder = Path(package.origin).parent / MIGRATIONS
+    found = [REVISION.findall(file.read_text(encoding="utf-8")) for file in folder.glob("*.py")]
+    revisions, before = (
+        {number for pairs in found for name, number in pairs if name == kind} for kind in ("revision", "down_revision")
+    )
+    [newest] = revisions - before
+    return newest, frozenset(before)
+
+
+def _read(address: str) -> tuple[list[str], list[str]]:
+    """The names of a database's tables, and the rows of its table of versions; nothing of a file that is not there."""
+    if not address.startswith("sqlite:"):
+        return _read_server(address)
+    file = Path(address.removeprefix("sqlite:///"))
+    if not file.parent.is_dir():
+        raise UnreachableError("its folder does not exist")
+    if not file.exists():
+        return [], []
+    with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=rw", uri=True, timeout=ASK_SECONDS)) as database:
+        tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        return tables, [row[0] for row in database.execute(VERSION)] if VERSION_TABLE in tables else []
+
+
+def _read_server(address: str) -> tuple[list[str], list[str]]:
+    from sqlalchemy import inspect, text
+
+    with _connected(address) as connection:
+        tables = inspect(connection).get_table_names()
+        return tables, [*connection.execute(text(VERSION)).scalars()] if VERSION_TABLE in tables else []
 
 
 def _ask(address: str) -> None:
@@ -89,17 +185,28 @@ def _first_cause(error: BaseException) -> BaseException:
 
 
 @contextmanager
-def _only_maker(address: str) -> Iterator[None]:
-    """Connect once, and hold a lock meanwhile: two processes that make MLflow's tables at once would both fail."""
+def _only_maker(address: str, make: bool = True) -> Iterator[None]:
+    """Hold a lock: two processes that make MLflow's tables at once would both fail. Without `make` no file is made for it."""
     if address.startswith("sqlite:"):
-        file = Path(address.removeprefix("sqlite:///"))
-        if not file.parent.is_dir():
-            raise UnreachableError("its folder does not exist")
-        with file.with_name(f"{file.name}.lock").open("a") as lock:
+        file = Path(f"{address.removeprefix('sqlite:///')}.lock")
+        if not (make or file.exists()):
+            yield
+            return
+        with file.open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         return
-    from sqlalchemy import create_engine, text
+    from sqlalchemy import text
+
+    with _connected(address) as connection:
+        connection.execute(text(f"SELECT pg_advisory_lock({MAKING})"))
+        yield
+
+
+@contextmanager
+def _connected(address: str) -> "Iterator[Connection]":
+    """A connection to a database server."""
+    from sqlalchemy import create_engine
 
     try:
         engine = create_engine(address, connect_args={"connect_timeout": ASK_SECONDS})
@@ -107,8 +214,7 @@ def _only_maker(address: str) -> Iterator[None]:
         raise UnreachableError(f"the package {error.name} is missing: pip install 'posttrain[servers]'") from None
     try:
         with engine.connect() as connection:
-            connection.execute(text(f"SELECT pg_advisory_lock({MAKING})"))
-            yield
+            yield connection
     finally:
         engine.dispose()
 

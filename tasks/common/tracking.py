@@ -273,11 +273,8 @@ def _new_run(client: "MlflowClient", flow: str, stage: str) -> str:
     code = {
         **mlflow_database.own_tags(Path()),
         **environment.tags(),
-        "posttrain.git_commit": source.commit,
-        "posttrain.git_dirty": source.dirty,
+        **source.tags(),
     }
-    if source.digest is not None:
-        code["posttrain.patch"] = source.digest
     run_id: str = client.create_run(experiment, run_name=stage, tags={"posttrain.stage": stage, **code}).info.run_id
     if source.patch is not None:
         with TemporaryDirectory() as folder:

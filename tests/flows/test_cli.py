@@ -95,10 +95,9 @@ def test_without_records_no_run_is_named(root: Path) -> None:
 
 def test_a_damaged_store_is_one_line_and_exit_2(root: Path) -> None:
     (root / "mlruns/mlflow.db").write_text("torn" * 300)
-    starting = "Starting Prefect and MLflow; this takes up to half a minute.\n"
-    for question, said in ((["run", "--json"], ""), (["lineage", "dpo"], ""), (["ui"], starting)):
+    for question in (["run", "--json"], ["lineage", "dpo"], ["ui"]):
         code, out, error = call(root, *question)
-        assert (code, out) == (2, said)
+        assert (code, out) == (2, "")
         assert error.splitlines()[-1].startswith(
             "posttrain: mlruns/mlflow.db: file is not a database; if it is damaged"
         )

@@ -24,6 +24,7 @@ FOLDER = Path("mlruns/journals")
 EVENTS = "events"  # the file of a journal that is locked while it is written
 RECORDED, FAILED = "recorded", "failed"  # files that say that MLflow has it all, or that it cannot be recorded
 ENDS = ("close", "end")  # kinds of events after which a run has ended
+ASIDE = "aside-"  # begins the name of a journal that could not be recorded; its file `failed` says why
 FAULTS = "faults"  # beside the journals: a line for each record that could not be written
 OLD_SECONDS = 60.0  # until a hidden folder is one that a kill has left
 Event = Mapping[str, Any]  # `kind`, `time` in milliseconds, and what belongs to the kind
@@ -119,6 +120,19 @@ def ended(root: Path, wholly: bool = False) -> list[Path]:
     """
     there = itertools.takewhile(lambda folder: folder not in _own and _is_free(folder), journals(root))
     return [folder for folder in there if wholly or not (folder / RECORDED).exists()]
+
+
+def put_aside(root: Path) -> dict[Path, str]:
+    """The journals that could not be recorded, each with the reason."""
+    folders = sorted((root / FOLDER).glob(f"{ASIDE}*"))
+    return {folder: _text(folder / FAILED) for folder in folders}
+
+
+def _text(file: Path) -> str:
+    try:
+        return " ".join(file.read_text(errors="replace").split())
+    except OSError:
+        return ""
 
 
 def run_ids(root: Path) -> set[str]:

@@ -174,13 +174,14 @@ class JournalledRun:
 def as_event(source: Source) -> dict[str, str | None]:
     """The state of the code for an event."""
     patch = None if source.patch is None else base64.b64encode(source.patch).decode()
-    return {"commit": source.commit, "dirty": source.dirty, "patch": patch}
+    return {"commit": source.commit, "dirty": source.dirty, "patch": patch, "note": source.note}
 
 
 def as_source(event: Mapping[str, Any]) -> Source:
     """The state of the code that an event has."""
     patch = event["patch"]
-    return Source(event["commit"], event["dirty"], None if patch is None else base64.b64decode(patch))
+    content = None if patch is None else base64.b64decode(patch)
+    return Source(event["commit"], event["dirty"], content, event.get("note") or "")  # an earlier version had no note
 
 
 def as_text(result: StageResult) -> dict[str, Any]:

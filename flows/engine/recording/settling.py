@@ -12,6 +12,8 @@ from threading import Thread
 from flows.engine.dvc_repository import PlanError
 from flows.engine.recording import journal
 from flows.machine import files
+from tasks.common import mlflow_database
+from tasks.common.mlflow_database import DatabaseError
 
 LOG = Path("mlruns/logs/recorder.log")
 LOOK_SECONDS = 0.02
@@ -19,6 +21,7 @@ TELL_SECONDS = 1.0  # until a person is told for what it waits
 TRIES = 3  # processes that may end before a journal is given up
 
 _recording = False  # whether this is the process that records
+_said: set[Path] = set()  # journals that were put aside, as this process has told
 
 
 @contextmanager
@@ -72,8 +75,12 @@ def go_on(root: Path) -> bool:
 def settle(root: Path, wholly: bool = False) -> None:
     """Wait until MLflow has all runs that have ended; with `wholly` until Prefect has them too.
 
-    PlanError where the process that writes them fails again and again.
+    PlanError where the database cannot be used, or the process that writes them fails again and again. A line says what was put aside.
     """
+    for line in _aside(root):
+        print(line, file=sys.stderr)
+    if not _recording and journal.ended(root, wholly) and (why := unusable(root)):
+        raise PlanError(f"{why}; {_waiting(root)}")
     told = time.monotonic() + TELL_SECONDS if sys.stderr.isatty() else float("inf")
     for _ in range(TRIES):
         if _recording or not journal.ended(root, wholly):
@@ -89,11 +96,39 @@ def settle(root: Path, wholly: bool = False) -> None:
 
 
 def missing(root: Path) -> list[str]:
-    """A line for each run of which something could not be recorded, unless it was told before."""
+    """A line for each run of which something could not be recorded, unless it was told before, and for those that wait to be."""
     found = dict[str, str]()
     for fault in journal.take_faults(root):
         found.setdefault(fault["run"], fault["text"])
-    return [f"what MLflow has of run {run[:8]} is incomplete: {text}" for run, text in found.items()]
+    lines = [f"what MLflow has of run {run[:8]} is incomplete: {text}" for run, text in found.items()]
+    if journal.ended(root) and (why := unusable(root)):
+        lines.append(f"what MLflow has is incomplete: {why}; {_waiting(root)}")
+    return [*lines, *_aside(root)]
+
+
+def unusable(root: Path) -> str:
+    """Why the repository's own database cannot be used as it is; empty where it can."""
+    try:
+        mlflow_database.prepare(root, make=False)
+    except DatabaseError as error:
+        return str(error)
+    return ""
+
+
+def _waiting(root: Path) -> str:
+    return f"{len(journal.ended(root))} records wait in {journal.FOLDER}, and are written when it can be used"
+
+
+def _aside(root: Path) -> list[str]:
+    """A line for each journal that could not be recorded, unless this process has said it."""
+    lines = {
+        folder: f"{folder.relative_to(root)}: what a run left here could not be recorded ({why or f'see {LOG}'}); "
+        f"without '{journal.ASIDE}' in its name it is tried again"
+        for folder, why in journal.put_aside(root).items()
+        if folder not in _said
+    }
+    _said.update(lines)
+    return [*lines.values()]
 
 
 def _at_work(root: Path) -> bool:

@@ -5,8 +5,8 @@ last commits that changed the file.
 """
 
 import hashlib
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,8 @@ from flows.lineage import git_files, record
 from flows.lineage.acceptance import kept
 from flows.lineage.git_files import CLEAN, Tree
 from flows.lineage.record import Record
+from tasks.common import source_code
+from tasks.common.source_code import NO_COMMIT, GitError
 
 COMMITS = 50  # of the last that changed a file
 
@@ -57,7 +59,7 @@ def _of_maker(recorded: Callable[[], Entry | None], root: Path, wanted: Mapping[
 
 def of_run(root: Path, made: Record, wanted: Mapping[str, object]) -> dict[str, bytes]:
     """These files as the run read them, as far as git has them; of a folder those below it."""
-    if made.commit is None or made.commit == "none":
+    if made.commit is None or made.commit in NO_COMMIT:
         return {}
     return git_files.contents(root, Tree(made.commit, None if made.dirty in CLEAN else made.patch), wanted)
 
@@ -75,8 +77,7 @@ def _earlier(root: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def _commits(root: Path, path: str) -> Iterator[str]:
-    command = ["git", "-C", str(root), "rev-list", "-n", str(COMMITS), "HEAD", "--", f":(literal){path}"]
-    try:
-        yield from subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
-    except OSError:
-        return
+    with suppress(GitError):
+        yield from (
+            source_code.git(root, "rev-list", "-n", str(COMMITS), "HEAD", "--", f":(literal){path}").decode().split()
+        )

@@ -22,7 +22,7 @@ from flows.lineage.checks.entries import differences
 from flows.lineage.checks.findings import SHORT, Audit
 from flows.lineage.checks.subjects import Subject
 from flows.lineage.git_files import CLEAN, Tree
-from tasks.common.source_code import PATCH
+from tasks.common.source_code import NO_COMMIT, PATCH
 
 CHECK = "accepted"
 SAID = re.compile(r"\(([0-9a-f]{8})\)(?:; |$)")  # how a run's tag names an acceptance
@@ -166,7 +166,7 @@ class Accepted:
             paths = {path for one in kept.of_run(self.root, step.run_id).values() for path in hashes(one.after, "deps")}
             tree = Tree(commit or "none", patch if dirty not in CLEAN and patch.is_file() else None)
             wanted = [path for path in paths if path.endswith(".py")]
-            known = commit not in (None, "none")
+            known = commit not in NO_COMMIT
             self._trees[step.run_id] = git_files.contents(self.root, tree, wanted) if known else {}
         return self._trees[step.run_id]
 

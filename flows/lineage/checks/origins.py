@@ -1,6 +1,5 @@
 """Whose bytes are these: the run, the other output or the git branch that bytes belong to which are where others were expected."""
 
-import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +11,7 @@ from flows.engine.mlflow_runs import PREFIX, Index
 from flows.lineage import cached, record
 from flows.lineage.checks.entries import differences, shown
 from flows.lineage.checks.findings import SHORT
+from tasks.common import source_code
 
 TRIED = 200  # folders of other runs that are looked through for one file
 BRANCHES = 100
@@ -101,7 +101,7 @@ def _how(made: Entry, expected: Entry) -> str:
 
 def _git(root: Path, *arguments: str) -> Sequence[str]:
     try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+        done = source_code.call_git(root, arguments)
     except OSError:
         return []
-    return done.stdout.splitlines()
+    return done.stdout.decode(errors="replace").splitlines()

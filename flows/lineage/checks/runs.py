@@ -24,7 +24,12 @@ from tasks.common import mlflow_database
 
 CHECK = "run"
 NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # what a metric's name may not have in MLflow
-OF_RECORD = {"git_commit": "commit", "git_dirty": "dirty", "patch": "patch"}  # tag -> its key in record.json
+OF_RECORD = {
+    "git_commit": "commit",
+    "git_dirty": "dirty",
+    "git_note": "note",
+    "patch": "patch",
+}  # tag -> its key in record.json
 ENVIRONMENT = "env."
 
 

@@ -11,6 +11,7 @@ from flows.lineage.checks.memory import Memory
 from flows.lineage.checks.recorded import kept
 from flows.lineage.checks.subjects import Subject, Unfinished, ended
 from flows.lineage.git_files import CLEAN, Tree, hashes_of
+from tasks.common import source_code
 
 CHECK = "code"
 NAMED = 4  # stages that a line names
@@ -62,6 +63,10 @@ class Code:
             tree = Tree(str(one.made.commit), one.made.patch if one.made.dirty not in CLEAN else None)
             wanted.setdefault(tree, set()).update(code)
             by_tree.setdefault(tree, []).append((one, code))
+        refused = source_code.refusal(self.root) if wanted else ""
+        if refused:
+            unknown.setdefault(f"git: {refused}", []).extend(one for members in by_tree.values() for one, _ in members)
+            wanted, by_tree = {}, {}
         found = hashes_of(self.root, wanted)
         for tree, members in by_tree.items():
             if tree not in found:
@@ -78,7 +83,7 @@ class Code:
         """Why git cannot tell what this run ran, or None; a patch that is not the recorded one is a fault."""
         made = one.made
         if not COMMIT.fullmatch(made.commit or ""):
-            return "no commit is on record"
+            return f"no commit is on record{f' ({made.note})' if made.note else ''}"
         if made.dirty in CLEAN:
             return None
         content = kept(self.root, str(one.run_id)) or {}
@@ -101,10 +106,13 @@ class Code:
         for path, md5 in code.items():
             if path in found and found[path] != md5:
                 what = f"{where} has {found[path][:12]}, the run read {md5[:12]}"
-                self.audit.fault(CHECK, path, what, one.stage, one.run_id)
+                if one.made.note:  # the file may be one that was left out of the patch
+                    self.audit.remark(CHECK, path, f"{what}; {one.made.note}", one.stage, one.run_id)
+                else:
+                    self.audit.fault(CHECK, path, what, one.stage, one.run_id)
         if absent:
             more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
-            what = f"not in {where}, and so not to be compared: git ignores it, or it was too large for the patch"
+            what = f"not in {where}, and so not to be compared: git ignores it, or the patch left it out (too large, or as secrets are)"
             self.audit.remark(CHECK, ", ".join(absent[:NAMED]) + more, what, one.stage, one.run_id)
 
 

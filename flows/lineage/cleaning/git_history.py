@@ -5,12 +5,13 @@ what DVC itself finds by reading each commit, and a thousand commits that share 
 """
 
 import re
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from flows.engine.dvc_repository import PlanError
+from tasks.common import source_code
+from tasks.common.source_code import GitError
 
 HASH = re.compile(r"(?<![0-9a-f])[0-9a-f]{32}(?:\.dir)?(?![0-9a-f])")
 PATHS = ("*dvc.lock", "*.dvc")  # as git's patterns, whose star goes beyond slashes
@@ -110,9 +111,6 @@ def _git(root: Path, *arguments: str, given: Iterable[str] = ()) -> str:
 
 def _run(root: Path, arguments: Iterable[str], given: bytes) -> bytes:
     try:
-        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, input=given, check=False)
-    except OSError as error:
-        raise PlanError(f"git: {error.strerror}; without it, it cannot be known which results a commit names") from None
-    if done.returncode:
-        raise PlanError(f"git: {' '.join(done.stderr.decode(errors='replace').split())[:300]}")
-    return done.stdout
+        return source_code.git(root, *arguments, given=given)
+    except GitError as error:
+        raise PlanError(f"git: {error}; without it, it cannot be known which results a commit names") from None

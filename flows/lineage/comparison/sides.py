@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -11,6 +10,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.lineage import history, record
 from flows.lineage.history import EVALUATIONS, PipelineRun
 from flows.lineage.record import Record
+from tasks.common import source_code
 
 NOW = "now"
 RUN = re.compile(rf"[0-9a-f]{{{history.SHORTEST},32}}")
@@ -69,11 +69,13 @@ def snapshot(root: Path, name: str, policies: Mapping[str, str] | None = None) -
         if found is not None:
             about = f"run {found.id[:8]} of {found.started:%Y-%m-%d %H:%M}" + (f", {found.name}" if found.name else "")
             return Side(name, about, record.of_pipeline(root, found), found)
-    with suppress(PlanError):
+    try:
         return Side(name, f"git revision {name}", record.at_revision(root, name))
+    except PlanError:
+        refused = source_code.refusal(root)
     raise PlanError(
-        f"{name}: no pipeline run (`posttrain runs` lists them), no git revision with a dvc.lock, and no evaluated policy"
-        + _close(name, policies or {})
+        f"{name}: no pipeline run (`posttrain runs` lists them), no git revision with a dvc.lock"
+        f"{f' (git: {refused})' if refused else ''}, and no evaluated policy" + _close(name, policies or {})
     )
 
 

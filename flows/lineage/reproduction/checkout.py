@@ -10,8 +10,11 @@ import subprocess
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
+from tasks.common.source_code import NO_COMMIT
+
 SKIPPED = {".git", ".dvc", ".venv", "venv", "mlruns", "node_modules", "__pycache__"}
 LARGEST = 2**24  # bytes of a working file that counts as code where git does not tell what is code
+CONFIG = "GIT_CONFIG_"  # begins variables that may say which folders git may trust
 QUIET = {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"}
 SUBMODULE, LINK, PROGRAM = "160000", "120000", "100755"  # git's modes
 
@@ -22,19 +25,17 @@ class CheckoutError(Exception):
 
 def has_commit(root: Path, commit: str | None) -> bool:
     """Whether the repository has this commit; False without git."""
-    if not commit or commit == "none" or commit.startswith("-"):
-        return False
-    if shutil.which("git") is None or not (root / ".git").exists():
+    if not commit or commit in NO_COMMIT or commit.startswith("-") or shutil.which("git") is None:
         return False
     return not _git(root, "cat-file", "-e", f"{commit}^{{commit}}").returncode
 
 
 def check_out(root: Path, commit: str, target: Path) -> list[str]:
-    """Write the commit's files to `target`; returns the paths of its submodules, which are left out.
+    """Write the commit's files below `root` to `target`; returns the paths of its submodules, which are left out.
 
     Links are made last, so that no file of the commit is written through one.
     """
-    listed = _git(root, "ls-tree", "-r", "-z", "--full-tree", commit)
+    listed = _git(root, "ls-tree", "-r", "-z", commit)
     if listed.returncode:
         raise CheckoutError(f"commit {commit}: {_said(listed)}")
     submodules, links = list[str](), list[tuple[Path, bytes]]()
@@ -89,9 +90,11 @@ def environment(target: Path) -> dict[str, str]:
 
 def _working_files(root: Path) -> Iterator[str]:
     listed = None
-    if shutil.which("git") is not None and (root / ".git").exists():
+    if shutil.which("git") is not None:
         listed = _git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    if listed is not None and not listed.returncode:
+    if (
+        listed is not None and not listed.returncode and listed.stdout
+    ):  # nothing where a repository above ignores this folder
         yield from dict.fromkeys(path for path in os.fsdecode(listed.stdout).split("\0") if path)
         return
     for folder, folders, files in os.walk(root):
@@ -139,7 +142,7 @@ def _command(root: Path) -> list[str]:
 
 def _environment() -> dict[str, str]:
     """For git on the user's repository: it writes, fetches and asks nothing, and takes no object for another."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_") or name.startswith(CONFIG)}
     return {**kept, **dict.fromkeys(("GIT_NO_REPLACE_OBJECTS", "GIT_NO_LAZY_FETCH"), "1"), **QUIET}
 
 

@@ -19,6 +19,8 @@ from flows.lineage.record import Record
 from flows.lineage.reproduction import checkout, digests
 from flows.lineage.reproduction.checkout import CheckoutError
 from flows.lineage.reproduction.digests import Files
+from tasks.common import source_code
+from tasks.common.source_code import NO_COMMIT
 
 SHORT = 8  # letters of a commit or hash in a message
 
@@ -59,8 +61,10 @@ def _lay_out_code(repository: Path, record: Record, copy: ScratchCopy, data: set
     """Write the recorded commit with its patch, else the working files; returns in words what the code was taken from."""
     commit = (record.commit or "none")[:SHORT]
     if not checkout.has_commit(repository, record.commit):
-        known = record.commit not in (None, "none")
+        known = record.commit not in NO_COMMIT
         why = f"commit {commit} is not in this repository" if known else "no commit is on record"
+        reason = source_code.refusal(repository) if known else record.note.removeprefix("git: ")
+        why += f" (git: {reason})" if reason else ""
         copy.notes.append(f"{why}: the working files were used, where they have the recorded bytes")
         code = {path for path in data if path.endswith(".py")}
         checkout.copy_working_files(repository, copy.root, data - code)
@@ -168,7 +172,7 @@ def _write_params(file: Path, values: Mapping[str, Any]) -> None:
 
 def source_of(record: Record) -> str:
     """What the code is taken from, in a few words."""
-    if record.commit in (None, "none"):
+    if record.commit in NO_COMMIT:
         return "the working tree"
     return f"commit {str(record.commit)[:SHORT]}{' with its patch' if record.patch else ''}"
 

@@ -140,6 +140,37 @@ def test_without_git_or_with_the_commit_gone(audited: Audited) -> None:
     assert audited.faults() == []
 
 
+def test_where_git_refuses_its_own_words_are_said(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for root in a checkout of another user: nothing was rebased."""
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    refusal = "git: fatal: detected dubious ownership in repository at "
+    assert lines(audited)
+    assert all(f"cannot be compared: {refusal}" in line for line in lines(audited))
+    code, _, error = call(audited.root, "compare", "now", "HEAD")
+    assert (code, error.count("\n")) == (2, 1)
+    assert refusal in error
+    code, _, error = call(audited.root, "clean")
+    assert (code, refusal in error) == (2, True), "what a commit names must stay"
+    audited.change("b", beta=0.3)
+    audited.pipeline()
+    assert f"no commit is on record ({refusal}" in "".join(lines(audited, "data/b"))
+    full = call(audited.root, "lineage", "data/b", "--full")[1]
+    assert f"commit unknown ({refusal}" in full
+
+
+def test_a_module_with_a_secret_is_no_fault(audited: Audited) -> None:
+    """Its bytes are not those of the commit, and the patch has none of it."""
+    helper, token = audited.root / "helper.py", "hf_" + "aB3" * 12
+    helper.write_text(helper.read_text() + f'TOKEN = "{token}"\n')
+    audited.pipeline()
+    found = audited.audit()
+    assert found.faults == []
+    assert any("1 file that differs is neither named nor kept" in remark.line for remark in found.remarks)
+    assert not [
+        file for file in (audited.root / "mlruns").rglob("*") if file.is_file() and token.encode() in file.read_bytes()
+    ]
+
+
 def test_a_collected_cache_and_missing_outs(audited: Audited) -> None:
     shutil.rmtree(audited.root / "data/b")
     [said] = lines(audited)

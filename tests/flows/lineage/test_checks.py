@@ -93,7 +93,7 @@ def test_the_files_of_commits_and_patches(tmp_path: Path, within: str) -> None:
     (root / "new.py").write_text("new\n")
     git("add", "--intent-to-add", ".")
     patch = tmp_path / "kept.patch"
-    patch.write_text(git("diff", "--binary", "HEAD"))
+    patch.write_text(git("-C", str(root), "diff", "--binary", "--relative", "HEAD"))
     wrong = tmp_path / "wrong.patch"
     wrong.write_text(patch.read_text().replace("-1\n", "-7\n"))
     names = ["a.py", "b c.py", "new.py", "none.py"]

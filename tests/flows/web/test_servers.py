@@ -19,6 +19,7 @@ from flows.engine import guard, mlflow_store
 from flows.engine.dvc_repository import PlanError
 from flows.engine.guard import free_port
 from flows.web import servers
+from tasks.common import mlflow_database
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -69,6 +70,7 @@ def test_of_servers_elsewhere_only_the_address_is_printed(tmp_path: Path, monkey
 def test_a_database_elsewhere_gets_its_page_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A database has no page of its own; its password goes to the server's environment and nowhere else."""
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:made-up-word@db.example/runs")
+    monkeypatch.setattr(mlflow_database, "look", lambda _: None)  # as where it can be opened
     out = StringIO()
     with temporary_settings({PREFECT_API_URL: "http://prefect.example:4200/api"}):
         [(name, _, environ)] = servers._pages(tmp_path, Screen(out), None)

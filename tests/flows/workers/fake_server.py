@@ -20,6 +20,7 @@ class FakeServer:
         self.logs: dict[str, list[str]] = {}
         self.online = ["w1"]
         self.facts: dict[str, dict[str, Any]] = {}
+        self.holding = ""  # why the pool hands out nothing
         self.away = 0  # so many calls fail
         self.history: dict[str, list[str]] = {}
         self._ids = count()
@@ -38,6 +39,10 @@ class FakeServer:
     def workers(self, pool: str) -> list[Worker] | None:
         self._answer()
         return [Worker(name, True, "") for name in self.online]
+
+    def held(self, pool: str) -> str:
+        self._answer()
+        return self.holding
 
     def announced(self) -> dict[str, dict[str, Any]]:
         return self.facts

@@ -83,6 +83,20 @@ def test_progress_and_log_come_as_the_attempt_reports_them(world: World) -> None
     assert [note.run for note in attempts.left_behind(world.root)] == ["run-0"], "until what it made is here"
 
 
+def test_a_pool_that_hands_out_nothing_says_why_however_idle_its_workers_are(world: World) -> None:
+    def resume() -> None:
+        world.server.holding = ""
+
+    world.server.holding = "pool gpu is paused on Prefect's server; there it can be resumed"
+    world.acts = [lambda: None, resume, world.report(), world.report(ended=True)]
+    assert world.run().ended
+    assert world.said == [
+        "waits: pool gpu is paused on Prefect's server; there it can be resumed",
+        "waits for a worker of pool gpu",
+        "on w1",
+    ]
+
+
 def test_in_a_shared_checkout_the_worker_writes_the_log_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path, monkeypatch, "shared")
     world.acts = [lambda: world.server.write_log("run-0", ["one"]), world.report(ended=True)]

@@ -46,3 +46,29 @@ def test_what_a_server_says_is_one_line(status: int, text: str, expected: str) -
         ):
             api.check()
         server.shutdown()
+
+
+HOLDING = {
+    "": ({}, {}),
+    "pool gpu is paused": ({"is_paused": True}, {}),
+    "pool gpu has a concurrency limit of 0": ({"concurrency_limit": 0}, {}),
+    "the queue default of pool gpu is paused": ({"concurrency_limit": 3}, {"is_paused": True}),
+    "the queue default of pool gpu has a concurrency limit of 0": ({}, {"concurrency_limit": 0}),
+}
+
+
+@pytest.mark.parametrize("said", HOLDING)
+def test_why_a_pool_hands_out_nothing(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the forms in which Prefect's API has a work pool and its queues; another queue than the pool's own does not count."""
+    pool, queue = HOLDING[said]
+    answers = {
+        "/work_pools/gpu": {"id": "1", "default_queue_id": "q", "is_paused": False, "concurrency_limit": None, **pool},
+        "/work_pools/gpu/queues/filter": [
+            {"id": "p", "name": "other", "is_paused": True, "concurrency_limit": 0},
+            {"id": "q", "name": "default", "is_paused": False, "concurrency_limit": None, **queue},
+        ],
+    }
+    with closing(Api("http://127.0.0.1:9/api", {})) as api:
+        monkeypatch.setattr(api, "_ask", lambda _, path, *__, **___: answers[path])
+        assert api.held("gpu").startswith(said)
+        assert bool(api.held("gpu")) == bool(said)

@@ -1,19 +1,23 @@
 """A shared MLflow that is not there, or is something else: one line, at once, and no secret in it."""
 
+import shutil
 import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.store.db import utils
 
+from flows.engine import mlflow_runs
 from tasks.common import mlflow_address, mlflow_database, mlflow_shared, tracking
 from tasks.common.mlflow_database import DatabaseError
+from tests.tasks.common import older_mlflow
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -103,18 +107,108 @@ def test_a_missing_driver_is_named_with_what_brings_it(tmp_path: Path, monkeypat
         mlflow_database.open_client(tmp_path)
 
 
-def test_a_database_of_another_version_is_one_line(
-    tmp_path: Path, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture(scope="module")
+def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database as MLflow 2.9.2 makes one, by MLflow's own migrations up to that version."""
+    place = tmp_path_factory.mktemp("older") / "team.db"
+    older_mlflow.make(f"sqlite:///{place}")
+    return place
+
+
+def test_the_version_is_that_of_the_installed_mlflow() -> None:
+    """Read from its files; a version of MLflow that keeps them elsewhere fails here."""
+    newest, before = mlflow_shared.schema()
+    assert newest == utils._get_latest_schema_revision()
+    assert older_mlflow.VERSION in before
+    assert newest not in before
+
+
+@pytest.mark.parametrize("ask", [mlflow_database.open_client, mlflow_database.find_shared_client, mlflow_database.look])
+def test_a_database_of_an_older_mlflow_is_refused_and_stays_as_it_is(
+    ask: Callable[[Path], object], older: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / "newer.db"
-    place.write_bytes(empty_mlflow.read_bytes())
-    with closing(sqlite3.connect(place)) as records, records:
-        records.execute("UPDATE alembic_version SET version_num = '0123456789ab'")
+    """MLflow itself upgrades it as it opens it, and MLflow 2.9.2 cannot open it any more."""
+    place = tmp_path / "team" / "team.db"
+    place.parent.mkdir()
+    shutil.copyfile(older, place)
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}")
     with pytest.raises(
-        DatabaseError, match=r"^sqlite:///.*newer\.db: .*out-of-date database schema \(found version 0123456789ab"
-    ):
-        mlflow_database.open_client(tmp_path)
+        DatabaseError, match=r"team\.db: its tables are of an older MLflow \(version acf3f17fdcc7; "
+    ) as caught:
+        ask(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert f"mlflow db upgrade sqlite:///{place}" in str(caught.value)
+    assert place.read_bytes() == older.read_bytes()
+    assert {file.name for file in place.parent.iterdir()} <= {"team.db", "team.db.lock"}
+
+
+def newer(place: Path) -> None:
+    with closing(sqlite3.connect(place)) as records, records:
+        records.execute("UPDATE alembic_version SET version_num = '0123456789ab'")
+
+
+def half_made(place: Path) -> None:
+    with closing(sqlite3.connect(place)) as records, records:
+        records.execute("DELETE FROM alembic_version")
+
+
+def of_another_program(place: Path) -> None:
+    place.unlink()
+    with closing(sqlite3.connect(place)) as records, records:
+        records.execute("CREATE TABLE recipes (name TEXT)")
+
+
+def of_another_program_with_alembic(place: Path) -> None:
+    of_another_program(place)
+    with closing(sqlite3.connect(place)) as records, records:
+        records.execute("CREATE TABLE alembic_version (version_num TEXT)")
+        records.execute("INSERT INTO alembic_version VALUES ('91cd9e7ae4f5')")
+
+
+def no_database(place: Path) -> None:
+    place.write_text("notes of mine")
+
+
+REFUSED = {
+    newer: "its tables .version 0123456789ab. are not known to MLflow",
+    half_made: "this is not MLflow's database, or it was not made to its end",
+    of_another_program: "this is not MLflow's database",
+    of_another_program_with_alembic: "its tables .version 91cd9e7ae4f5. are not known to MLflow",
+    no_database: "file is not a database",
+}
+
+
+@pytest.mark.parametrize("change", REFUSED, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("ask", [mlflow_database.open_client, mlflow_database.find_shared_client])
+def test_what_is_not_the_installed_mlflow_s_is_one_line_and_stays(
+    ask: Callable[[Path], object],
+    change: Callable[[Path], None],
+    tmp_path: Path,
+    empty_mlflow: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = tmp_path / "other.db"
+    shutil.copyfile(empty_mlflow, place)
+    change(place)
+    before = place.read_bytes()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}")
+    with pytest.raises(DatabaseError, match=rf"^sqlite:///.*other\.db: {REFUSED[change]}") as caught:
+        ask(tmp_path)
+    assert "\n" not in str(caught.value)
+    assert place.read_bytes() == before
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_question_makes_no_tables(empty: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "none.db"
+    if empty:
+        place.touch()
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}")
+    with mlflow_runs.reading(tmp_path) as records:
+        assert records is None
+    assert place.exists() == empty
+    assert not empty or not place.read_bytes()
+    assert mlflow_runs.finished(tmp_path, {"stage": "sft"}) == []
 
 
 def test_a_stage_of_plain_dvc_repro_is_recorded_there(

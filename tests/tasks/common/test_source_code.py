@@ -1,3 +1,5 @@
+"""The state of the code, as commit, list of files and patch."""
+
 import subprocess
 import time
 from pathlib import Path
@@ -8,26 +10,13 @@ from hypothesis import strategies as st
 
 from tasks.common import source_code
 from tasks.common.source_code import LARGEST, Source, state
-
-
-def git(root: Path, *arguments: str, given: bytes | None = None) -> str:
-    who = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
-    done = subprocess.run(["git", "-C", root, *who, *arguments], input=given, capture_output=True, check=True)
-    return done.stdout.decode()
+from tests.tasks.common.sources import git, make
 
 
 @pytest.fixture
-def root(tmp_path):
+def root(tmp_path: Path) -> Path:
     """A repository with one commit."""
-    root = tmp_path / "a repository"
-    root.mkdir()
-    git(root, "init", "--quiet")
-    for name, content in {"a.py": "1\n", "gone.py": "g\n", "dvc.lock": "x\n", ".gitignore": "/ignored\n"}.items():
-        (root / name).write_text(content)
-    (root / "blob").write_bytes(bytes(range(256)))
-    git(root, "add", ".")
-    git(root, "commit", "--quiet", "--message", "first")
-    return root
+    return make(tmp_path / "a repository")
 
 
 def rebuilt(root, source, tmp_path):
@@ -104,7 +93,8 @@ def test_the_users_settings_of_git_change_no_patch(root, tmp_path):
 
 
 def test_without_git_or_a_commit_only_the_hashes_tell(tmp_path):
-    assert state(tmp_path) == Source("none", "unknown")
+    assert state(tmp_path) == Source("none", "unknown", note=state(tmp_path).note)
+    assert "not a git repository" in state(tmp_path).note
     git(tmp_path, "init", "--quiet")
     (tmp_path / "a.py").write_text("1\n")
     assert state(tmp_path) == Source("none", "a.py")
@@ -134,9 +124,9 @@ def test_files_of_any_name_and_state_are_named_as_git_names_them(root):
 
 def test_while_nothing_changes_the_difference_is_made_once(root, monkeypatch):
     asked = []
-    ask = source_code._git
+    ask = source_code.git
     monkeypatch.setattr(
-        source_code, "_git", lambda root, *words, **more: asked.append(words[0]) or ask(root, *words, **more)
+        source_code, "git", lambda root, *words, **more: asked.append(words[0]) or ask(root, *words, **more)
     )
     (root / "a.py").write_text("2\n")
     time.sleep(2 * source_code.YOUNG / 1e9)
@@ -157,14 +147,14 @@ def test_files_that_go_meanwhile_and_the_records_of_runs_do_no_harm(root, monkey
     (root / "mlruns/events").write_text("a record")
     for name in ("here.py", "gone soon.py"):
         (root / name).write_text("n\n")
-    ask = source_code._git
+    ask = source_code.git
 
     def git_and_gone(root, *words, **more):
         said = ask(root, *words, **more)
         (root / "gone soon.py").unlink(missing_ok=True)
         return said
 
-    monkeypatch.setattr(source_code, "_git", git_and_gone)
+    monkeypatch.setattr(source_code, "git", git_and_gone)
     source = state(root)
     assert source.dirty == "gone soon.py here.py"
     assert b"here.py" in source.patch

@@ -1,5 +1,6 @@
 """What the process that records makes of a journal, held against what a run records by itself; and what a kill of either leaves."""
 
+import fcntl
 import json
 import os
 import random
@@ -15,6 +16,7 @@ from mlflow import MlflowClient
 
 from flows.engine import mlflow_runs
 from flows.engine.coordinator import Coordinator
+from flows.engine.dvc_repository import PlanError
 from flows.engine.execute import Execution
 from flows.engine.mlflow_recording import FlowRun
 from flows.engine.recording import journal, settling
@@ -186,11 +188,19 @@ def test_a_command_that_knows_mlflow_finds_its_run_and_the_next_run_comes_at_onc
 def test_what_cannot_be_recorded_is_told_by_the_next_run(tmp_path: Path) -> None:
     root = make_pipeline(tmp_path / "pipeline")
     assert posttrain(root, "run", "sft").returncode == 0
-    assert posttrain(root, "run", "sft", "--set", "sft.beta=0.2", settled=False).returncode == 0
-    (root / "mlruns/mlflow.db").write_text("no database")  # before the process that records has begun to
-    settling.settle(root, wholly=True)
-    told = posttrain(root, "run", "problems")
+    with (root / journal.FOLDER / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # no process records meanwhile
+        assert posttrain(root, "run", "sft", "--set", "sft.beta=0.2", settled=False).returncode == 0
+        (root / "mlruns/mlflow.db").write_text("no database")
+    with pytest.raises(
+        PlanError, match=r"^mlruns/mlflow\.db: file is not a database.*; 2 records wait in mlruns/journals"
+    ):
+        settling.settle(root, wholly=True)
+    told = posttrain(root, "run", "problems", settled=False)
     assert "incomplete: mlruns/mlflow.db: " in told.stdout, told.stdout + told.stderr
+    (root / "mlruns/mlflow.db").unlink()
+    settling.settle(root, wholly=True)
+    assert "sft ran, 1 up to date" in posttrain(root, "runs").stdout, "nothing was lost but the history before"
 
 
 @pytest.mark.slow
