@@ -60,6 +60,7 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
     if len(found) < 2:
         raise DataError(
             f"{source}: pairs with {len(found)} different prompts; expected at least 2, one to train on and one to test"
+            f"{losses.behind()}"
         )
     kept = named if 0 < len(named) < len(found) else _drawn(list(found), test_share, seed)
     train: list[Record] = []

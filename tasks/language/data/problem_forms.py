@@ -98,7 +98,7 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation
         turns = forms.conversation(row[name], name)
         answer = turns.pop() if turns[-1]["role"] == "assistant" else {}
         solution = answer.get("content") or messages.text(answer)  # a call alone is read as a person reads it
-        return (name,), forms.with_declared(row, turns), solution
+        return (name,), turns, solution
     if "Body" in row and "Question" in row:  # SVAMP
         body = forms.text(row, "Body")
         return ("Body", "Question"), [forms.question(f"{body} {forms.text(row, 'Question')}")], ""
@@ -109,14 +109,14 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation
     if isinstance(asked, Mapping):  # ARC's own files
         asked = asked.get("stem")
     if name == "instruction":
-        return (name, "input"), forms.with_declared(row, [forms.instruction(row)]), ""
+        return (name, "input"), [forms.instruction(row)], ""
     if choices := choices_of(row):
         lines = [forms.text({name: asked}, name), *(f"{label}. {text}" for label, text in choices)]
         return (name, "choices"), [forms.question("\n".join(lines))], ""
     prompt = forms.as_turns(asked.strip() if isinstance(asked, str) else asked, name, "user")
     if isinstance(history := row.get("history"), str) and history:  # as our own tables keep it
         prompt = forms.behind(forms.conversation(history, "history"), prompt)
-    return (name, "history"), forms.with_declared(row, prompt), ""
+    return (name, "history"), prompt, ""
 
 
 def choices_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -171,7 +171,8 @@ def _text_in(row: Mapping[str, Any], names: Iterable[str]) -> str | None:
 def _record(
     row: Mapping[str, Any], used: tuple[str, ...], prompt: forms.Conversation, solution: str, answer: str, steps: int
 ) -> Record:
-    question, history = forms.split_prompt([forms.without_weight(turn) for turn in prompt])
+    prompt = forms.with_declared(row, [forms.without_weight(turn) for turn in prompt])
+    question, history = forms.split_prompt(prompt)
     others = {name: value for name, value in row.items() if name not in used}
     return {
         "question": question,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tasks.common.errors import StageError
 from tasks.language.data import forms
-from tasks.language.data.problem_forms import LETTERS, from_gsm8k, problem, read, without_empty
+from tasks.language.data.problem_forms import LETTERS, from_gsm8k, is_gsm8k, problem, read, without_empty
 from tasks.language.data.rows import Row, read_files
 from tests import repository
 
@@ -325,8 +325,22 @@ def test_prompts_as_verl_and_open_instruct_keep_them():
         assert (found["question"], found["answer"], found["history"]) == ("2 + 2?", "4", "")
 
 
-def test_a_prompts_tools_stand_in_its_history():
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "2 + 2?", "answer": "4"},
+        {"question": "2 + 2?", "answer": "2 + 2 = 4\n#### 4"},
+        {"instruction": "2 + 2?"},
+        {"question": "2 + 2?", "choices": ["3", "4"], "answer": 1},
+        {"Body": "There are 2.", "Question": "2 + 2?"},
+        {"messages": [{"role": "user", "content": "2 + 2?"}]},
+    ],
+    ids=str,
+)
+def test_a_prompts_tools_and_system_prompt_stand_in_its_history(row):
     tool = {"name": "add", "parameters": {"type": "object"}}
-    [declared] = json.loads(problem({"question": "2 + 2?", "answer": "4", "tools": [tool]})["history"])
+    form = from_gsm8k if is_gsm8k(row) else problem
+    declared, system = json.loads(form({**row, "tools": [tool], "system": "Be brief."})["history"])
     assert declared["role"] == "tools"
     assert json.loads(declared["content"])[0]["function"] == tool
+    assert system == {"role": "system", "content": "Be brief."}
