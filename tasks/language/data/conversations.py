@@ -310,7 +310,7 @@ def _check_layout(tokenizer: Tokenizer, marked: Marked, rendered: str) -> None:
             raise DataError(f"message {number} ({role}): the chat template leaves its content out")
         _check_calls(message, rendered, number)
         if role not in ("user", "assistant"):
-            taken = templates.taken_for(tokenizer, chat.template(tokenizer), role)
+            taken = templates.rendered_as(tokenizer, chat.template(tokenizer), role)
             if taken:
                 raise DataError(
                     f"message {number} ({role}): the chat template has no such role and renders it as {taken}; expected a "

@@ -17,12 +17,12 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 TOOLS = "tools"  # the role of the message that declares them; no template sees it
 THOUGHT = "reasoning_content"
 THOUGHTS = (THOUGHT, "thinking", "reasoning")
-SPOKEN = {
+OTHER_NAMES = {  # of roles, in other tools' files
     **dict.fromkeys(("human", "prompter"), "user"),
     **dict.fromkeys(("gpt", "chatgpt", "bot", "model", "function_call", "tool_call"), "assistant"),
     **dict.fromkeys(("function", "observation", "tool_response", "function_response"), "tool"),
 }
-CALLING = ("function_call", "tool_call")  # ShareGPT's roles of a turn that is a call, as JSON
+CALL_ROLES = ("function_call", "tool_call")  # ShareGPT's roles of a turn that is a call, as JSON
 WEIGHTS = (
     "weight",
     "train",
@@ -31,7 +31,7 @@ WEIGHTS = (
     "loss_mask",
     "loss",
 )  # whether an answer is learned, by all of its names
-ASKED = "asked"  # in our own tables: the text of this turn of a tool is the prompt, and the turn is the last
+ASKED = "asked"  # marks a tool's last turn in our own tables, where its text is kept in the column of the prompt
 NAMES = ("name", "tool_call_id")  # what the template may read of a message beside these
 ARGUMENTS = ("arguments", "parameters", "input", "args")  # of a call, by all of their names
 READ = {"role", "content", "from", "value", "tool_calls", "function_call", TOOLS, ASKED, *THOUGHTS, *WEIGHTS, *NAMES}
@@ -47,12 +47,12 @@ def read(value: object, field: str, unread: set[str]) -> Message:
             given[name] = given.pop(spelled)
     spoken = given.get("role")
     spoken = spoken.lower() if isinstance(spoken, str) else spoken
-    role = SPOKEN.get(spoken, spoken) if isinstance(spoken, str) else spoken
+    role = OTHER_NAMES.get(spoken, spoken) if isinstance(spoken, str) else spoken
     if role not in (*ROLES, TOOLS):
         raise ValueError(f"field '{field}.role' is {kind(given.get('role'))}; expected {', '.join(ROLES)}")
     if role == "assistant" and "content" in value:
         given.setdefault("content", "")  # null: an empty answer
-    if spoken in CALLING and isinstance(given.get("content"), str):
+    if spoken in CALL_ROLES and isinstance(given.get("content"), str):
         given |= {"content": "", "tool_calls": given["content"]}
     calls = _calls(given, field, unread)
     message: Message = {"role": role, "content": _content(given, field, bool(calls)), **_named(given, field)}

@@ -6,12 +6,15 @@ reference answer may stand in columns of their own, or be absent where the rewar
 
 import json
 import math
+import sys
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.language.data import forms, messages
+from tasks.language.data.columns import Omissions
 from tasks.language.data.rows import Row, parsed
 from tasks.language.rewards import answers, numerals
 
@@ -26,16 +29,21 @@ ANSWERS = ("answer", "final_answer", "Answer", "answerKey", "answer_key", "groun
 def read(rows: Iterable[Row], needed_by: str = "") -> list[Record]:
     """Rows of Problems; DataError naming file, line and field. Where the first row is in GSM8K's form, all have to be.
 
-    If some reward `needed_by` needs an answer, each row has to have one.
+    If some reward `needed_by` needs an answer, each row has to have one. Keys of messages that are not read are a line on standard error.
     """
     found: list[Record] = []
-    gsm8k = False
+    gsm8k, omissions = False, Omissions()
     for row in rows:
         if not found:
             gsm8k = is_gsm8k(row.values)
-        found.append({"problem_id": row.name, **parsed(row, from_gsm8k if gsm8k else problem)})
+        unread: set[str] = set()
+        form = from_gsm8k if gsm8k else partial(problem, unread=unread)
+        found.append({"problem_id": row.name, **parsed(row, form)})
+        omissions.unread.update(unread)
         if needed_by and not found[-1]["answer"]:
             raise DataError(f"{row.where}: there is no answer, which {needed_by} needs; expected a column answer")
+    for line in omissions.lines("prompts"):
+        print(line, file=sys.stderr, flush=True)
     return found
 
 
@@ -75,9 +83,9 @@ def from_gsm8k(row: Mapping[str, Any]) -> Record:
     return _record(row, ("question", "answer"), [forms.question(question)], solution, answer, len(steps.splitlines()))
 
 
-def problem(row: Mapping[str, Any]) -> Record:
-    """One row of any other form. A reference that is absent is an empty text."""
-    used, prompt, solution = _prompt(row)
+def problem(row: Mapping[str, Any], unread: set[str] | None = None) -> Record:
+    """One row of any other form. A reference that is absent is an empty text; keys of messages that are not read go to `unread`."""
+    used, prompt, solution = _prompt(row, set() if unread is None else unread)
     if not solution and (name := _text_in(row, SOLUTIONS)):
         solution = row[name].strip()
         used = (*used, name)
@@ -92,10 +100,10 @@ def problem(row: Mapping[str, Any]) -> Record:
     return _record(row, (*used, name), prompt, solution, answer, len(solution.splitlines()))
 
 
-def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation, str]:
+def _prompt(row: Mapping[str, Any], unread: set[str]) -> tuple[tuple[str, ...], forms.Conversation, str]:
     """The columns that hold the prompt, the prompt, and the reference response where the same columns hold one."""
     if (name := next((name for name in forms.TURNS if row.get(name) not in (None, "")), None)) is not None:
-        turns = forms.conversation(row[name], name)
+        turns = forms.conversation(row[name], name, unread)
         answer = turns.pop() if turns[-1]["role"] == "assistant" else {}
         solution = answer.get("content") or messages.text(answer)  # a call alone is read as a person reads it
         return (name,), turns, solution
@@ -113,7 +121,7 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation
     if choices := choices_of(row):
         lines = [forms.text({name: asked}, name), *(f"{label}. {text}" for label, text in choices)]
         return (name, "choices"), [forms.question("\n".join(lines))], ""
-    prompt = forms.as_turns(asked.strip() if isinstance(asked, str) else asked, name, "user")
+    prompt = forms.as_turns(asked.strip() if isinstance(asked, str) else asked, name, "user", unread)
     if isinstance(history := row.get("history"), str) and history:  # as our own tables keep it
         prompt = forms.behind(forms.conversation(history, "history"), prompt)
     return (name, "history"), prompt, ""

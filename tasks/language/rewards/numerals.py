@@ -69,7 +69,7 @@ INVISIBLE = dict.fromkeys([0xAD, *range(0x200B, 0x2010), 0x2060, 0xFEFF])  # let
 EXPONENTS = ("e", "power", "tag", "raised", "bare_power", "bare_tag", "bare_raised")
 WITHIN = re.compile(
     rf"(?<![\w^\\}}]){NAMED}"
-)  # whose meaning does not hang on what stands before it, as `\frac12 000` has it
+)  # not behind a command such as `\frac12 000`, whose arguments are single digits
 AS_IS = re.compile(r"[0-9]+(?:,[0-9]{2,3})*(?:\.[0-9]+)?|\.[0-9]+")
 VULGAR = {sign: unicodedata.normalize("NFKC", sign).split("\u2044") for sign in "¼½¾⅐⅑⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
 BEFORE_MIXED = r"(?<![\w.,/^}])(\d{1,9})"

@@ -153,6 +153,13 @@ def test_a_row_of_each_form(name):
     assert found["steps"] == len(solution.splitlines())
 
 
+def test_keys_of_a_prompts_messages_that_are_not_read_are_named(capsys):
+    turn = {"role": "user", "content": "2 + 2?", "images": ["x.png"]}
+    rows = [Row({name: [turn], "answer": "4"}, name, name) for name in ("messages", "prompt")]
+    assert len(read(rows)) == 2
+    assert capsys.readouterr().err == "prompts: not read: messages.images (2 rows)\n"
+
+
 def test_the_turns_before_the_last_are_history():
     turns = [SYSTEM, forms.question("Hi"), {"role": "assistant", "content": "Hello"}, forms.question("Why?")]
     found = problem({"messages": turns, "answer": "7"})
