@@ -6,8 +6,9 @@ reference answer may stand in columns of their own, or be absent where the rewar
 
 import json
 import math
+import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -120,7 +121,11 @@ def _prompt(row: Mapping[str, Any], unread: set[str]) -> tuple[tuple[str, ...], 
         return (name, "input"), [forms.instruction(row)], ""
     if choices := choices_of(row):
         lines = [forms.text({name: asked}, name), *(f"{label}. {text}" for label, text in choices)]
-        return (name, "choices"), [forms.question("\n".join(lines))], ""
+        return (
+            (name, "choices" if row.get("choices") is not None else "options"),
+            [forms.question("\n".join(lines))],
+            "",
+        )
     prompt = forms.as_turns(asked.strip() if isinstance(asked, str) else asked, name, "user", unread)
     if isinstance(history := row.get("history"), str) and history:  # as our own tables keep it
         prompt = forms.behind(forms.conversation(history, "history"), prompt)
@@ -128,9 +133,12 @@ def _prompt(row: Mapping[str, Any], unread: set[str]) -> tuple[tuple[str, ...], 
 
 
 def choices_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Labels and texts of a multiple choice: from lists of both, a list of pairs, or texts alone. No choices: it is none."""
+    """Labels and texts of a multiple choice: from lists of both, a list of pairs, texts by label, or texts alone. No choices: it is none."""
     own = row.get("question")
-    choices: Any = row.get("choices") if not isinstance(own, Mapping) else own.get("choices")
+    holder = own if isinstance(own, Mapping) else row
+    choices: Any = holder.get("choices")
+    if choices is None and _are_choices(holder.get("options")):
+        choices = holder["options"]
     if choices is None:
         return []
     if isinstance(choices, Mapping) and isinstance(choices.get("label"), list):
@@ -138,11 +146,30 @@ def choices_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
         if len(labels) != len(texts):
             raise ValueError(f"field 'choices' has {len(labels)} labels and {len(texts)} texts; expected as many")
         return [(str(label), str(text)) for label, text in zip(labels, texts, strict=True)]
+    if isinstance(choices, Mapping) and choices and all(isinstance(text, str) for text in choices.values()):
+        return [(str(label), text) for label, text in choices.items()]
     if isinstance(choices, list) and all(isinstance(one, Mapping) and {"label", "text"} <= {*one} for one in choices):
         return [(str(one["label"]), str(one["text"])) for one in choices]
     if isinstance(choices, list) and len(choices) <= len(LETTERS) and all(isinstance(one, str) for one in choices):
-        return list(zip(LETTERS, choices, strict=False))
+        return _lettered(choices)
     raise ValueError(f"field 'choices' is {type(choices).__name__}; expected texts, or labels with texts")
+
+
+def _are_choices(options: object) -> bool:
+    """Whether a column `options`, which may hold anything, has the texts of choices, by letters or alone."""
+    by_letter = isinstance(options, Mapping) and options and (*options,) == (*LETTERS[: len(options)],)
+    return bool(by_letter) or (
+        isinstance(options, list) and len(options) > 1 and all(isinstance(one, str) for one in options)
+    )
+
+
+def _lettered(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Texts with the letters from A on; those that begin with them, as `A)21`, without what stands there."""
+    own = [
+        re.fullmatch(rf"\(?{letter}[).:] ?(.+)", text, re.DOTALL) for letter, text in zip(LETTERS, texts, strict=False)
+    ]
+    plain = [match[1] for match in own if match]
+    return list(zip(LETTERS, plain if len(plain) == len(texts) else texts, strict=False))
 
 
 def _answer(value: object, field: str) -> str:

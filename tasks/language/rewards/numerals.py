@@ -65,6 +65,7 @@ SIGNED = rf"(?:(?<![\w.)\]}}]){SIGN}|{BEFORE_SIGN}{SIGN}{SPACE})?"
 NUMBER = re.compile(SIGNED + UNSIGNED)
 PARTS = re.compile(rf"(?:(?P<sign>{SIGN}){SPACE}?)?{NAMED}")
 SIGN_APART = re.compile(rf"({SIGN})(?:{SPACE})+(?=[\d.$])")
+SPOKEN_SIGN = re.compile(rf"(?:\b[Nn]egative |{BEFORE_SIGN}minus )(?=[\d.$])")
 INVISIBLE = dict.fromkeys([0xAD, *range(0x200B, 0x2010), 0x2060, 0xFEFF])  # letters without a width
 EXPONENTS = ("e", "power", "tag", "raised", "bare_power", "bare_tag", "bare_raised")
 WITHIN = re.compile(
@@ -106,8 +107,8 @@ class Parts(NamedTuple):
 
 
 def numbers(text: str) -> list[str]:
-    """Every number in `text` as written, in order."""
-    return NUMBER.findall(text.translate(INVISIBLE))
+    """Every number in `text` as written, in order; `negative 5` is -5."""
+    return NUMBER.findall(SPOKEN_SIGN.sub("-", text.translate(INVISIBLE)))
 
 
 def parts(text: str) -> Parts | None:

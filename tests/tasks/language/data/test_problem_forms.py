@@ -153,6 +153,23 @@ def test_a_row_of_each_form(name):
     assert found["steps"] == len(solution.splitlines())
 
 
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        (["3", "4"], "B"),  # MMLU-Pro
+        ({"A": "3", "B": "4"}, "4"),  # MedQA
+        (["A)3", "B)4"], "B"),  # AQuA
+        (["(A) 3", "(B) 4"], 1),
+    ],
+)
+def test_options_are_shown_with_the_question(options, answer):
+    found = problem({"question": "2 + 2?", "options": options, "answer": answer})
+    assert (found["question"], found["answer"], found["columns"]) == ("2 + 2?\nA. 3\nB. 4", "B", "")
+    assert problem({"question": "2?", "choices": ["A) 3", "4"]})["question"] == "2?\nA. A) 3\nB. 4"
+    for other in ({"level": "hard"}, "fast", ["-O2"], {}):
+        assert problem({"question": "2?", "answer": "2", "options": other})["question"] == "2?"
+
+
 def test_keys_of_a_prompts_messages_that_are_not_read_are_named(capsys):
     turn = {"role": "user", "content": "2 + 2?", "images": ["x.png"]}
     rows = [Row({name: [turn], "answer": "4"}, name, name) for name in ("messages", "prompt")]

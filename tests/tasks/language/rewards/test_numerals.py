@@ -161,6 +161,8 @@ def test_what_is_no_number(text):
         ("10 - 5, x - 5, (1) - 5", ["10", "5", "5", "1", "5"]),
         ("- 5 pens\n- 7 pins", ["5", "7"]),
         ("5\u200b, 1\u2060234", ["5", "1234"]),
+        ("It is negative 5, or minus 6; x = minus 7, which is minus $8", ["-5", "6", "-7", "-$8"]),
+        ("10 minus 5", ["10", "5"]),
     ],
 )
 def test_numbers_of_a_text(text, found):
