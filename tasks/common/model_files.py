@@ -119,7 +119,7 @@ def _sound_settings(source: str | Path, at: Mapping[str, Any]) -> Any:
             break
     left = sorted({*own} - {*kept})
     if left:
-        why = f"{file}: not read, since they do not fit together"
+        why = f"{file}: settings that do not fit together are left out"
         print(f"{source}: {why}: {', '.join(left)}", file=sys.stderr, flush=True)
     return sound if left else None
 

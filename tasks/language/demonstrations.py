@@ -13,7 +13,7 @@ from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language.configs.demonstrations import DemonstrationsConfig
 from tasks.language.data import forms
-from tasks.language.data.columns import Losses
+from tasks.language.data.columns import Omissions
 from tasks.language.data.rows import Row, held_out, read_files, read_hub, readable
 from tasks.language.judgements import judged_pairs, record
 from tasks.language.judgements.lines import EditValue
@@ -35,8 +35,8 @@ def run(config: DemonstrationsConfig, problems: Path, raw: Path, out: Path) -> M
     if config.source == "problems":
         train, validation = of_problems(problems)
     else:
-        found, losses = read(config, raw)
-        for line in losses.lines("demonstrations"):
+        found, omissions = read(config, raw)
+        for line in omissions.lines("demonstrations"):
             print(line, file=sys.stderr, flush=True)
         unique = list({(row["messages"], row["text"]): row for row in found}.values())
         asked = held_out_questions(problems)
@@ -44,7 +44,7 @@ def run(config: DemonstrationsConfig, problems: Path, raw: Path, out: Path) -> M
         train, validation = split(config, kept, config.hub_id if config.source == "hub" else config.path)
         duplicates = len(found) - len(unique)
         leaked = len(unique) - len(train) - len(validation)
-        left_out = losses.left_out.total()
+        left_out = omissions.left_out.total()
     for name, part in (("train", train), ("validation", validation)):
         tables.write(Demonstrations, pd.DataFrame(part), out / f"{name}.parquet")
     tracking.log_table(pd.DataFrame(train[:20]), "demonstrations.json")
@@ -68,23 +68,23 @@ def of_problems(problems: Path) -> tuple[list[Record], list[Record]]:
     return train, [forms.demonstrated(row, row["solution"]) for row in answered]
 
 
-def read(config: DemonstrationsConfig, raw: Path) -> tuple[list[Record], Losses]:
+def read(config: DemonstrationsConfig, raw: Path) -> tuple[list[Record], Omissions]:
     """The rows of the files, the hub's data set or people's record, and what is not taken of them.
 
     DataError names a row that is in none of the forms.
     """
-    losses = Losses()
+    omissions = Omissions()
     if config.source == "people":
-        return of_people(raw), losses
+        return of_people(raw), omissions
     if config.source == "files":
         given: Iterable[Row] = read_files(raw)
     else:
         given = read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
     found = []
-    for row, talk in readable(given, forms.demonstration, losses):
+    for row, talk in readable(given, forms.demonstration, omissions):
         messages = forms.as_json(talk.messages) if talk.messages else ""
         found.append({"demonstration_id": row.name, "messages": messages, "text": talk.text})
-    return found, losses
+    return found, omissions
 
 
 def of_people(path: Path) -> list[Record]:

@@ -29,6 +29,7 @@ from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.data import chat, given_pairs, problem_forms, prompts
+from tasks.language.data.columns import Omissions
 from tasks.language.data.comparisons import ComparisonSet, Limit
 from tasks.language.data.rows import SUFFIXES, read_files, read_hub, read_test_files
 from tasks.language.reporting import judging, measures, reread
@@ -155,7 +156,13 @@ def held_out_pairs(pairs: Path) -> pd.DataFrame | None:
         return tables.read(Comparisons, pairs / "test.parquet")
     if not pairs.exists() or (pairs.is_dir() and not any(file.suffix in SUFFIXES for file in pairs.iterdir())):
         return None
-    return pd.DataFrame(given_pairs.read_all(read_files(pairs)))
+    omissions = Omissions()
+    found = given_pairs.read_all(read_files(pairs), omissions)
+    if not found and omissions.left_out:
+        raise DataError(f"{pairs}: expected pairs, found none{omissions.clause()}")
+    for line in omissions.lines(str(pairs)):
+        print(line, file=sys.stderr, flush=True)
+    return pd.DataFrame(found)
 
 
 def evaluated(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame, problems: Path, out: Path) -> dict[str, Any]:

@@ -184,7 +184,7 @@ def _given(config: PreferencesConfig, rows: Iterable[Row], source: str) -> Part:
         "equal_texts": given.equal,
         "duplicates": given.duplicates,
         "leaked": given.leaked,
-        "left_out": given.losses.left_out.total(),
+        "left_out": given.omissions.left_out.total(),
         "contradicted": given.contradicted,
     }
     return Part([*given.train, *given.test], {row["prompt_id"] for row in given.test}, metrics=own)

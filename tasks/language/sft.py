@@ -63,7 +63,9 @@ def run(config: SftConfig, policy: Path, demonstrations: Path, out: Path, curves
     return {**found, "truncated": learned.truncated, "dropped": learned.dropped}
 
 
-MARKER = re.compile(r"<\|[^|<>\s]+\|>|\[/?INST\]|</?s>|<(?:start|end)_of_turn>")  # as templates write control tokens
+MARKER = re.compile(
+    r"<([|\uff5c])[^|\uff5c<>\s]+\1>|\[/?INST\]|\[gMASK\]|</?s>|<(?:bos|eos|sop)>|<(?:start|end)_of_turn>"
+)  # as templates write control tokens
 
 
 class Encoded:
@@ -131,7 +133,7 @@ class Encoded:
 def _warn_of_markers(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
     """A line on standard error where texts have control tokens of another model's template, which are plain characters here."""
     known = tokenizer.get_vocab()
-    found = [{marker for marker in MARKER.findall(text) if marker not in known} for text in texts]
+    found = [{match[0] for match in MARKER.finditer(text) if match[0] not in known} for text in texts]
     if any(found):
         names = ", ".join(sorted(set().union(*found))[:5])
         count = sum(map(bool, found))

@@ -1,8 +1,7 @@
 """`python -m tasks.preflight STAGE...`: what can be known of a run before it begins. `posttrain check` starts it.
 
-With --data only the user's files are read, which `posttrain run` does before a run that would read them; with --needed none that only later
-runs read. Exit code 2, with one
-line on standard error, at the first thing that would make a stage fail.
+With --data it only reads the user's files, as `posttrain run` does before a run that reads them; --needed leaves out files that only later
+runs read. Exit code 2, with one line on standard error, at the first fault that would make a stage fail.
 """
 
 import argparse

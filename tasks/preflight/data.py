@@ -35,11 +35,11 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     yield from _reviews(configs, stages)
     own = configs["demonstrations"]
     if "demonstrations" in stages and own.source in ("files", "people") and readable(own.path):
-        rows, losses = demonstrations.read(own, Path(own.path))
+        rows, omissions = demonstrations.read(own, Path(own.path))
+        yield from omissions.lines("demonstrations")
         check_roles(configs, rows, own.path)
         train, held_out = demonstrations.split(own, rows, own.path)
         yield f"demonstrations: {len(train):,} to learn from and {len(held_out):,} held out from {own.path}"
-        yield from losses.lines("demonstrations")
     if "preferences" in stages:
         yield from _preferences(configs)
     own = configs["solutions"]

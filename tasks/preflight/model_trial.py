@@ -114,7 +114,7 @@ def about(model: Any, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def difference(model: Any, prompt: list[int], pad: int) -> dict[str, float]:
-    """By whom is compared with training's passes: the largest difference of a token's log-probabilities, in nats.
+    """How far a token's log-probabilities in training are from those of sampling, of one pass and of `generate`: the largest differences, in nats.
 
     A short prompt stands beside this one in the batch, so that rows are padded.
     """

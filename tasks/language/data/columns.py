@@ -25,7 +25,7 @@ class LeftOutError(DataError):
 
 
 class Columns(Mapping[str, Any]):
-    """A row's values by column. A column whose value was looked up counts as read, `in` and `peek` aside."""
+    """A row's values by column. Looking a value up marks its column as read; `in` and `peek` do not."""
 
     def __init__(self, row: Mapping[str, Any]) -> None:
         self._row = row
@@ -46,11 +46,11 @@ class Columns(Mapping[str, Any]):
         return len(self._row)
 
     def peek(self, name: str) -> Any:
-        """A value, or None, which counts as read only if it is looked up as well."""
+        """The value of a column, or None, without marking the column as read."""
         return self._row.get(name)
 
     def use(self, *names: str) -> None:
-        """Count columns as read that were peeked at."""
+        """Mark columns as read."""
         self._read.update(names)
 
     def unread(self) -> frozenset[str]:
@@ -60,17 +60,21 @@ class Columns(Mapping[str, Any]):
 
 
 @dataclass
-class Losses:
-    """What a stage did not take from its rows: how many it left out, by why, and what it did not read, with the rows that have it."""
+class Omissions:
+    """Rows that a stage left out, counted by the reason, and columns and keys that it did not read, by how many rows have them."""
 
     left_out: Counter[str] = field(default_factory=Counter)
     unread: Counter[str] = field(default_factory=Counter)
 
+    def clause(self) -> str:
+        """What is left out, to stand behind a message; empty where that is nothing."""
+        left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(self.left_out.items()) if count)
+        return f"; rows left out: {left_out}" if left_out else ""
+
     def lines(self, source: str) -> list[str]:
         """A line each on the rows left out and on what is not read; none where there is nothing to say."""
-        left_out = ", ".join(f"{count:,} {why}" for why, count in sorted(self.left_out.items()) if count)
         unread = ", ".join(f"{name} ({count:,} rows)" for name, count in sorted(self.unread.items()))
         return [
-            *([f"{source}: rows left out: {left_out}"] if left_out else []),
+            *([f"{source}: {self.clause().removeprefix('; ')}"] if self.left_out else []),
             *([f"{source}: not read: {unread}"] if unread else []),
         ]

@@ -57,13 +57,14 @@ def encode_conversation(tokenizer: Tokenizer, conversation: Sequence[Message]) -
     tools, messages = split_tools(conversation)
     given = _checked(messages)
     turns = [place for place, message in enumerate(given) if message["role"] == "assistant"]
+    learned = [place for place in turns if given[place].get("weight") != 0]
     if not turns:
         raise DataError("the conversation has no assistant turn; expected one, since nothing else is trained on")
     if turns[0] == 0:
         raise DataError("message 1 is an assistant turn; expected a user turn or a system prompt before it")
     marked = _marked(tokenizer, given, tools)
     whole = _rendered(tokenizer, marked, len(given), opens=False)
-    openings = [_rendered(tokenizer, marked, place, opens=True) for place in turns]
+    openings = [_rendered(tokenizer, marked, place, opens=True) for place in learned]
     _check_layout(tokenizer, marked, whole)
     _check_generation(tokenizer, marked, turns)
     closing = _end(tokenizer)
@@ -71,14 +72,13 @@ def encode_conversation(tokenizer: Tokenizer, conversation: Sequence[Message]) -
     mask: list[bool] = []
     behind = 0  # how much of the template's text has its tokens in `ids`
     before = ""  # the text of the end token before it
-    for place, opening, later in zip(turns, openings, [*openings[1:], whole], strict=True):
+    for place, opening, later in zip(learned, openings, [*openings[1:], whole], strict=True):
         header = _between(tokenizer, opening[behind:], before)
         answered = _answer(tokenizer, marked, place, opening, later, closing)
         tokens = _answer_tokens(tokenizer, given[place], marked.turns[place], answered.text)
         ends = [] if answered.end is None else [answered.end]
-        learned = given[place].get("weight") != 0
         ids += [*header, *tokens, *ends]
-        mask += [False] * len(header) + [learned] * (len(tokens) + len(ends))
+        mask += [False] * len(header) + [True] * (len(tokens) + len(ends))
         behind, before = answered.behind, closing if ends else ""
     after = _between(tokenizer, whole[behind:], before)
     return ids + after, mask + [False] * len(after)
@@ -250,6 +250,9 @@ def _cut(message: Message, place: int, written: str, closing: str) -> tuple[str,
             if found := end.match(written, start + len(content)):
                 return written[: found.end(1)], closing
             start = written.find(content, start + 1)
+    for content in contents:  # with more between it and the end
+        if content in written and (found := end.search(written, written.rfind(content) + len(content))):
+            return written[: found.end(1)], closing
     if not contents and (found := end.search(written)):
         return written[: found.end(1)], closing
     shown = next((content for content in contents if content in written), "")
@@ -265,8 +268,13 @@ def _check_answer(message: Message, text: str, number: int) -> None:
                 f"message {number} (assistant): the chat template leaves out its {what}, or changes it; expected a template that "
                 f"writes it as it is"
             )
+    _check_calls(message, text, number)
+
+
+def _check_calls(message: Message, text: str, number: int) -> None:
+    """DataError where the name of a function that a message calls is not in the text."""
     for name in map(_name, message.get("tool_calls") or []):
-        if name and name not in text:
+        if name not in text:
             raise DataError(
                 f"message {number} (assistant): the chat template leaves out its call of {name}; expected one that knows tool_calls"
             )
@@ -300,8 +308,9 @@ def _check_layout(tokenizer: Tokenizer, marked: Marked, rendered: str) -> None:
         role = message["role"]
         if role in SHOWN and "".join((message.get("content") or "").split()) not in squeezed:
             raise DataError(f"message {number} ({role}): the chat template leaves its content out")
+        _check_calls(message, rendered, number)
         if role not in ("user", "assistant"):
-            taken = templates.taken_for(tokenizer, chat.template(tokenizer), role)
+            taken = templates.rendered_as(tokenizer, chat.template(tokenizer), role)
             if taken:
                 raise DataError(
                     f"message {number} ({role}): the chat template has no such role and renders it as {taken}; expected a "

@@ -18,6 +18,8 @@ Conversation = list[Message]
 TURNS = ("messages", "conversations", "conversation")
 RESPONSES = ("completion", "response", "output")
 DECLARED = ("tools", "functions")  # columns that declare tools
+SYSTEM = ("system", "system_prompt")
+PROMPTS = ("prompt", "instruction", "question", *TURNS)  # columns that hold what a pair answers
 ASKING = ("system", "developer", "user", "tool", "human", "prompter", "observation", "function", "tool_response")
 VERDICTS = ("label", "kto_tag")  # columns that say whether an answer is a good one (KTO, arXiv:2402.01306)
 OURS = (
@@ -87,7 +89,7 @@ def _turns(row: Columns) -> Conversation:
         return [*prompt, *_answers(row, name)]
     if "instruction" in row and (name := _present(row, RESPONSES)) is not None:
         return [*_history(row), instruction(row), *_answers(row, name)]
-    if "question" in row and (name := _present(row, ("solution", "answer"))) is not None:
+    if "question" in row and (name := _present(row, ("solution", "answer", "response"))) is not None:
         return [question(text(row, "question")), *_answers(row, name)]
     if "problem" in row and "solution" in row:
         return [question(text(row, "problem")), *_answers(row, "solution")]
@@ -101,7 +103,7 @@ def _has_answer_columns(row: Columns) -> bool:
     asked = (
         ("prompt", RESPONSES),
         ("instruction", RESPONSES),
-        ("question", ("solution", "answer")),
+        ("question", ("solution", "answer", "response")),
         ("problem", ("solution",)),
     )
     return any(row.peek(name) is not None and _present(row, answers) is not None for name, answers in asked)
@@ -110,7 +112,7 @@ def _has_answer_columns(row: Columns) -> bool:
 def _answers(row: Columns, name: str) -> Conversation:
     """A column that holds the answer, as text or messages."""
     value = row[name]
-    if value is None or (isinstance(value, str) and not value.strip()):
+    if is_nothing(value):
         raise LeftOutError(UNANSWERED)
     if name not in ("completion", "response") and not isinstance(value, str):
         raise ValueError(f"field '{name}' is {kind(value)}; expected text")
@@ -136,9 +138,12 @@ def _check_verdict(row: Columns) -> None:
     """LeftOutError where a row of KTO's form, or LLaMA-Factory's, says that its answer is a bad one."""
     for name in VERDICTS:
         verdict = row.peek(name)
-        judged = isinstance(verdict, bool) or (name == "label" and verdict in (0, 1) and "completion" in row)
-        if judged and not row[name]:
-            raise LeftOutError(BAD_ANSWER)
+        if isinstance(verdict, str):
+            verdict = {"true": True, "false": False}.get(verdict.strip().lower(), verdict)
+        if isinstance(verdict, bool) or (name == "label" and verdict in (0, 1) and "completion" in row):
+            row.use(name)
+            if not verdict:
+                raise LeftOutError(BAD_ANSWER)
 
 
 def pair(values: Mapping[str, Any]) -> Pair:
@@ -152,6 +157,8 @@ def pair(values: Mapping[str, Any]) -> Pair:
 def _pair(row: Columns) -> Pair:
     if "chosen" not in row or "rejected" not in row:
         raise ValueError(f"expected columns {PAIRS}; got {columns(row)}")
+    if is_nothing(row.peek("chosen")):
+        raise LeftOutError(UNANSWERED)
     sides = {name: _side(row, name) for name in ("chosen", "rejected")}
     for name, turns in sides.items():
         if turns[-1]["role"] != "assistant":
@@ -161,7 +168,7 @@ def _pair(row: Columns) -> Pair:
         raise ValueError("fields 'chosen' and 'rejected' differ before their last turn; expected one prompt")
     prompt = _prompt(row)
     if any(message["role"] != "assistant" for message in shared):  # whole conversations: they hold the prompt
-        prompt = shared
+        prompt = _longer(row, prompt, shared)
     elif shared:
         raise ValueError("fields 'chosen' and 'rejected' have several turns; expected one answer to the prompt")
     if not prompt:
@@ -189,7 +196,20 @@ def _side(row: Columns, name: str) -> Conversation:
 
 
 def _asks(row: Columns) -> bool:
-    return any(row.peek(name) is not None for name in ("prompt", "instruction", "question", *TURNS))
+    return any(row.peek(name) is not None for name in PROMPTS)
+
+
+def _longer(row: Columns, prompt: Conversation, shared: Conversation) -> Conversation:
+    """The prompt of whole conversations: the turns that they share, or the row's own prompt where it ends with these.
+
+    A prompt that has other turns than they is not read.
+    """
+    own, turns = ([(turn["role"], turn["content"].strip()) for turn in part] for part in (prompt, shared))
+    if own[-len(turns) :] == turns:
+        return prompt
+    if not {*own} <= {*turns}:
+        row.unread_keys |= {name for name in PROMPTS if row.peek(name)}
+    return shared
 
 
 def _prompt(row: Columns) -> Conversation:
@@ -226,8 +246,8 @@ def with_declared(row: Mapping[str, Any], turns: Conversation) -> Conversation:
         if not declared and row.get(name):
             declared = messages.tools(row[name], name)
     if turns and turns[0]["role"] not in ("system", "developer"):
-        system = row.get("system")
-        if isinstance(system, str) and system.strip():
+        prompts = (row[name] for name in SYSTEM if isinstance(row.get(name), str) and row[name].strip())
+        if system := next(prompts, ""):
             turns = [{"role": "system", "content": system}, *turns]
     return [*declared, *turns]
 
@@ -259,9 +279,14 @@ def conversation(value: object, field: str, unread: set[str] | None = None) -> C
 
 def as_turns(value: object, field: str, role: str, unread: set[str] | None = None) -> Conversation:
     """Text as one turn of `role`, or a message, or messages."""
+    if isinstance(value, str) and (written := messages.written_turns(value)):
+        return conversation(written, field, unread)
     if isinstance(value, str):
         if not value.strip() and role == "user":
             raise ValueError(f"field '{field}' is empty; expected text or messages")
+        turns = messages.transcript(value) if role == "user" else []
+        if turns and not turns[-1]["content"]:  # HH-RLHF's prompts end where the assistant speaks
+            return turns[:-1]
         return [{"role": role, "content": value}]
     if isinstance(value, Mapping):
         return conversation([value], field, unread)
@@ -276,6 +301,11 @@ def instruction(row: Mapping[str, Any]) -> Message:
     if more is not None and not isinstance(more, str):
         raise ValueError(f"field 'input' is {kind(more)}; expected text")
     return question(text(row, "instruction") + (f"\n\n{more.strip()}" if more and more.strip() else ""))
+
+
+def is_nothing(value: object) -> bool:
+    """Whether a column that may hold an answer, as text or messages, is null or empty."""
+    return value is None or value == [] or (isinstance(value, str) and not value.strip())
 
 
 def text(row: Mapping[str, Any], field: str) -> str:

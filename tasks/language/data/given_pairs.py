@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language.data import forms, messages
-from tasks.language.data.columns import Losses
+from tasks.language.data.columns import Omissions
 from tasks.language.data.comparison_rows import alike
 from tasks.language.data.rows import Row, held_out, readable
 
@@ -24,13 +24,13 @@ class GivenPairs:
     duplicates: int  # the same pair stands there twice
     leaked: int  # of rows to train on: their prompt is held out
     contradicted: int  # of the pairs: the rejected answer has the higher score
-    losses: Losses
+    omissions: Omissions
 
     def lines(self, source: str) -> list[str]:
         """What is left out or not read of the rows, and where scores contradict the preference; none where there is nothing to say."""
         count = len(self.train) + len(self.test)
         said = f"{source}: in {self.contradicted:,} of {count:,} pairs the rejected answer has the higher score"
-        return [*self.losses.lines(source), *([said] if self.contradicted else [])]
+        return [*self.omissions.lines(source), *([said] if self.contradicted else [])]
 
 
 def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> GivenPairs:
@@ -42,10 +42,10 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
     found: dict[Prompt, list[Record]] = {}
     seen: set[tuple[Prompt, str, str]] = set()
     named: set[Prompt] = set()  # prompts of the rows that the files hold out
-    losses = Losses()
+    omissions = Omissions()
     equal = duplicates = leaked = 0
     given = sorted(rows, key=lambda row: not held_out(row.name))  # of two equal pairs the held-out one stays
-    for row, one in _comparisons(given, losses):
+    for row, one in _comparisons(given, omissions):
         prompt = forms.prompt_key(one["prompt"], one["history"])
         key = (prompt, one["chosen"], one["rejected"])
         if one["chosen"].strip() == one["rejected"].strip():
@@ -60,6 +60,7 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
     if len(found) < 2:
         raise DataError(
             f"{source}: pairs with {len(found)} different prompts; expected at least 2, one to train on and one to test"
+            f"{omissions.clause()}"
         )
     kept = named if 0 < len(named) < len(found) else _drawn(list(found), test_share, seed)
     train: list[Record] = []
@@ -73,20 +74,20 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
             (test if prompt in kept else train).append({**one, "prompt_id": f"prompt-{number}"})
     contradicted = sum((one["chosen_score"] or 0) < (one["rejected_score"] or 0) for one in (*train, *test))
     pairs = alike([*train, *test])
-    return GivenPairs(pairs[: len(train)], pairs[len(train) :], equal, duplicates, leaked, contradicted, losses)
+    return GivenPairs(pairs[: len(train)], pairs[len(train) :], equal, duplicates, leaked, contradicted, omissions)
 
 
-def read_all(rows: Iterable[Row]) -> list[Record]:
+def read_all(rows: Iterable[Row], omissions: Omissions | None = None) -> list[Record]:
     """The same rows without a split: pairs that nothing is trained on."""
     found = []
-    for number, (row, one) in enumerate(_comparisons(rows, Losses())):
+    for number, (row, one) in enumerate(_comparisons(rows, omissions or Omissions())):
         found.append({**one, "comparison_id": row.name, "prompt_id": f"prompt-{number}"})
     return alike(found)
 
 
-def _comparisons(rows: Iterable[Row], losses: Losses) -> Iterator[tuple[Row, Record]]:
-    """The rows that hold a pair, with it; what the others are, and what is not read, is counted in `losses`."""
-    for row, pair in readable(rows, forms.pair, losses):
+def _comparisons(rows: Iterable[Row], omissions: Omissions) -> Iterator[tuple[Row, Record]]:
+    """The rows that hold a pair, with it; what the others are, and what is not read, is counted in `omissions`."""
+    for row, pair in readable(rows, forms.pair, omissions):
         try:
             yield row, _comparison(pair)
         except ValueError as error:

@@ -41,7 +41,7 @@ def answers(rows: Iterable[Row]) -> list[Record]:
 
 
 def _answer(row: Mapping[str, Any]) -> Record:
-    prompt = forms.as_turns(row.get("prompt"), "prompt", "user")
+    prompt = forms.with_declared(row, forms.as_turns(row.get("prompt"), "prompt", "user"))
     question, history = forms.split_prompt(prompt)
     *_, answer = forms.as_turns(row.get("completion"), "completion", "assistant")
     response = forms.text({"completion": messages.text(answer)}, "completion")

@@ -7,6 +7,7 @@ declares stand before its turns, as a message of the role TOOLS whose content is
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,12 +17,12 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 TOOLS = "tools"  # the role of the message that declares them; no template sees it
 THOUGHT = "reasoning_content"
 THOUGHTS = (THOUGHT, "thinking", "reasoning")
-SPOKEN = {
+OTHER_NAMES = {  # of roles, in other tools' files
     **dict.fromkeys(("human", "prompter"), "user"),
     **dict.fromkeys(("gpt", "chatgpt", "bot", "model", "function_call", "tool_call"), "assistant"),
     **dict.fromkeys(("function", "observation", "tool_response", "function_response"), "tool"),
 }
-CALLING = ("function_call", "tool_call")  # ShareGPT's roles of a turn that is a call, as JSON
+CALL_ROLES = ("function_call", "tool_call")  # ShareGPT's roles of a turn that is a call, as JSON
 WEIGHTS = (
     "weight",
     "train",
@@ -30,8 +31,9 @@ WEIGHTS = (
     "loss_mask",
     "loss",
 )  # whether an answer is learned, by all of its names
-ASKED = "asked"  # in our own tables: the text of this turn of a tool is the prompt, and the turn is the last
+ASKED = "asked"  # marks a tool's last turn in our own tables, where its text is kept in the column of the prompt
 NAMES = ("name", "tool_call_id")  # what the template may read of a message beside these
+ARGUMENTS = ("arguments", "parameters", "input", "args")  # of a call, by all of their names
 READ = {"role", "content", "from", "value", "tool_calls", "function_call", TOOLS, ASKED, *THOUGHTS, *WEIGHTS, *NAMES}
 
 
@@ -40,15 +42,19 @@ def read(value: object, field: str, unread: set[str]) -> Message:
     if not isinstance(value, Mapping):
         raise ValueError(f"field '{field}' is {kind(value)}; expected a message with role and content")
     given = without_nulls(value)
-    if "from" in given and "value" in given:
-        given = {"role": given.pop("from"), "content": given.pop("value"), **given}
+    for name, spelled in (("role", "from"), ("content", "value")):
+        if name not in given and spelled in given:
+            given[name] = given.pop(spelled)
     spoken = given.get("role")
-    role = SPOKEN.get(spoken, spoken) if isinstance(spoken, str) else spoken
+    spoken = spoken.lower() if isinstance(spoken, str) else spoken
+    role = OTHER_NAMES.get(spoken, spoken) if isinstance(spoken, str) else spoken
     if role not in (*ROLES, TOOLS):
-        raise ValueError(f"field '{field}.role' is {kind(role)}; expected {', '.join(ROLES)}")
-    if spoken in CALLING and isinstance(given.get("content"), str):
+        raise ValueError(f"field '{field}.role' is {kind(given.get('role'))}; expected {', '.join(ROLES)}")
+    if role == "assistant" and "content" in value:
+        given.setdefault("content", "")  # null: an empty answer
+    if spoken in CALL_ROLES and isinstance(given.get("content"), str):
         given |= {"content": "", "tool_calls": given["content"]}
-    calls = _calls(given, field)
+    calls = _calls(given, field, unread)
     message: Message = {"role": role, "content": _content(given, field, bool(calls)), **_named(given, field)}
     thought = _thought(given, field)
     if thought.strip():
@@ -77,7 +83,11 @@ def tools(value: object, field: str) -> list[Message]:
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise ValueError(f"field '{field}[{number}]' is {kind(one)}; expected a tool with a name")
-        declared.append(tool if "function" in tool else {"type": "function", "function": tool})
+        if "input_schema" in function and "parameters" not in function:  # as Anthropic's are declared
+            function = {"parameters" if name == "input_schema" else name: part for name, part in function.items()}
+        declared.append(
+            {**tool, "function": function} if "function" in tool else {"type": "function", "function": function}
+        )
     return [{"role": TOOLS, "content": to_json(declared, field)}]
 
 
@@ -97,8 +107,12 @@ def text(message: Mapping[str, Any]) -> str:
 
 
 def is_empty(message: Mapping[str, Any]) -> bool:
-    """Whether an answer has no text, thought or call: nothing that could be learned but to say nothing."""
-    return not text(message).strip()
+    """Whether an answer has no text, thought or call: nothing that could be learned but to say nothing.
+
+    The marks of an empty thought are no text, nor are letters that nobody sees.
+    """
+    written = re.sub(r"<think>\s*</think>", "", text(message))
+    return all(letter.isspace() or unicodedata.category(letter) in ("Cc", "Cf") for letter in written)
 
 
 def is_plain(message: Mapping[str, Any]) -> bool:
@@ -108,7 +122,7 @@ def is_plain(message: Mapping[str, Any]) -> bool:
 
 def transcript(written: str) -> list[Message]:
     """The turns of a text of HH-RLHF's form, `\\n\\nHuman: .. \\n\\nAssistant: ..`; none where it is no such text."""
-    speakers = re.split(r"(?:^|\n\n)(Human|Assistant):", written.rstrip() if written.strip() else "")
+    speakers = re.split(r"(?:^|\r?\n\r?\n)(Human|Assistant):", written.rstrip())
     if len(speakers) < 5 or speakers[0].strip() or speakers[1] != "Human":
         return []
     roles = {"Human": "user", "Assistant": "assistant"}
@@ -116,6 +130,19 @@ def transcript(written: str) -> list[Message]:
         {"role": roles[speaker], "content": said.strip()}
         for speaker, said in zip(speakers[1::2], speakers[2::2], strict=True)
     ]
+
+
+def written_turns(written: str) -> object:
+    """The messages of a text that is their JSON, as tables without lists keep them; None for any other text."""
+    if not re.match(r"\s*\[\s*\{", written):
+        return None
+    try:
+        listed = json.loads(written)
+    except (ValueError, RecursionError):
+        return None
+    spelled = ({"role", "content"}, {"from", "value"})
+    is_turn = [isinstance(turn, dict) and any(names <= {*turn} for names in spelled) for turn in listed]
+    return listed if all(is_turn) else None
 
 
 def without_nulls(value: Any) -> Any:
@@ -175,23 +202,26 @@ def _named(given: Mapping[str, Any], field: str) -> Message:
     return {name: given[name] for name in NAMES if name in given}
 
 
-def _calls(given: Mapping[str, Any], field: str) -> list[Message]:
+def _calls(given: Mapping[str, Any], field: str, unread: set[str]) -> list[Message]:
     """Calls in OpenAI's form with their arguments as an object, from a list, JSON as text, or one call."""
     name = next((name for name in ("tool_calls", "function_call") if given.get(name)), None)
     if name is None:
         return []
     calls = _loaded(given[name], f"{field}.{name}") if isinstance(given[name], str) else given[name]
     calls = calls if isinstance(calls, list | tuple) else [calls]
-    return [_call(call, f"{field}.{name}[{number}]") for number, call in enumerate(calls)]
+    return [_call(call, f"{field}.{name}[{number}]", unread) for number, call in enumerate(calls)]
 
 
-def _call(call: object, field: str) -> Message:
+def _call(call: object, field: str, unread: set[str]) -> Message:
     call = _loaded(call, field) if isinstance(call, str) else call
     outer = call if isinstance(call, Mapping) else {}
     function = outer.get("function", outer)
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
         raise ValueError(f"field '{field}' is {kind(call)}; expected a call with name and arguments")
-    arguments: Any = next((function[name] for name in ("arguments", "parameters") if name in function), {})
+    named = next((name for name in ARGUMENTS if name in function), None)
+    arguments: Any = {} if named is None else function[named]
+    read = {"type", "id", "index", "function", "name", named}
+    unread |= {f"messages.tool_calls.{name}" for name in {**outer, **function}.keys() - read}
     if isinstance(arguments, str):
         arguments = _loaded(arguments, f"{field}.arguments") if arguments.strip() else {}
     identity = {"id": outer["id"]} if isinstance(outer.get("id"), str) else {}

@@ -6,12 +6,16 @@ reference answer may stand in columns of their own, or be absent where the rewar
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.language.data import forms, messages
+from tasks.language.data.columns import Omissions
 from tasks.language.data.rows import Row, parsed
 from tasks.language.rewards import answers, numerals
 
@@ -26,16 +30,21 @@ ANSWERS = ("answer", "final_answer", "Answer", "answerKey", "answer_key", "groun
 def read(rows: Iterable[Row], needed_by: str = "") -> list[Record]:
     """Rows of Problems; DataError naming file, line and field. Where the first row is in GSM8K's form, all have to be.
 
-    If some reward `needed_by` needs an answer, each row has to have one.
+    If some reward `needed_by` needs an answer, each row has to have one. Keys of messages that are not read are a line on standard error.
     """
     found: list[Record] = []
-    gsm8k = False
+    gsm8k, omissions = False, Omissions()
     for row in rows:
         if not found:
             gsm8k = is_gsm8k(row.values)
-        found.append({"problem_id": row.name, **parsed(row, from_gsm8k if gsm8k else problem)})
+        unread: set[str] = set()
+        form = from_gsm8k if gsm8k else partial(problem, unread=unread)
+        found.append({"problem_id": row.name, **parsed(row, form)})
+        omissions.unread.update(unread)
         if needed_by and not found[-1]["answer"]:
             raise DataError(f"{row.where}: there is no answer, which {needed_by} needs; expected a column answer")
+    for line in omissions.lines("prompts"):
+        print(line, file=sys.stderr, flush=True)
     return found
 
 
@@ -75,9 +84,9 @@ def from_gsm8k(row: Mapping[str, Any]) -> Record:
     return _record(row, ("question", "answer"), [forms.question(question)], solution, answer, len(steps.splitlines()))
 
 
-def problem(row: Mapping[str, Any]) -> Record:
-    """One row of any other form. A reference that is absent is an empty text."""
-    used, prompt, solution = _prompt(row)
+def problem(row: Mapping[str, Any], unread: set[str] | None = None) -> Record:
+    """One row of any other form. A reference that is absent is an empty text; keys of messages that are not read go to `unread`."""
+    used, prompt, solution = _prompt(row, set() if unread is None else unread)
     if not solution and (name := _text_in(row, SOLUTIONS)):
         solution = row[name].strip()
         used = (*used, name)
@@ -92,13 +101,13 @@ def problem(row: Mapping[str, Any]) -> Record:
     return _record(row, (*used, name), prompt, solution, answer, len(solution.splitlines()))
 
 
-def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation, str]:
+def _prompt(row: Mapping[str, Any], unread: set[str]) -> tuple[tuple[str, ...], forms.Conversation, str]:
     """The columns that hold the prompt, the prompt, and the reference response where the same columns hold one."""
     if (name := next((name for name in forms.TURNS if row.get(name) not in (None, "")), None)) is not None:
-        turns = forms.conversation(row[name], name)
+        turns = forms.conversation(row[name], name, unread)
         answer = turns.pop() if turns[-1]["role"] == "assistant" else {}
         solution = answer.get("content") or messages.text(answer)  # a call alone is read as a person reads it
-        return (name,), forms.with_declared(row, turns), solution
+        return (name,), turns, solution
     if "Body" in row and "Question" in row:  # SVAMP
         body = forms.text(row, "Body")
         return ("Body", "Question"), [forms.question(f"{body} {forms.text(row, 'Question')}")], ""
@@ -109,20 +118,27 @@ def _prompt(row: Mapping[str, Any]) -> tuple[tuple[str, ...], forms.Conversation
     if isinstance(asked, Mapping):  # ARC's own files
         asked = asked.get("stem")
     if name == "instruction":
-        return (name, "input"), forms.with_declared(row, [forms.instruction(row)]), ""
+        return (name, "input"), [forms.instruction(row)], ""
     if choices := choices_of(row):
         lines = [forms.text({name: asked}, name), *(f"{label}. {text}" for label, text in choices)]
-        return (name, "choices"), [forms.question("\n".join(lines))], ""
-    prompt = forms.as_turns(asked.strip() if isinstance(asked, str) else asked, name, "user")
+        return (
+            (name, "choices" if row.get("choices") is not None else "options"),
+            [forms.question("\n".join(lines))],
+            "",
+        )
+    prompt = forms.as_turns(asked.strip() if isinstance(asked, str) else asked, name, "user", unread)
     if isinstance(history := row.get("history"), str) and history:  # as our own tables keep it
         prompt = forms.behind(forms.conversation(history, "history"), prompt)
-    return (name, "history"), forms.with_declared(row, prompt), ""
+    return (name, "history"), prompt, ""
 
 
 def choices_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Labels and texts of a multiple choice: from lists of both, a list of pairs, or texts alone. No choices: it is none."""
+    """Labels and texts of a multiple choice: from lists of both, a list of pairs, texts by label, or texts alone. No choices: it is none."""
     own = row.get("question")
-    choices: Any = row.get("choices") if not isinstance(own, Mapping) else own.get("choices")
+    holder = own if isinstance(own, Mapping) else row
+    choices: Any = holder.get("choices")
+    if choices is None and _are_choices(holder.get("options")):
+        choices = holder["options"]
     if choices is None:
         return []
     if isinstance(choices, Mapping) and isinstance(choices.get("label"), list):
@@ -130,11 +146,30 @@ def choices_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
         if len(labels) != len(texts):
             raise ValueError(f"field 'choices' has {len(labels)} labels and {len(texts)} texts; expected as many")
         return [(str(label), str(text)) for label, text in zip(labels, texts, strict=True)]
+    if isinstance(choices, Mapping) and choices and all(isinstance(text, str) for text in choices.values()):
+        return [(str(label), text) for label, text in choices.items()]
     if isinstance(choices, list) and all(isinstance(one, Mapping) and {"label", "text"} <= {*one} for one in choices):
         return [(str(one["label"]), str(one["text"])) for one in choices]
     if isinstance(choices, list) and len(choices) <= len(LETTERS) and all(isinstance(one, str) for one in choices):
-        return list(zip(LETTERS, choices, strict=False))
+        return _lettered(choices)
     raise ValueError(f"field 'choices' is {type(choices).__name__}; expected texts, or labels with texts")
+
+
+def _are_choices(options: object) -> bool:
+    """Whether a column `options`, which may hold anything, has the texts of choices, by letters or alone."""
+    by_letter = isinstance(options, Mapping) and options and (*options,) == (*LETTERS[: len(options)],)
+    return bool(by_letter) or (
+        isinstance(options, list) and len(options) > 1 and all(isinstance(one, str) for one in options)
+    )
+
+
+def _lettered(texts: Sequence[str]) -> list[tuple[str, str]]:
+    """Texts with the letters from A on; those that begin with them, as `A)21`, without what stands there."""
+    own = [
+        re.fullmatch(rf"\(?{letter}[).:] ?(.+)", text, re.DOTALL) for letter, text in zip(LETTERS, texts, strict=False)
+    ]
+    plain = [match[1] for match in own if match]
+    return list(zip(LETTERS, plain if len(plain) == len(texts) else texts, strict=False))
 
 
 def _answer(value: object, field: str) -> str:
@@ -171,7 +206,8 @@ def _text_in(row: Mapping[str, Any], names: Iterable[str]) -> str | None:
 def _record(
     row: Mapping[str, Any], used: tuple[str, ...], prompt: forms.Conversation, solution: str, answer: str, steps: int
 ) -> Record:
-    question, history = forms.split_prompt([forms.without_weight(turn) for turn in prompt])
+    prompt = forms.with_declared(row, [forms.without_weight(turn) for turn in prompt])
+    question, history = forms.split_prompt(prompt)
     others = {name: value for name, value in row.items() if name not in used}
     return {
         "question": question,

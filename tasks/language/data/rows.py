@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
-from tasks.language.data.columns import LeftOutError, Losses
+from tasks.language.data.columns import LeftOutError, Omissions
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 HELD_OUT = ("test", "validation", "dev", "eval")  # how the names of files begin whose rows are not trained on
@@ -52,15 +52,15 @@ def parsed(row: Row, form: Callable[[Record], Parsed]) -> Parsed:
         raise DataError(f"{row.where}: {error}") from None
 
 
-def readable(rows: Iterable[Row], form: Callable[[Record], Form], losses: Losses) -> Iterator[tuple[Row, Form]]:
-    """The rows from which something can be learned, with their `form`; what is left out, and what is not read, is counted in `losses`."""
+def readable(rows: Iterable[Row], form: Callable[[Record], Form], omissions: Omissions) -> Iterator[tuple[Row, Form]]:
+    """The rows from which something can be learned, with their `form`; what is left out, and what is not read, is counted in `omissions`."""
     for row in rows:
         try:
             values = parsed(row, form)
         except LeftOutError as error:
-            losses.left_out[error.why] += 1
+            omissions.left_out[error.why] += 1
             continue
-        losses.unread.update(values.unread)
+        omissions.unread.update(values.unread)
         yield row, values
 
 

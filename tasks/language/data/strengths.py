@@ -1,12 +1,15 @@
 """What a row of pairs says of how much better the chosen answer is: scores of both, or a word."""
 
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from tasks.language.data.columns import Columns
 from tasks.language.data.messages import kind
 
-SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"), ("chosen-rating", "rejected-rating"))
+SCORES = (("score_chosen", "score_rejected"), ("chosen_score", "rejected_score"))
+RATED = re.compile("chosen.*(?:score|rating|reward)|(?:score|rating|reward).*chosen")
 LEVELS = {
     "negligibly better": "negligibly",
     "slightly better": "slightly",
@@ -20,13 +23,23 @@ def scores(row: Columns) -> tuple[float, float] | None:
     """The scores of the chosen and of the rejected answer, where somebody gave both; ValueError where one is no number."""
     metadata = row.peek("metadata")
     for place in (row, metadata) if isinstance(metadata, Mapping) else (row,):
-        for names in SCORES:
+        for names in (*SCORES, *_ratings(place)):
             values = [place.peek(name) if isinstance(place, Columns) else place.get(name) for name in names]
             if all(value is not None for value in values):
                 row.use(*(("metadata",) if place is metadata else names))
                 chosen, rejected = map(_number, values, names)
                 return chosen, rejected
     return None
+
+
+def _ratings(row: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Columns of any other name that rate both answers with numbers, as `chosen-rating` and `rejected-rating` do."""
+    values = {name: row.peek(name) for name in row} if isinstance(row, Columns) else row
+    numbers = {name for name, value in values.items() if isinstance(value, int | float)}
+    for chosen in values:  # in their order
+        rejected = str(chosen).replace("chosen", "rejected")
+        if RATED.search(str(chosen)) and {chosen, rejected} <= numbers:
+            yield chosen, rejected
 
 
 def _number(value: object, field: str) -> float:

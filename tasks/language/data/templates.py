@@ -89,8 +89,8 @@ def inner_end(tokenizer: Tokenizer, template: str | None) -> str:
 
 
 @lru_cache(maxsize=32)
-def taken_for(tokenizer: Tokenizer, template: str | None, role: str) -> str | None:
-    """The role as which the template renders `role`, which it does not know; None where it knows or refuses it."""
+def rendered_as(tokenizer: Tokenizer, template: str | None, role: str) -> str | None:
+    """The role that the template takes an unknown `role` for; None where it knows or refuses `role`."""
     before = [] if role != "tool" else [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
 
     def rendered(name: str) -> str | None:

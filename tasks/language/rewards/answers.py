@@ -7,7 +7,7 @@ It is the last answer that the response marks, whichever way: by a line `#### ..
 import re
 from typing import NamedTuple
 
-from tasks.language.rewards.numerals import amount, numbers
+from tasks.language.rewards.numerals import INVISIBLE, SIGN_APART, amount, numbers
 
 THINKING = re.compile(r"<think>.*?</think>", re.DOTALL)
 ANSWER_LINE = re.compile(r"^####[ \t]*(.*)$", re.MULTILINE)
@@ -16,8 +16,9 @@ AFTER_COMMA = re.compile(r",\\!\s?")  # how some set the comma between groups of
 STYLE = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mathit|boldsymbol|mbox)\s?\{([^{}]*)\}")
 CLOCK = re.compile(r"(?<![\d:.])(\d{1,2})(?::([0-5]\d))?\s?([ap])\.?\s?m\b\.?", re.IGNORECASE)
 CLOCK_OF_24_HOURS = re.compile(
-    r"(0|1[3-9]|2[0-3]):([0-5]\d)(?:\s?h)?"
+    r"(00?|1[3-9]|2[0-3]):([0-5]\d)(?:\s?h)?"
 )  # hours that cannot be read as one half of the day's
+AROUND = re.compile(r"^(?:\\[,;: ]|~|\s)+|(?:\\[,;: ]|~|\s)+$")  # spaces
 LATEX_SPACES = re.compile(r"\\[,;: ]|~|\s+")
 
 
@@ -30,10 +31,11 @@ class Mark(NamedTuple):
 
 def unwrapped(text: str) -> str:
     """An answer without what LaTeX and Markdown put around numbers: `$1{,}000\\%$.` is `1{,}000%`, `\\mathrm{3e8}` is `3e8`."""
-    text = AFTER_COMMA.sub(",", text)
-    for latex, plain in (("\\%", "%"), ("\\$", "$"), ("\\!", ""), ("\\(", ""), ("\\)", "")):
+    text = AFTER_COMMA.sub(",", text.translate(INVISIBLE))
+    for latex, plain in (("\\%", "%"), ("\\$", "$"), ("\\!", ""), ("\\(", ""), ("\\)", ""), ("{:}", ":")):
         text = text.replace(latex, plain)
-    text = text.strip().removesuffix(".").strip("$*").strip()
+    text = AROUND.sub("", AROUND.sub("", text).removesuffix(".").strip("$*"))
+    text = SIGN_APART.sub(r"\1", text, count=1) if SIGN_APART.match(text) else text
     styled = STYLE.fullmatch(text)
     return styled[1] if styled and amount(styled[1]) is not None else text
 

@@ -1,6 +1,6 @@
 """Written numbers: the one reader of them for rewards, evaluations and people's own test sets. docs/numbers.md has examples.
 
-    number   = [sign] [currency] ( mantissa [exponent] | power ) [percent]
+    number   = [sign [space]] [currency] ( mantissa [exponent] | power ) [percent]
     mantissa = whole [fraction] | fraction
     whole    = digits, or groups of three behind the first, parted by commas, by spaces, by apostrophes, by underscores or by two
                and more full stops; or India's groups of two before a last one of three, parted by commas. No group begins with 0
@@ -10,7 +10,9 @@
 
 Digits are those of any script, signs +, - and the dashes and minus signs in use for it, spaces all of one line and LaTeX's; `e` is
 E or upright in LaTeX too. At most 300 digits stand before and behind the point, three in an exponent. A comma alone is never a
-decimal one: `3,14` is a list of two. Fractions such as 1/2 are algebra. Time is linear in the text.
+decimal one: `3,14` is a list of two. Fractions such as 1/2 are algebra. In a text a sign with a space behind it is a number's where
+`=`, `is` or the like stands before it: elsewhere it is a difference, or begins a line of a list. Letters without a width are left out
+of account. Time is linear in the text.
 """
 
 import re
@@ -43,11 +45,11 @@ SIGN = rf"[+{MINUS}]"
 SUPERSCRIPTS = "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207a\u207b"
 PLAIN_EXPONENT = str.maketrans(SUPERSCRIPTS, "0123456789+-")
 SHORT = rf"{SIGN}?\d{{1,3}}(?!\d)"
-SET = rf"\{{ ?{SIGN}? ?\d{{1,3}} ?\}}"  # as LaTeX sets an exponent
+SET = rf"\{{{SPACE}?{SIGN}?{SPACE}?\d{{1,3}}{SPACE}?\}}"  # as LaTeX sets an exponent
 UPRIGHT = r"(?:\\,)?\\(?:mathrm|text|textrm) ?\{[eE]\}(?:\\,)?"
 TIMES = rf"{SPACE}{{0,2}}\{{?(?:\\times|\\cdot|\\ast|[*xX\u00d7\u00b7\u22c5\u2219\u2022\u2217\u2715\u2716])\}}?{SPACE}{{0,2}}"
 POWER = (
-    rf"10 ?(?:(?:\^|\*\*) ?(?P<power>{SET}|\( ?{SIGN}? ?\d{{1,3}} ?\)|{SHORT})"
+    rf"(?:10|\{{10\}}) ?(?:(?:\^|\*\*) ?(?P<power>{SET}|\( ?{SIGN}? ?\d{{1,3}} ?\)|{SHORT})"
     rf"|<sup>(?P<tag>{SIGN}?\d{{1,3}})</sup>|(?P<raised>[\u207a\u207b]?[{SUPERSCRIPTS[:10]}]{{1,3}})(?![{SUPERSCRIPTS}]))"
 )
 CURRENCY = "(?P<currency>\\\\?\\$ ?|[\u20ac\u00a3\u00a5\u20b9] ?)?"
@@ -58,18 +60,23 @@ NAMED = (
     rf"|(?:(?P<whole>{WHOLE})(?P<fraction>{FRACTION}|\{{,\}}\d{{1,300}})?|(?P<only>{FRACTION})){EXPONENT}?){PERCENT})"
 )
 UNSIGNED = re.sub(r"\?P<\w+>", "?:", NAMED)
-SIGNED = rf"(?:(?<![\w.)\]}}]){SIGN})?"
+BEFORE_SIGN = r"(?:(?<=[=\u2248:(*])|(?<=[=\u2248:(*] )|(?<= is ))"
+SIGNED = rf"(?:(?<![\w.)\]}}]){SIGN}|{BEFORE_SIGN}{SIGN}{SPACE})?"
 NUMBER = re.compile(SIGNED + UNSIGNED)
-PARTS = re.compile(rf"(?P<sign>{SIGNED}){NAMED}")
+PARTS = re.compile(rf"(?:(?P<sign>{SIGN}){SPACE}?)?{NAMED}")
+SIGN_APART = re.compile(rf"({SIGN})(?:{SPACE})+(?=[\d.$])")
+SPOKEN_SIGN = re.compile(rf"(?:\b[Nn]egative |{BEFORE_SIGN}minus )(?=[\d.$])")
+INVISIBLE = dict.fromkeys([0xAD, *range(0x200B, 0x2010), 0x2060, 0xFEFF])  # letters without a width
 EXPONENTS = ("e", "power", "tag", "raised", "bare_power", "bare_tag", "bare_raised")
 WITHIN = re.compile(
     rf"(?<![\w^\\}}]){NAMED}"
-)  # whose meaning does not hang on what stands before it, as `\frac12 000` has it
+)  # not behind a command such as `\frac12 000`, whose arguments are single digits
 AS_IS = re.compile(r"[0-9]+(?:,[0-9]{2,3})*(?:\.[0-9]+)?|\.[0-9]+")
 VULGAR = {sign: unicodedata.normalize("NFKC", sign).split("\u2044") for sign in "¼½¾⅐⅑⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞"}
 BEFORE_MIXED = r"(?<![\w.,/^}])(\d{1,9})"
 MIXED = re.compile(rf"{BEFORE_MIXED} (\d{{1,3}})/(\d{{1,3}})(?![\w/^])")
 MIXED_VULGAR = re.compile(rf"(?:{BEFORE_MIXED} ?)?([{''.join(VULGAR)}])")
+SIUNITX = re.compile(r"\\(?:num|numprint|SI|qty) ?\{([^{}]*)\}(?:\{[^{}]*\})?")  # `\num{3e8}`, `\SI{3e8}{m}`
 BARE_POINT = re.compile(r"(?<=\d)\.(?=/)")  # as in -1./3
 EULER = re.compile(r"(?<![A-Za-z\\])e(?![A-Za-z])")
 
@@ -100,14 +107,14 @@ class Parts(NamedTuple):
 
 
 def numbers(text: str) -> list[str]:
-    """Every number in `text` as written, in order."""
-    return NUMBER.findall(text)
+    """Every number in `text` as written, in order; `negative 5` is -5."""
+    return NUMBER.findall(SPOKEN_SIGN.sub("-", text.translate(INVISIBLE)))
 
 
 def parts(text: str) -> Parts | None:
     """What the whole text is made of where it is one number, spaces around it aside; else None."""
     match = PARTS.fullmatch(text.strip())
-    return None if match is None else _parts(match, match["sign"])
+    return None if match is None else _parts(match, match["sign"] or "")
 
 
 def amount(text: str) -> Fraction | None:
@@ -150,7 +157,10 @@ def rewrite(text: str, powers_of_e: bool = True) -> str:
     Groups are joined, `3e8` is 300000000, `1½` and `1 1/2` are `\\frac{3}{2}`. With `powers_of_e` false `2e-3`
     stays: beside a formula with Euler's number it is a difference.
     """
-    text = BARE_POINT.sub("", text.replace("\u2044", "/").replace("°", r"^\circ"))
+    text = SIUNITX.sub(r"\1", text.translate(INVISIBLE))
+    text = BARE_POINT.sub(
+        "", text.replace("\u2044", "/").replace("°", r"^\circ").replace("~", " ").replace("\u2248", "")
+    )
     text = MIXED_VULGAR.sub(lambda match: _fraction(match[1] or "0", *VULGAR[match[2]]), text)
     text = MIXED.sub(lambda match: _fraction(*match.groups()) if int(match[2]) < int(match[3]) else match[0], text)
     return WITHIN.sub(lambda match: _rewritten(match, powers_of_e), text)

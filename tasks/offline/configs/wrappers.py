@@ -75,6 +75,10 @@ def _arguments(text: str) -> dict[str, object]:
         arguments = YAML(typ="safe", pure=True).load("{" + inner) if brace else {}
     except Exception:  # of a tag that does not fit, for one, IndexError
         arguments = None
+    if isinstance(arguments, dict):
+        for key, value in arguments.items():  # YAML 1.2 takes these for texts, which Python takes for true
+            if str(value).lower() in ("yes", "no", "on", "off"):
+                raise ValueError(f"expected true or false for {key}, or another text, not {value}")
     if not isinstance(arguments, dict) or not all(re.fullmatch(r"[a-z_]\w*", str(key)) for key in arguments):
         raise ValueError(f"expected arguments such as {name} {{name: value}}, not {text}")
     return arguments

@@ -30,6 +30,7 @@ from tasks.offline.environments import kept, simulators
 
 ENDS = ("terminals", "timeouts")
 FLAT = ("observations", "actions", "rewards", "terminals")  # what a file must have
+KNOWN = (*FLAT, "timeouts", "next_observations")
 
 
 @dataclass(frozen=True)
@@ -112,12 +113,13 @@ def remote_minari(name: str, environment: str) -> Imported:
 def d4rl(file: Path, environment: str) -> Imported:
     """D4RL's arrays of N steps in a row, cut where `terminals` or `timeouts` say so; what follows the last end is left out.
 
-    Without `timeouts` an episode is cut at the environment's step limit, as D4RL's own reader does (its `qlearning_dataset`), and at the file's end.
+    Without `timeouts`, or with none that is set, an episode is cut at the environment's step limit, as D4RL's own reader does (its
+    `qlearning_dataset`), and at the file's end.
     `next_observations` may be missing. Then the last observation of a truncated episode is unknown, so its last step is left out;
     that of a terminated one, which no method may use, repeats the observation before it. The file does not name its
     environment: only shapes and ranges are checked.
     """
-    arrays = _flat(file)
+    arrays, unread = _flat(file)
     ends, notes = _ends(arrays, environment)
     count = len(arrays["terminals"])
     if not ends:
@@ -129,28 +131,37 @@ def d4rl(file: Path, environment: str) -> Imported:
         behind = count - ends[-1]
         why = f"{behind} behind the last end, {left_out - behind} at a cut, where the observation that follows is not in the file"
         notes.append(f"{left_out} of {count} steps are left out: {why}")
+    if unread:
+        notes.append(f"not read: {', '.join(unread)}")
     notes.append("a D4RL file names no environment: shapes and ranges alone were compared")
     return Imported(_ours(found, environment), tuple(notes), left_out)
 
 
 def _ends(arrays: Mapping[str, Array], environment: str) -> tuple[list[int], list[str]]:
     """Where each episode ends (the number of the step behind it), and what has to be said of that."""
-    steps = len(arrays["terminals"])
+    steps, limit = len(arrays["terminals"]), simulators.step_limit(environment)
     if "timeouts" in arrays:
-        return [int(end) + 1 for end in np.flatnonzero(arrays["terminals"] | arrays["timeouts"])], []
-    limit = simulators.step_limit(environment)
-    if limit is None:
+        ends = [int(end) + 1 for end in np.flatnonzero(arrays["terminals"] | arrays["timeouts"])]
+        lengths = np.diff([0, *ends])
+        longer = 0 if limit is None else int((lengths > limit).sum())
+        if not longer:
+            return ends, []
+        if arrays["timeouts"].any():
+            return ends, [f"{longer} of {len(ends)} episodes are longer than {limit} steps, the limit of {environment}"]
+    elif limit is None:
         named = f'"{environment}{BETWEEN}TimeLimit {{max_episode_steps: 1000}}"'
         raise BadEpisode(
             None,
             "timeouts",
             f"missing, and {environment} has no step limit to cut at; expected an id with the data's, such as {named}",
         )
+    assert limit is not None, "of a longer episode, or refused"
     ends, start = list[int](), 0
     for stop in [*(np.flatnonzero(arrays["terminals"]) + 1).tolist(), steps]:
         ends += [*range(start + limit, stop, limit), *([stop] if stop > start else [])]
         start = stop
-    return ends, [f"no timeouts: cut after {limit} steps, the limit of {environment}, and at the end of the file"]
+    missing = "no timeout is set" if "timeouts" in arrays else "no timeouts"
+    return ends, [f"{missing}: cut after {limit} steps, the limit of {environment}, and at the end of the file"]
 
 
 @contextmanager
@@ -166,8 +177,8 @@ def _read(path: Path, kind: str) -> Iterator[None]:
         raise DataError(f"{path}: no {kind}: {what}") from None
 
 
-def _flat(file: Path) -> dict[str, Array]:
-    """The file's arrays, all of one length; those of episode ends as bool."""
+def _flat(file: Path) -> tuple[dict[str, Array], list[str]]:
+    """The file's arrays, all of one length, those of episode ends as bool; and the names of other arrays in it."""
     if file.exists() and not file.is_file():  # at a pipe HDF5 would wait for ever
         raise DataError(f"{file}: no D4RL file: not a file")
     with _read(file, "D4RL file"), h5py.File(file) as source:
@@ -176,16 +187,17 @@ def _flat(file: Path) -> dict[str, Array]:
             raise BadEpisode(None, missing[0], f"missing (a D4RL file has {', '.join(FLAT)})")
         arrays = {
             name: (episodes.flags if name in ENDS else episodes.numbers)(source, None, name)
-            for name in (*FLAT, "timeouts", "next_observations")
+            for name in KNOWN
             if name in source
         }
+        unread = [name for name, part in source.items() if name not in KNOWN and isinstance(part, h5py.Dataset)]
     steps, seen = mode(map(len, arrays.values())), arrays["observations"].shape[1:]
     rows = {"observations": seen, "next_observations": seen, "actions": arrays["actions"].shape[1:]}
     for name, values in arrays.items():
         shape = (steps, *rows.get(name, ()))
         if values.shape != shape:
             raise BadEpisode(None, name, f"shape {shape} expected, got {values.shape}")
-    return arrays
+    return arrays, unread
 
 
 def _cut(number: int, arrays: dict[str, Array], start: int, end: int) -> Episode | None:

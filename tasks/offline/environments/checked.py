@@ -36,7 +36,7 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(self, env: gymnasium.Env[Any, Any], name: str, limit: float) -> None:
         super().__init__(env)
         self.name, self.limit = name, limit
-        self.seconds = float(getattr(env.unwrapped, "max_seconds", SECONDS))
+        self.seconds = _seconds(getattr(env.unwrapped, "max_seconds", None), name)
         self.space, self.alarm = env.observation_space, alarm()
         self.seed: int | None = None  # the last one
         self.later, self.steps, self.spent = 0, 0, 0.0  # episodes since the seed; steps and seconds of the episode
@@ -122,6 +122,15 @@ class Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _refuse(self, what: str) -> NoReturn:
         raise DataError(f"{self._where()}: {what}")
+
+
+def _seconds(value: Any, name: str) -> float:
+    """An environment's max_seconds, or SECONDS where it has none; DataError where that is no time."""
+    if value is None:
+        return SECONDS
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+        raise DataError(f"environment {name}: max_seconds: expected a number above 0, got {shown(value)}")
+    return float(value)
 
 
 def misfit(space: spaces.Space[Any], seen: Any, name: str) -> str | None:

@@ -7,7 +7,7 @@ Python goes on. In another thread than the main one, and where somebody else han
 import signal
 import threading
 from math import inf
-from time import monotonic
+from time import monotonic, sleep
 from types import FrameType
 
 TICK = 0.2  # seconds between two looks at the clock
@@ -23,13 +23,10 @@ class Alarm:
     def __init__(self) -> None:
         self.due = inf
         self.thread: threading.Thread | None = None
-        self._armed, self._never = threading.Event(), threading.Event()
 
     def set(self, due: float) -> None:
         """Have the code that follows end by then; inf takes the limit away."""
         self.due = due
-        if due < inf and not self._armed.is_set():
-            self._armed.set()
         if self.thread is None and due < inf and _handler_is_free():
             signal.signal(signal.SIGALRM, self._interrupt)
             self.thread = threading.Thread(target=self._look, name="deadline", daemon=True)
@@ -37,13 +34,8 @@ class Alarm:
 
     def _look(self) -> None:
         while True:
-            self._armed.wait()  # while nobody has set a limit
-            self._never.wait(TICK)
-            if self.due == inf:
-                self._armed.clear()
-                if self.due < inf:  # set in between
-                    self._armed.set()
-            elif monotonic() >= self.due and signal.getsignal(signal.SIGALRM) == self._interrupt:
+            sleep(TICK)
+            if monotonic() >= self.due and signal.getsignal(signal.SIGALRM) == self._interrupt:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:

@@ -259,7 +259,7 @@ def test_settings_that_do_not_fit_together_are_left_out(
     del written["transformers_version"]
     assert written == {**kept, "eos_token_id": ends}
     left = sorted({*given} - {*kept})
-    line = f"{model}: generation_config.json: not read, since they do not fit together: {', '.join(left)}\n"
+    line = f"{model}: generation_config.json: settings that do not fit together are left out: {', '.join(left)}\n"
     assert (line if left else "not read") in capsys.readouterr().err or not left
     again = models.load_model(tmp_path / "out")
     again.generation_config.eos_token_id = 5

@@ -352,3 +352,19 @@ def test_without_answers_likelihoods_and_pairs_are_measured(home, itself, tmp_pa
     won = [gained(row["chosen"]) > gained(row["rejected"]) for row in pairs]
     assert metrics["pair_accuracy"]["mean"] == pytest.approx(np.mean(won))
     assert itself["pair_accuracy"]["mean"] == 0.5
+
+
+def test_what_is_left_out_of_ones_own_pairs_is_said(tmp_path, capsys):
+    file = tmp_path / "pairs.jsonl"
+    unanswered = json.dumps({"prompt": "Why?", "chosen": "", "rejected": "No."})
+    file.write_text(
+        json.dumps({"prompt": "How?", "chosen": "So.", "rejected": "No.", "note": "x"}) + f"\n{unanswered}\n"
+    )
+    assert len(stage.held_out_pairs(file)) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"{file}: rows left out: 1 without an answer",
+        f"{file}: not read: note (1 rows)",
+    ]
+    file.write_text(unanswered)
+    with pytest.raises(StageError, match=r"expected pairs, found none; rows left out: 1 without an answer$"):
+        stage.held_out_pairs(file)

@@ -196,9 +196,10 @@ def test_a_control_token_is_text_in_a_message_and_itself_in_a_text():
 
 
 def test_control_tokens_of_another_template_are_said_to_be_text(capfd):
-    texts = pd.concat([table_of("<|im_start|>user\nWhy?"), table_of("[INST] Why? [/INST]"), table_of("Why?")])
-    Encoded(texts, chat_tokenizer("ChatML"), CONFIG)
-    assert "sft: in 1 texts [/INST], [INST] is plain text: the tokenizer has no such token\n" in capfd.readouterr().err
+    texts = ["<|im_start|>user\nWhy?", "[INST] Why? [/INST]", "Why? a<b|c>d", "<\uff5cUser\uff5c>Why?", "[gMASK]<sop>"]
+    Encoded(pd.concat(map(table_of, texts)), chat_tokenizer("ChatML"), CONFIG)
+    names = "<sop>, <\uff5cUser\uff5c>, [/INST], [INST], [gMASK]"
+    assert f"sft: in 3 texts {names} is plain text: the tokenizer has no such token\n" in capfd.readouterr().err
 
 
 LONG = [ASK, {"role": "assistant", "content": "abcdefghij"}]

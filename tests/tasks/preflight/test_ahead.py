@@ -185,9 +185,9 @@ def test_of_a_large_file_the_first_rows_are_read(tmp_path, monkeypatch, kind):
     assert line.startswith(f"preferences: {file} has ")
     assert line.endswith(f": its first {count:,} rows are read before the run, the rest is left to the stage")
     with pytest.raises(StageError) as stopped:
-        told([{**rows[0], "chosen": None}, *rows[1:]])
+        told([{**rows[0], "rejected": None}, *rows[1:]])
     assert str(stopped.value).startswith(f"{file}: ")
-    assert len(told([*rows[:-1], {**rows[0], "chosen": None}])) == 1, "the stage's to find"
+    assert len(told([*rows[:-1], {**rows[0], "rejected": None}])) == 1, "the stage's to find"
 
 
 def test_a_large_list_in_json_is_left_to_the_stage_and_said(tmp_path, monkeypatch):

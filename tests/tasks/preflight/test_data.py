@@ -69,6 +69,14 @@ def test_each_source_is_counted(tmp_path):
     assert told[3].endswith(", 1 with an answer; without an answer to each nothing is counted as right or wrong")
 
 
+def test_why_too_little_is_left_is_said_before_that_it_is(tmp_path):
+    chats = write(tmp_path / "chats.jsonl", [{"prompt": f"{n}?", "completion": ""} for n in range(3)])
+    told = data.read(given(demonstrations={"source": "files", "path": chats}), {"demonstrations"})
+    assert next(told) == "demonstrations: rows left out: 3 without an answer"
+    with pytest.raises(StageError, match="0 different prompts"):
+        next(told)
+
+
 def test_judgements_are_counted_and_those_that_are_missing(tmp_path):
     """Those that pairs are made of; files of a mixture are read too, and a line that is none is named."""
     file = tmp_path / "people.jsonl"

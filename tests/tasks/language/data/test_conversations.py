@@ -235,6 +235,19 @@ def test_a_template_whose_prompt_does_not_begin_what_it_renders_is_refused(chang
             encode_conversation(tokenizer, TURNS[:count])
 
 
+@pytest.mark.parametrize("name", ["ChatML", "Llama 3 Instruct"])
+def test_what_a_template_writes_behind_an_answer_is_learned(name):
+    tokenizer = chat_tokenizer(name)
+    end = tokenizer.decode([chat.end_token(tokenizer)])
+    said = "message['content'] | trim" if "trim" in tokenizer.chat_template else "message['content']"
+    footer = f"({said}) + ('|done' if message['role'] == 'assistant' else '')"
+    tokenizer.chat_template = tokenizer.chat_template.replace(said, footer)
+    for turns in (TURNS[:2], TURNS):
+        trained = runs(tokenizer, *encode_conversation(tokenizer, turns))[1::2]
+        answers = [turn["content"] for turn in turns if turn["role"] == "assistant"]
+        assert trained == [[f"{answer}|done{end}"] for answer in answers]
+
+
 def test_a_template_that_trims_every_turn_keeps_its_prefixes():
     tokenizer = chat_tokenizer("Llama 3 Instruct")
     spaced = [{**turn, "content": f"{turn['content']} \n"} for turn in TURNS]

@@ -239,10 +239,8 @@ PAIR = {"prompt": "Why?", "chosen": "So.", "rejected": "No."}
         ({"prompt": "Why?", "chosen": "So."}, f"expected columns {forms.PAIRS}; got prompt, chosen"),
         ({"chosen": "So.", "rejected": "No."}, f"expected columns {forms.PAIRS}; there is no prompt"),
         ({"chosen": [REPLY], "rejected": [OTHER]}, f"expected columns {forms.PAIRS}; there is no prompt"),
-        (
-            {"prompt": "Why?", "chosen": None, "rejected": "No."},
-            "field 'chosen' is not there; expected text or messages",
-        ),
+        ({"prompt": "Why?", "chosen": None, "rejected": "No."}, "without an answer"),
+        ({"prompt": "Why?", "chosen": "So.", "rejected": None}, "field 'rejected' is not there; expected text or"),
         ({"prompt": "Why?", "chosen": "So.", "rejected": 3}, "field 'rejected' is int 3; expected text or messages"),
         ({"prompt": "", "chosen": "So.", "rejected": "No."}, "field 'prompt' is empty"),
         (

@@ -119,6 +119,8 @@ def test_too_few_prompts_are_one_line(train, test, prompts):
         split(train, test)
     expected = "expected at least 2, one to train on and one to test"
     assert str(stopped.value) == f"data/raw/preferences: pairs with {prompts} different prompts; {expected}"
+    with pytest.raises(StageError, match=r"; rows left out: 2 without an answer$"):
+        split([*train, row("b", "", "x"), row("c", None, "x")], test)
 
 
 def test_nothing_left_to_train_on_is_one_line():

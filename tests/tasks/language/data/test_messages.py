@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from tasks.common.errors import DataError
 from tasks.language.data import forms, messages
+from tasks.language.data.columns import LeftOutError
 from tasks.language.data.conversations import encode_answer, encode_conversation
 from tasks.language.data.rows import parsed, read_file
 from tests.tasks.chats import chat_tokenizer
@@ -33,7 +34,10 @@ def read(message):
         {"role": "assistant", "tool_calls": '[{"name": "find", "arguments": {"harbour": "H1"}}]'},
         {"role": "assistant", "content": None, "function_call": {"name": "find", "arguments": '{"harbour": "H1"}'}},
         {"role": "assistant", "content": "", "tool_calls": [{"name": "find", "parameters": {"harbour": "H1"}}]},
+        {"role": "assistant", "content": "", "tool_calls": [{"name": "find", "input": {"harbour": "H1"}}]},
+        {"role": "assistant", "content": "", "tool_calls": [{"name": "find", "args": {"harbour": "H1"}, "index": 0}]},
         {"from": "function_call", "value": '{"name": "find", "arguments": {"harbour": "H1"}}'},
+        {"role": "Assistant", "value": "", "tool_calls": CALL},
         {"from": "gpt", "value": "", "tool_calls": [CALL], "train": None},
     ],
     ids=str,
@@ -77,7 +81,9 @@ def test_an_answer_that_is_not_learned_is_context(name):
 def test_what_is_not_read_of_a_message_is_named():
     unread = set()
     messages.read({"role": "user", "content": "a", "mood": "x", "date": None, "weight": 1}, "x", unread)
-    assert unread == {"messages.mood", "messages.weight (user)"}
+    call = {"name": "find", "parametres": {"harbour": "H1"}, "id": "1"}
+    messages.read({"role": "assistant", "tool_calls": [call]}, "x", unread)
+    assert unread == {"messages.mood", "messages.weight (user)", "messages.tool_calls.parametres"}
 
 
 @pytest.mark.parametrize("name", messages.THOUGHTS)
@@ -102,6 +108,8 @@ def test_declared_tools_stand_before_the_turns(tools):
         found = forms.demonstration({"messages": [ASK, answer], column: tools})
         assert (found.messages, found.unread) == ([DECLARED, ASK, answer], frozenset())
     assert forms.demonstration({"messages": [ASK, answer], "tools": []}).messages == [ASK, answer]
+    [anthropic] = messages.tools([{"name": "find", "input_schema": {"type": "object"}}], "x")
+    assert anthropic == DECLARED
     system = {"role": "system", "content": "Be brief.", "tools": tools}
     assert forms.demonstration({"messages": [system, ASK, answer]}).messages[0] == DECLARED
 
@@ -200,7 +208,22 @@ def test_a_control_token_in_an_answer_behind_a_channel_is_text(channels):
     assert learned == chat.encode_response(channels, said)
 
 
-@given(st.text(st.characters(exclude_categories=["Cs"])), st.text(max_size=9))
+@pytest.mark.parametrize(
+    "content",
+    [None, "", " \n", [], [{"type": "text", "text": ""}], "\u200b", "\ufeff \u00ad", "<think>\n\n</think>\n\n"],
+)
+def test_an_answer_in_which_nothing_is_said_is_empty(content):
+    assert messages.is_empty(read({"role": "assistant", "content": content}))
+    with pytest.raises(LeftOutError, match=r"^without an answer$"):
+        forms.demonstration({"messages": [ASK, {"role": "assistant", "content": content}]})
+    for value in ([{"role": "assistant", "content": content}], *([] if isinstance(content, list) else [content])):
+        with pytest.raises(LeftOutError, match=r"^without an answer$"):
+            forms.demonstration({"prompt": "a", "completion": value})
+        with pytest.raises(LeftOutError, match=r"^without an answer$"):
+            forms.pair({"prompt": "a", "chosen": value, "rejected": "b"})
+
+
+@given(st.text(st.characters(exclude_categories=["Cs", "Cc", "Cf"])), st.text(st.characters(categories=["L", "Z"])))
 def test_a_text_is_empty_only_if_nothing_is_in_it(content, thought):
     message = {"role": "assistant", "content": content, "reasoning_content": thought}
     assert messages.is_empty(message) == (not content.strip() and not thought.strip())

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tasks.common.errors import StageError
 from tasks.language.data import forms
-from tasks.language.data.problem_forms import LETTERS, from_gsm8k, problem, read, without_empty
+from tasks.language.data.problem_forms import LETTERS, from_gsm8k, is_gsm8k, problem, read, without_empty
 from tasks.language.data.rows import Row, read_files
 from tests import repository
 
@@ -151,6 +151,30 @@ def test_a_row_of_each_form(name):
     found = read(of([row]))[0]
     assert (found["question"], found["solution"], found["answer"], found["history"]) == (question, solution, answer, "")
     assert found["steps"] == len(solution.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("options", "answer"),
+    [
+        (["3", "4"], "B"),  # MMLU-Pro
+        ({"A": "3", "B": "4"}, "4"),  # MedQA
+        (["A)3", "B)4"], "B"),  # AQuA
+        (["(A) 3", "(B) 4"], 1),
+    ],
+)
+def test_options_are_shown_with_the_question(options, answer):
+    found = problem({"question": "2 + 2?", "options": options, "answer": answer})
+    assert (found["question"], found["answer"], found["columns"]) == ("2 + 2?\nA. 3\nB. 4", "B", "")
+    assert problem({"question": "2?", "choices": ["A) 3", "4"]})["question"] == "2?\nA. A) 3\nB. 4"
+    for other in ({"level": "hard"}, "fast", ["-O2"], {}):
+        assert problem({"question": "2?", "answer": "2", "options": other})["question"] == "2?"
+
+
+def test_keys_of_a_prompts_messages_that_are_not_read_are_named(capsys):
+    turn = {"role": "user", "content": "2 + 2?", "images": ["x.png"]}
+    rows = [Row({name: [turn], "answer": "4"}, name, name) for name in ("messages", "prompt")]
+    assert len(read(rows)) == 2
+    assert capsys.readouterr().err == "prompts: not read: messages.images (2 rows)\n"
 
 
 def test_the_turns_before_the_last_are_history():
@@ -325,8 +349,22 @@ def test_prompts_as_verl_and_open_instruct_keep_them():
         assert (found["question"], found["answer"], found["history"]) == ("2 + 2?", "4", "")
 
 
-def test_a_prompts_tools_stand_in_its_history():
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"question": "2 + 2?", "answer": "4"},
+        {"question": "2 + 2?", "answer": "2 + 2 = 4\n#### 4"},
+        {"instruction": "2 + 2?"},
+        {"question": "2 + 2?", "choices": ["3", "4"], "answer": 1},
+        {"Body": "There are 2.", "Question": "2 + 2?"},
+        {"messages": [{"role": "user", "content": "2 + 2?"}]},
+    ],
+    ids=str,
+)
+def test_a_prompts_tools_and_system_prompt_stand_in_its_history(row):
     tool = {"name": "add", "parameters": {"type": "object"}}
-    [declared] = json.loads(problem({"question": "2 + 2?", "answer": "4", "tools": [tool]})["history"])
+    form = from_gsm8k if is_gsm8k(row) else problem
+    declared, system = json.loads(form({**row, "tools": [tool], "system": "Be brief."})["history"])
     assert declared["role"] == "tools"
     assert json.loads(declared["content"])[0]["function"] == tool
+    assert system == {"role": "system", "content": "Be brief."}

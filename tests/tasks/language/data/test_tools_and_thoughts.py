@@ -4,7 +4,7 @@ import pytest
 
 from tasks.common.errors import DataError
 from tasks.language.data import forms
-from tasks.language.data.conversations import encode_conversation, encode_prompt
+from tasks.language.data.conversations import encode_answer, encode_conversation, encode_prompt
 from tests.tasks.chats import CHATML, chat_tokenizer
 from tests.tasks.language.data.test_conversations import QWEN_PROMPT, TURNS, runs
 
@@ -80,6 +80,23 @@ def test_a_template_that_strips_earlier_thoughts_is_noticed():
     ]
     with pytest.raises(DataError, match=r"^the chat template renders message 2 \(assistant\) in another way when more"):
         encode_conversation(tokenizer, [TURNS[0], THOUGHT, *TURNS[2:]])
+
+
+def test_an_earlier_answer_that_is_not_learned_is_rendered_as_in_a_prompt():
+    """The template strips its thought; nothing of it is trained, so that nothing is wrong with that."""
+    tokenizer = chat_tokenizer("Qwen 3")
+    prompt = [TURNS[0], THOUGHT, TURNS[2]]
+    ids, learned = encode_conversation(tokenizer, [TURNS[0], {**THOUGHT, "weight": 0}, TURNS[2], THOUGHT])
+    before, answer = runs(tokenizer, ids, learned)
+    assert (answer, "".join(before).count("<think>")) == ([f"{THOUGHT['content']}<|im_end|>"], 0)
+    asked = encode_prompt(tokenizer, prompt)
+    assert ids[: len(asked)] == asked
+    assert encode_answer(tokenizer, prompt, THOUGHT) == [id for id, kept in zip(ids, learned, strict=True) if kept]
+
+
+def test_a_prompts_call_that_the_template_leaves_out_is_refused():
+    with pytest.raises(DataError, match=r"^message 2 \(assistant\): the chat template leaves out its call of times"):
+        encode_prompt(chat_tokenizer("Gemma"), CALLS[:3])
 
 
 def test_reasoning_in_a_key_of_its_own():

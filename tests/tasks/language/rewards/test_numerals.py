@@ -56,6 +56,7 @@ from tasks.language.rewards.numerals import (
         "+300000000.00",
         "\\$300,000,000",
         "\u20ac 300000000",
+        "3 \\times {10}^{\\,8}",
         " 300000000 ",
     ],
 )
@@ -69,6 +70,9 @@ def test_three_hundred_million(text):
     ("text", "value"),
     [
         ("-5", -5),
+        ("- 5", -5),
+        ("\u2212\u00a05", -5),
+        ("-\\,$5", -5),
         ("\u22125", -5),
         ("\u20135", -5),
         ("\uff0d5", -5),
@@ -152,6 +156,13 @@ def test_what_is_no_number(text):
         ("2 e 3 and 3 e \\cdot 8", ["2", "3", "3", "8"]),
         ("16-3\u22125", ["16", "3", "5"]),
         ("from \u22125 to +7", ["\u22125", "+7"]),
+        ("x = - 5, and y =\u2212\u202f6", ["- 5", "\u2212\u202f6"]),
+        ("Answer: **- 5**, which is - 5", ["- 5", "- 5"]),
+        ("10 - 5, x - 5, (1) - 5", ["10", "5", "5", "1", "5"]),
+        ("- 5 pens\n- 7 pins", ["5", "7"]),
+        ("5\u200b, 1\u2060234", ["5", "1234"]),
+        ("It is negative 5, or minus 6; x = minus 7, which is minus $8", ["-5", "6", "-7", "-$8"]),
+        ("10 minus 5", ["10", "5"]),
     ],
 )
 def test_numbers_of_a_text(text, found):
@@ -215,10 +226,11 @@ def written(draw):
     separator = draw(st.sampled_from(["", *GROUPS]))
     text = f"{whole:,}".replace(",", separator) + (f".{fraction}" if fraction else "")
     text = text.translate(str.maketrans("0123456789", draw(st.sampled_from(SCRIPTS))))
+    apart = draw(st.sampled_from(["", "", " ", "\u00a0", "\\,"]))
     shown = f"{exponent:+03d}" if draw(st.booleans()) else str(exponent)
     text += draw(st.sampled_from(EXPONENTS)).format(shown.replace("-", draw(st.sampled_from(["-", "\u2212"]))))
     sign = draw(st.sampled_from(["-", "\u2212", "\u2013"])) if negative else draw(st.sampled_from(["", "+"]))
-    return (-value if negative else value), sign + text
+    return (-value if negative else value), sign + (apart if negative else "") + text
 
 
 @given(written())
@@ -227,6 +239,7 @@ def test_writings_of_random_numbers_are_read_back(pair):
     value, text = pair
     assert number_of(text) == value
     assert numbers(f"So the answer is {text}.") == [text]
+    assert numbers(f"x = {text}") == [text]
     assert number_of(parts(text).plain) == value
     assert number_of(f"{text}\\%") == value / 100
     assert number_of(rewrite(f"({text})")[1:-1].replace("\u2212", "-")) == value

@@ -69,6 +69,12 @@ def verifier():
         ("0", "The answer is $1\\,000$.", 0),
         ("1000", "#### **1,000**", 1),
         ("1000", "\\boxed{\\mathrm{1e3}}", 1),
+        ("5", "\\boxed{\u2212\u00a05}", 0),
+        ("-5", "\\boxed{-\\,5}", 1),
+        ("5", "#### - 5 pens", 0),
+        ("-5", "#### \u2212 5", 1),
+        ("5", "so x = - 5", 0),
+        ("5", "\\boxed{\u200b5\\ }", 1),
     ],
 )
 def test_plain_numbers(gold, response, right):
@@ -92,6 +98,10 @@ def test_plain_numbers(gold, response, right):
         ("8", "#### 7 or 8", 0),
         ("8", "\\boxed{6, 7, 8}", 0),
         ("7", "\\boxed{7x}", 0),
+        ("3e8", "\\boxed{\\SI{3e8}{m}}", 1),
+        ("3e8", "\\boxed{\\num{3e9}}", 0),
+        ("3", "\\boxed{3~\\mathrm{m/s}}", 1),
+        ("3", "\\boxed{\u22483.0}", 1),
         ("7", "\\boxed{7 + x}", 0),
         ("3e8", "\\boxed{3 e \\cdot 8}", 0),
         ("3e8", "\\boxed{3 \\times 10^{8} \\text{ m/s}}", 1),
@@ -161,6 +171,8 @@ def test_algebra(verifier, gold, response, right):
         ("4:30 \\text{ p.m.}", "\\boxed{4:30}", 0),
         ("\\text{4:30 p.m.}", "#### 4:30 p.m. or 5:30 p.m.", 0),
         ("12 a.m.", "\\boxed{0:00}", 1),
+        ("12:05 a.m.", "\\boxed{00:05}", 1),
+        ("11{:}30 p.m.", "\\boxed{23:30}", 1),
         ("12:05 pm", "\\boxed{12:05 \\text{ p.m.}}", 1),
     ],
 )

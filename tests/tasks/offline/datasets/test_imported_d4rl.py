@@ -109,6 +109,28 @@ def test_without_timeouts_the_limit_is_the_environments_own_or_it_is_asked_for(t
         imported.d4rl(file, "Hopper-v5 {max_episode_steps: -1}")
 
 
+def test_timeouts_of_which_none_is_set_are_none(tmp_path):
+    """Else several episodes would be one, and a return what they earned together."""
+    whole = [hopper(1500, True), hopper(200, True)]
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", whole), "Hopper-v5")
+    assert [(len(one), bool(one.terminations[-1])) for one in found.episodes] == [
+        (1000, False),
+        (500, True),
+        (200, True),
+    ]
+    assert found.notes[0].startswith("no timeout is set: cut after 1000 steps, the limit of Hopper-v5")
+    found = imported.d4rl(flat(tmp_path / "it.hdf5", [hopper(1500, True), hopper(2, False)]), "Hopper-v5")
+    assert [len(one) for one in found.episodes] == [1500, 2]
+    assert found.notes[0] == "1 of 2 episodes are longer than 1000 steps, the limit of Hopper-v5"
+
+
+def test_what_else_is_in_the_file_is_named(tmp_path):
+    found = imported.d4rl(
+        flat(tmp_path / "it.hdf5", WHOLE, truncations=np.zeros(12), episode_id=np.zeros(12)), "Hopper-v5"
+    )
+    assert found.notes[0] == "not read: episode_id, truncations"
+
+
 def test_ends_written_as_numbers(tmp_path):
     terminals = np.concatenate([one.terminations for one in WHOLE]).astype(np.float32)
     found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, terminals=terminals), "Hopper-v5").episodes

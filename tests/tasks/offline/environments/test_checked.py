@@ -199,6 +199,12 @@ def test_an_environment_may_say_how_long_it_takes():
     env.max_seconds = 5
     assert Checked(env, "mine", LONGEST).seconds == 5.0
     assert checked().seconds == 600.0
+    env.max_seconds = None
+    assert Checked(env, "mine", LONGEST).seconds == 600.0
+    for wrong in ("60", 0, float("nan"), True):
+        env.max_seconds = wrong
+        with pytest.raises(DataError, match=r"^environment mine: max_seconds: expected a number above 0, got "):
+            Checked(env, "mine", LONGEST)
 
 
 def test_a_step_that_waits_for_ever_is_interrupted():

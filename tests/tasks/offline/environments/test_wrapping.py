@@ -29,6 +29,9 @@ def test_a_name_is_read_from_the_inside_out():
         [Wrapper("mine.inner:Twice", {"times": [1, 2], "word": "a"}), Wrapper("ClipReward", {})],
     )
     assert parsed("graph") == ("graph", {}, [])
+    for said in ("no", "Off", "YES"):
+        with pytest.raises(ValueError, match=f"^expected true or false for is_slippery, .* not {said}$"):
+            parsed(f"FrozenLake-v1 {{is_slippery: {said}}}")
 
 
 def test_arguments_are_gymnasiums():
