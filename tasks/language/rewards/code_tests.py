@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tasks.children.worker_pool import WorkerPool
 from tasks.common.errors import ConfigError
 from tasks.language.rewards import code_lock, code_worker
-from tasks.language.rewards.worker_pool import WorkerPool
 
 Job = dict[str, Any]
 LANGUAGES = ("", "python", "python3", "py")  # of a fence

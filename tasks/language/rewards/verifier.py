@@ -12,11 +12,11 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+from tasks.children.worker_pool import WorkerPool
 from tasks.language.rewards import math_worker
 from tasks.language.rewards.answers import BOX, STYLE, bare, clock, final_answer, final_clock, marked, unwrapped
 from tasks.language.rewards.choices import choice, gold_letter
 from tasks.language.rewards.numerals import EULER, NUMBER, amount, numbers, rewrite, same_number
-from tasks.language.rewards.worker_pool import WorkerPool
 
 # A text whose number is not its value: LaTeX, powers, roots, fractions. Numbers themselves are looked at as a single digit.
 ALGEBRA = re.compile(r"[\\^√\u2044\u00bc-\u00be\u2150-\u215e]|\d\s*/\s*[-(\d]")
