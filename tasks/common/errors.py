@@ -5,17 +5,19 @@ Only `main()` (tasks/stage.py) turns them into an exit status. What training rai
 
 from tasks.common.terminal import in_one_line
 
+LONGEST = 2000  # characters of a line
 WAITING = 75  # the exit status of a stage that waits for people (EX_TEMPFAIL of sysexits.h)
 
 
 class StageError(Exception):
     """A stage cannot do its work; the text is the one line to show.
 
-    It may quote other people's files, so line ends become spaces, and a terminal's control characters are written out.
+    It may quote other people's files, so line ends become spaces, a terminal's control characters are written out, and a long line is cut.
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(in_one_line(text))
+        line = in_one_line(text[:LONGEST])
+        super().__init__(line if max(len(text), len(line)) <= LONGEST else f"{line[: LONGEST - 3]}...")
 
 
 class ConfigError(StageError):

@@ -200,7 +200,7 @@ def _in_one_line(path: Path, error: BaseException) -> str:
         where, line = str(error.filename), error.lineno
     said = _cut(error, str, 2 * LONGEST).strip().splitlines()
     place = f"{os.path.relpath(where, HOME)}{f':{line}' if line else ''}"
-    return f"{place}: {type(error).__name__}{f': {_cut(said[0], str, LONGEST)}' if said else ''}"
+    return f"{place}: {_cut(type(error).__name__, str, LONGEST)}{f': {_cut(said[0], str, LONGEST)}' if said else ''}"
 
 
 if __name__ == "__main__":
