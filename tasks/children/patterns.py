@@ -6,10 +6,11 @@ groups takes no time worth a process, and is not tried.
 
 import json
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+
+from tasks.children import pattern_trial
 
 SECONDS, MEMORY = 5, 2**29  # of processor time and bytes, for all expressions of one source together
 LONGEST = 1000  # characters of an expression that counts as simple
@@ -25,7 +26,7 @@ def fault(expressions: Mapping[str, Iterable[str]], forms: Mapping[str, str], te
     if not hard:
         return ""
     asked = json.dumps({"expressions": [forms[key].replace("{}", one) for key, one in hard], "texts": [*texts]})
-    command = [sys.executable, "-I", "-S", __file__, str(SECONDS)]
+    command = [sys.executable, "-I", "-S", pattern_trial.__file__, str(SECONDS), str(MEMORY)]
     try:
         done = subprocess.run(
             command, input=asked, capture_output=True, text=True, check=False, timeout=60 + 20 * SECONDS
@@ -44,24 +45,3 @@ def fault(expressions: Mapping[str, Iterable[str]], forms: Mapping[str, str], te
 def is_simple(pattern: str) -> bool:
     """Whether matching takes no longer than reading both."""
     return len(pattern) <= LONGEST and SIMPLE.fullmatch(pattern) is not None
-
-
-def main(seconds: int) -> None:
-    """Match each expression of standard input with each text; print the number of each, and after it what is wrong, and stop there."""
-    asked = json.load(sys.stdin)
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    for number, pattern in enumerate(asked["expressions"]):
-        print(f"\n{number}", end="", flush=True)
-        try:
-            compiled = re.compile(pattern)
-            for text in asked["texts"]:
-                compiled.fullmatch(text)
-                compiled.match(text)
-        except (re.error, RecursionError, OverflowError) as error:
-            print("", " ".join(str(error).split())[:100], end="")
-            sys.exit(1)
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))
