@@ -3,9 +3,8 @@
 Only `main()` (tasks/stage.py) turns them into an exit status. What training raises is `TrainingError` (tasks/algorithms/common).
 """
 
-from tasks.common.terminal import in_one_line
+from tasks.common.terminal import message
 
-LONGEST = 2000  # characters of a line
 WAITING = 75  # the exit status of a stage that waits for people (EX_TEMPFAIL of sysexits.h)
 
 
@@ -16,8 +15,7 @@ class StageError(Exception):
     """
 
     def __init__(self, text: str) -> None:
-        line = in_one_line(text[:LONGEST])
-        super().__init__(line if max(len(text), len(line)) <= LONGEST else f"{line[: LONGEST - 3]}...")
+        super().__init__(message(text))
 
 
 class ConfigError(StageError):
