@@ -182,7 +182,7 @@ def test_what_another_run_at_work_refuses_is_one_line(root: Path) -> None:
         (["preset"], "Missing argument 'name'"),
         (["run", "--set", "dpo.\x1b[31mbta=1"], r"--set dpo.\x1b[31mbta: unknown parameter"),
         (["run", "no\x9bsuch"], r"dvc.yaml: no stage 'no\x9bsuch'"),
-        (["explain", "\x1b]0;title\x07"], r"\x1b]0;title\x07: "),
+        (["lineage", "\x1b]0;title\x07"], r"\x1b]0;title\x07: nothing has run here yet"),
         (["run", "n" * 10**6], "dvc.yaml: no stage 'nnnn"),
     ],
 )
@@ -228,7 +228,7 @@ def test_a_file_that_a_parameter_names_is_missed_before_anything_runs(
         ("params.yaml", "dpo:", "dpoo:", "params.yaml: dpoo: unknown section; did you mean dpo?"),
         ("params.yaml", "dpo:", "dpo: {", "params.yaml: line"),
         ("params.yaml", "dpo:", '"d\\e[31mpo":', r"params.yaml: d\x1b[31mpo: unknown section"),
-        ("params.yaml", "  beta:", '  "\\e[2Jx": 1\n  beta:', r"params.yaml: dpo.\x1b[2Jx: "),
+        ("params.yaml", "  beta:", '  "\\e[2Jx": 1\n  beta:', r"params.yaml: problems.\x1b[2Jx: unknown parameter"),
         ("dvc.yaml", "stages:", "stages: [", "dvc.yaml: "),
         (
             "dvc.yaml",
