@@ -38,8 +38,8 @@ class Child:
         with theirs:
             self.process = subprocess.Popen(
                 command,
-                stdin=theirs,
-                stdout=theirs,
+                stdin=theirs.fileno(),
+                stdout=theirs.fileno(),
                 env=dict(environ),
                 start_new_session=True,  # a Ctrl-C is for the parent, which ends the process and all that it started
             )

@@ -52,7 +52,11 @@ def write(templates: Path, name: str, view: Mapping[str, object], figures: Mappi
 
 def _in_markdown(value: object) -> object:
     """A value in a line of Markdown: a text is not HTML, has no line ends, and no power over a terminal that shows the file."""
-    return Markup(TAG.sub("&lt;", in_one_line(value))) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return (
+        Markup(TAG.sub("&lt;", in_one_line(value)))
+        if isinstance(value, str) and not isinstance(value, Markup)
+        else value
+    )
 
 
 def _block(text: str) -> Markup:

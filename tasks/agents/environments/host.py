@@ -155,10 +155,11 @@ class Host:
             self._said(number, one, one.read)
 
     def _said(self, number: int, one: Episode, line: bytes) -> None:
-        asked, wrong = one.asked, "something else than its host wrote to its connection"
+        asked: Reply = one.asked or {}
+        wrong = "something else than its host wrote to its connection"
         try:
             said = dict(json.loads(line))
-            if asked is None or said.pop("call", None) != asked["call"]:
+            if said.pop("call") != asked["call"]:
                 raise ValueError(wrong)
             reply = checked(asked["op"], said)
         except (ValueError, TypeError, KeyError, RecursionError):
@@ -386,7 +387,7 @@ def load(file: str, name: str) -> tuple[Any, str]:
 def main(file: str, name: str, settings: str, seconds: str) -> None:
     """Load the class and say what is wrong with it, if anything is; then serve the socket that standard input was at the start."""
     process, parent = os.getpid(), socket.socket(fileno=os.dup(0))  # which no program inherits that is started here
-    with open(os.devnull) as nothing:
+    with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
     make, wrong = load(file, name)

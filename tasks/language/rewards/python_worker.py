@@ -55,7 +55,7 @@ class _Parent:
     def __init__(self) -> None:
         self.process = os.getpid()
         self.connection = socket.socket(fileno=os.dup(0))
-        with open(os.devnull) as nothing:
+        with Path(os.devnull).open() as nothing:
             os.dup2(nothing.fileno(), 0)
         os.dup2(2, 1)
         os.register_at_fork(after_in_child=self.connection.close)

@@ -56,9 +56,13 @@ WRONG = {
 def test_what_is_no_reply_ends_the_child(what, monkeypatch):
     monkeypatch.setattr(child, "LARGEST", 2**20)
     answers = made(what)
-    with pytest.raises(WrongReply, match=WRONG[what]) as stopped:
-        for _ in range(2):  # the second reply to one question is read with the next one
+
+    def twice() -> None:  # the second reply to one question is read with the next one
+        for _ in range(2):
             answers.reply(answers.ask({}))
+
+    with pytest.raises(WrongReply, match=WRONG[what]) as stopped:
+        twice()
     assert len(str(stopped.value)) < 200
     assert not answers.alive()
 

@@ -10,7 +10,16 @@ FORMS = {"whole": "{}", "end": r"(.*\.)?({})$"}
 
 
 @pytest.mark.parametrize(
-    "pattern", ["q_proj", "all-linear", r".*\.layers\.\d+\.self_attn\.(q|k)_proj", r"^model\.layers\.1\.", "", "x{3}", "[qk]_proj"]
+    "pattern",
+    [
+        "q_proj",
+        "all-linear",
+        r".*\.layers\.\d+\.self_attn\.(q|k)_proj",
+        r"^model\.layers\.1\.",
+        "",
+        "x{3}",
+        "[qk]_proj",
+    ],
 )
 def test_those_that_people_write_are_none(pattern):
     assert fault({"whole": [pattern], "end": [pattern]}, FORMS, NAMES) == ""

@@ -116,7 +116,12 @@ def test_another_judgement_with_a_used_ticket_is_refused(tmp_path, change):
     with serving(tmp_path, some("pairwise", 2)) as client:
         told = call(client, "/next", person="anna")
         following = judge(client, told, {"strength": "b better"})
-        said = {"judgement": told["judgement"], "item": told["item"], "person": "anna", "value": {"strength": "b better"}}
+        said = {
+            "judgement": told["judgement"],
+            "item": told["item"],
+            "person": "anna",
+            "value": {"strength": "b better"},
+        }
         changed = {**said, **change}
         if changed["item"] == "other":
             changed["item"] = following["item"]

@@ -46,7 +46,9 @@ def make(folder, text=HEADER, seconds=60.0):
     return Own("environments/mine.py:Game", {}, seconds)
 
 
-@pytest.mark.parametrize("fork", ["os.fork()", "ctypes.CDLL(None).fork()", "os.fork(), os.fork()", "os.fork() or sys.exit()"])
+@pytest.mark.parametrize(
+    "fork", ["os.fork()", "ctypes.CDLL(None).fork()", "os.fork(), os.fork()", "os.fork() or sys.exit()"]
+)
 def test_a_fork_of_an_episode_answers_nothing(folder, fork):
     game = make(folder)
     game.reset(0)
@@ -63,15 +65,22 @@ def test_a_fork_of_the_file_serves_nothing(folder):
 
 ELSE = "something else than its host wrote to its connection"
 STEP = '"observation": "no", "reward": 0.0, "done": false, "counted": {}'
+
+
+def told(call, facts):
+    """A reply, as the code that writes it."""
+    return repr(f'{{"call": {call}, {facts}}}\n'.encode())
+
+
 LIES = {
     r"b'[]\n'": ELSE,
     r"b'{}\n'": ELSE,
     r"b'[' * 90000 + b'\n'": ELSE,
     r"b'\xff\n'": ELSE,
-    r"""b'{"call": 1, %s}\n'""" % STEP: ELSE,  # an earlier question's number
+    told(1, STEP): ELSE,  # an earlier question's number
     r"""b'{"call": 2, "observation": "no"}\n'""": ELSE,
-    r"""b'{"call": 2, %s}\n'""" % STEP.replace("0.0", "NaN"): ELSE,
-    r"""b'{"call": 2, %s}\n'""" % STEP.replace("false", '"no"'): ELSE,
+    told(2, STEP.replace("0.0", "NaN")): ELSE,
+    told(2, STEP.replace("false", '"no"')): ELSE,
     r"""b'{"call": 2, "fault": "' + b'x' * 900000 + b'"}\n'""": "xxx",
     r"b'x' * 2**21": "said more than 1048576 bytes at once",
 }
@@ -129,7 +138,7 @@ def test_a_lie_of_the_host_ends_the_stage(folder, lie):
 
 
 def test_a_fault_is_shown_without_power_over_a_terminal(folder, capfd):
-    game = make(folder, HEADER.replace("return f\"Game", "raise ValueError('\\x1b[31mred') or f\"Game"))
+    game = make(folder, HEADER.replace('return f"Game', "raise ValueError('\\x1b[31mred') or f\"Game"))
     with pytest.raises(GameFault):
         game.reset(0)
     assert r"ValueError: \x1b[31mred" in capfd.readouterr().err

@@ -5,7 +5,6 @@ import pytest
 from tasks.common.errors import DataError
 from tests.tasks.language.rewards.functions import PROMPTS, RESPONSES, values
 
-
 LENGTHS = "return [len(one) for one in responses]"
 FORKS = {  # what is done in each call, in which the answers of the forks arrive at the same time as those of the call
     "os.fork": "import os\ndef f(responses):\n os.fork(); " + LENGTHS,
@@ -70,8 +69,8 @@ def test_what_is_no_reply_ends_the_stage_with_one_line(make, how):
 def test_a_reply_too_many_is_no_reply_to_the_next_call(make):
     twice = """os.write(line, b'{"call": 1, "values": [9, 9, 9], "imported": [], "read": []}\\n')"""
     function = make(socket_of(f"if responses == ['a', 'b', 'c']: {twice}"))
-    with pytest.raises(DataError, match="which is no reply to what it was asked$"):
-        assert values(function, ["a", "b", "c"]) == [9, 9, 9], "whatever the function says of its own call"
+    assert values(function, ["a", "b", "c"]) == [9, 9, 9], "whatever the function says of its own call"
+    with pytest.raises(DataError, match=r"which is no reply to what it was asked$"):
         values(function, ["d", "ee", "fff"])
 
 
@@ -85,7 +84,10 @@ def test_a_reply_too_many_is_no_reply_to_the_next_call(make):
 )
 def test_a_reply_that_does_not_come_whole_is_waited_for_no_longer_than_a_call(make, capfd, how, said):
     """Also a header of multiprocessing that announces 2 GB."""
-    function = make(socket_of(how + "\n " + "import time\n time.sleep(60)" * ("took" in said)), seconds=0.3 if "took" in said else 60.0)
+    function = make(
+        socket_of(how + "\n " + "import time\n time.sleep(60)" * ("took" in said)),
+        seconds=0.3 if "took" in said else 60.0,
+    )
     assert function(PROMPTS[:1], RESPONSES[:1], {}).failed == [True]
     assert f"the call {said} for the prompt 'one?'; it has no reward" in capfd.readouterr().err
 

@@ -298,7 +298,9 @@ def test_a_reply_that_is_none_is_the_last_of_its_process(monkeypatch, tmp_path):
     script = tmp_path / "worker.py"
     monkeypatch.setattr(math_worker, "__file__", str(script))
     for first, verdict in (("a warning", math.nan), ("known\nx" + "x" * 10**6, 0.0)):
-        script.write_text(f"print('ready', flush=True)\nwhile input(): print({first!r}, 'known', 'right', sep='\\n', flush=True)")
+        script.write_text(
+            f"print('ready', flush=True)\nwhile input(): print({first!r}, 'known', 'right', sep='\\n', flush=True)"
+        )
         worker = Worker(1.0)
         assert worker.judge("1", "1") == pytest.approx(verdict, nan_ok=True)
         assert not worker.alive()
