@@ -51,7 +51,7 @@ def forged(call):
     return b'{"call": %d, "values": [7, 7, 7], "imported": [], "read": []}\\n' % call
 """
 NAMES = tuple(f"model.layers.{n}.self_attn.{part}_proj" for n in range(32) for part in "qkvo")
-ATOMS, REPEATS, ENDS = (".", "[a-z]", r"\w", "(?:.|[a-z])", "(.)"), ("+", "*", "{1,99}"), ("!", "$", r"\1", "")
+ATOMS, REPEATS, ENDS = (".", "(?:.|[a-z])"), ("+", "*"), ("!", "")
 
 
 def trials() -> Iterator[tuple[str, str, str]]:

@@ -26,7 +26,7 @@ HARMLESS: Mapping[str, tuple[str, str]] = {
     "_check_files": ("cbaf7cad00c4dd9d", "tasks/language/rewards/python_functions.py: which files are deps, by name"),
     "files": ("a67fdac9f623289d", "tasks/language/rewards/python_worker.py: which files were imported, by name"),
     "_in_one_line": ("a5c4e66957499424", "tasks/language/rewards/python_worker.py: where a user's function failed"),
-    "in_one_line": ("7c7d9f0717d5fe16", "tasks/agents/environments/host.py: where a user's environment failed"),
+    "in_one_line": ("32bb0dc8e000adc2", "tasks/agents/environments/host.py: where a user's environment failed"),
     "code_of": (
         "4934ad585f47077c",
         "tasks/agents/environments/as_gymnasium.py: names the games' code, without comments, in a data set's description",

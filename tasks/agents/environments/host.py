@@ -24,6 +24,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,17 +49,13 @@ class Episode:
             0.0,
             0.0,
             SECONDS,
-        )  # seconds: the question's time, of all answers, and how many they may take
+        )  # seconds: the question's, all answers', and how many they may be
 
     def close(self) -> str:
         """End it and all that it started, whatever they do; how it ended, if by itself."""
         for end in (os.killpg, os.kill):
-            try:
+            with suppress(ProcessLookupError, PermissionError):
                 end(self.process, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            except PermissionError:
-                pass
         _, status = os.waitpid(self.process, 0)
         self.connection.close()
         code = os.waitstatus_to_exitcode(status)
@@ -360,10 +357,9 @@ def in_one_line(error: BaseException) -> str:
     where = f"{os.path.relpath(frames[-1].filename, HOME)}:{frames[-1].lineno}: " if frames else ""
     if isinstance(error, SyntaxError):
         return f"{os.path.relpath(error.filename or '', HOME)}:{error.lineno}: {error.msg}"
-    try:
+    said: list[str] = []
+    with suppress(Exception):  # of a __str__ of the user's
         said = str(error).strip().splitlines()
-    except Exception:  # of the user's own
-        said = []
     kind = "" if where == "" and isinstance(error, ValueError) else f"{type(error).__name__}{': ' if said else ''}"
     return f"{where}{kind}{said[0][:300] if said else ''}"
 
