@@ -3,7 +3,8 @@
 Campaigns: `kills` (kill -9 before the n-th change of the file system, for every n of a first run, a re-run and a restored
 one), `errors` (that change fails instead: disk full, input/output error, no permission), `signals` (a signal at a random
 moment to a random process of the real command), `flows` (the same with both real flows at preset tiny's size), `together` (a run
-beside another run, plain `dvc repro` or `dvc gc`) and `inputs` (each parameter with values of the wrong type, range and shape).
+beside another run, plain `dvc repro` or `dvc gc`), `inputs` (each parameter with values of the wrong type, range and shape) and
+`strangers` (rewards whose processes fork, lie and end, and regular expressions that match for ever).
 After each fault a plain run must succeed with the right outs and complete lineage, and leave nothing running or reserved.
 `--sample` limits the trials of each campaign, drawn by the seed. `--keep` writes the outcome to benchmarks/results/faults.json,
 which benchmarks/faults.md shows.
@@ -20,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fault_commands, fault_flows, fault_inputs
+from benchmarks import fault_commands, fault_flows, fault_inputs, fault_strangers
 from benchmarks.fault_runs import ERRORS, SITUATIONS, Toy
 
 ROOT = Path(__file__).parents[1]
@@ -107,6 +108,13 @@ def inputs(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tu
         yield f"{key} = {value!r}"[:200], fault_inputs.refused(scratch, key, value)
 
 
+def strangers(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+    """Rewards that fork, lie, end or are loud, and expressions that match for ever: each call has its own replies, or one line says why not."""
+    for number, (kind, moment, text) in enumerate(chosen(list(fault_strangers.trials()), sample, rng)):
+        (folder := scratch / str(number)).mkdir(parents=True)
+        yield f"{kind} {moment} {text!r}"[:200], fault_strangers.faults(folder, kind, moment, text)
+
+
 CAMPAIGNS: Mapping[str, Callable[[Path, int | None, random.Random], Iterator[tuple[str, list[str]]]]] = {
     "kills": kills,
     "errors": errors,
@@ -114,6 +122,7 @@ CAMPAIGNS: Mapping[str, Callable[[Path, int | None, random.Random], Iterator[tup
     "flows": flows,
     "together": together,
     "inputs": inputs,
+    "strangers": strangers,
 }
 
 

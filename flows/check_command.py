@@ -12,6 +12,7 @@ from flows.model_commands import child
 from flows.params.files import PARAMS, find_root, read_text
 from flows.running import FLOWS, one_line
 from flows.running import targets as ends_of
+from tasks.common.terminal import in_one_line
 
 Targets = Annotated[
     list[str] | None,
@@ -40,7 +41,7 @@ def check(
         stages = plan.needed(root, named, text)
     editing.check_together(root, types, stages, stages, text)
     for change in changes:
-        print(f"{PARAMS} would change: {change}", flush=True)
+        print(f"{PARAMS} would change: {in_one_line(change)}", flush=True)
     with ExitStack() as stack:
         params = root / PARAMS
         if text != before:

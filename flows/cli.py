@@ -35,6 +35,7 @@ from flows.engine.state import StageResult
 from flows.params.files import ParameterError, find_root
 from flows.running import WrongUseError
 from tasks.common import environment
+from tasks.common.terminal import in_one_line, message, plain
 
 INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns for it
 STARTED = time.monotonic()
@@ -71,8 +72,8 @@ def _stopped() -> int:
     return INTERRUPTED
 
 
-def _wrong(message: str) -> int:
-    print(f"posttrain: {' '.join(message.split())}", file=sys.stderr)
+def _wrong(text: str) -> int:
+    print(f"posttrain: {message(' '.join(text.split()))}", file=sys.stderr)
     return 2
 
 
@@ -209,7 +210,7 @@ def explain(key: Annotated[str, typer.Argument(help="SECTION or SECTION.KEY", au
     """Show what a parameter means, its value, and which values it takes."""
     from flows.params import explaining
 
-    print("\n".join(explaining.explain(find_root(), key)))
+    print(plain("\n".join(explaining.explain(find_root(), key))))
 
 
 @app.command()
@@ -221,7 +222,7 @@ def preset(name: Annotated[str, typer.Argument(help="presets/NAME.yaml", autocom
     types = checking.sections(root)
     changes = editing.edit(root, types, editing.preset(root, types, name))
     for change in changes or [f"has the values of preset {name} already"]:
-        print(f"params.yaml: {change}")
+        print(f"params.yaml: {in_one_line(change)}")
     return 0
 
 

@@ -11,6 +11,7 @@ from flows.console import completion as tab
 from flows.console.summary import Screen
 from flows.params.files import find_root
 from flows.running import WrongUseError, one_line
+from tasks.common.terminal import in_one_line
 
 STARTED = time.monotonic()
 
@@ -88,5 +89,5 @@ def apply(
     types = checking.sections(root)
     changes = editing.edit(root, types, editing.laid(root, types, text, f"run {run.id[:8]}"))
     for change in changes or [f"has the values of {run.name or run.id[:8]} already"]:
-        print(f"params.yaml: {change}")
+        print(f"params.yaml: {in_one_line(change)}")
     return 0

@@ -207,10 +207,11 @@ def serve() -> None:
         os._exit(0)
 
     Thread(target=listen, daemon=True).start()
+    answers, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no answer
     try:
         while True:
             paths = json.loads(asked.get())
-            print(json.dumps([problem for path in paths for problem in problems(Path(path))]), flush=True)
+            print(json.dumps([problem for path in paths for problem in problems(Path(path))]), file=answers, flush=True)
     except Exception:
         traceback.print_exc()
         os._exit(1)  # the listening thread would keep an ordinary exit from closing standard input

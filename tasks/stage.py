@@ -26,6 +26,7 @@ from tasks.common import processes, tracking
 from tasks.common.config import BRANCH, Config
 from tasks.common.config_faults import explain
 from tasks.common.errors import WAITING, ConfigError, StageError, WaitingError
+from tasks.common.terminal import message
 
 PARAMS, PIPELINE = Path("params.yaml"), Path("dvc.yaml")
 Metrics = Mapping[str, "float | Metrics"]
@@ -102,6 +103,11 @@ def alone(run: Callable[[], Metrics]) -> Metrics:
         raise SystemExit(WAITING) from None
     except (StageError, TrainingError) as error:
         raise SystemExit(str(error)) from None
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        # Of a library in Rust, as tokenizers, whose matcher gives up where an expression of tokenizer.json takes too long.
+        raise SystemExit(message(f"a library could not go on: {error}")) from None
 
 
 def as_rank(run: Callable[[], Metrics]) -> Metrics:

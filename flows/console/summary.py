@@ -9,10 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TextIO
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
 
 from flows.engine.state import PlannedStage, StageResult, State
+from tasks.common.terminal import plain
 
 GOOD: tuple[State, ...] = ("ran", "restored", "up-to-date")  # whose outs are those of this run
 REPORTS = ("report", "offline_report", "agents_report")  # the stages that write pages, one in each flow
@@ -58,11 +60,16 @@ LOG_LINES, LINE = 12, 500  # lines of a failed stage's log that are shown at the
 
 
 class Screen(Console):
-    """A console for plain text. If the reader of the pipe leaves, as `head` does, the run goes on without output."""
+    """A console for plain text, which no text of others has power over. If the reader of the pipe leaves, as `head` does, the run goes on without output."""
 
     def __init__(self, file: TextIO | None = None, soft_wrap: bool = True) -> None:
         piped = not (file or sys.stdout).isatty()
         super().__init__(file=file, soft_wrap=soft_wrap, highlight=False, width=200 if piped else None)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """What is written: the texts without control characters, and rich's own orders."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(plain(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
         """Stop printing."""

@@ -254,5 +254,5 @@ def _value(text: str) -> object:
     """A logged value as data, so that 1 equals 1.0 and a tuple equals a list."""
     try:
         return json.loads(json.dumps(ast.literal_eval(text)))
-    except (ValueError, SyntaxError, TypeError):
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         return text

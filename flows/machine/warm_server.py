@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -30,9 +31,7 @@ MOST_FILES = 64  # that one request hands over
 
 def serve(control: socket.socket, modules: Sequence[str]) -> tuple[str, list[str]]:
     """Import the modules and fork for each request, until the other end is closed. Returns in a fork only: module and arguments."""
-    for module in modules:
-        with suppress(ImportError):
-            importlib.import_module(module)
+    import_until_closed(modules, control)
     gc.collect()
     gc.freeze()  # what a collection in a fork would touch would be copied
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended supervisors need nobody to ask for them
@@ -46,6 +45,27 @@ def serve(control: socket.socket, modules: Sequence[str]) -> tuple[str, list[str
             return supervise(socket.socket(fileno=files[0]), files[1], files[2:])
         for file in files:
             os.close(file)
+
+
+def import_until_closed(modules: Sequence[str], control: socket.socket) -> None:
+    """Import the modules, and end this process as soon as the other end of `control` is closed, which a killed run does too."""
+    finished, finish = os.pipe()
+    ends = select.poll()
+    ends.register(control, 0)  # its end, and not what is sent until then
+    ends.register(finished, select.POLLIN)
+
+    def watch() -> None:
+        if any(file == control.fileno() for file, _ in ends.poll()):
+            os._exit(1)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    for module in modules:
+        with suppress(ImportError):
+            importlib.import_module(module)
+    os.close(finish)
+    watcher.join()  # a fork has one thread
+    os.close(finished)
 
 
 def supervise(line: socket.socket, output: int, keep: Sequence[int]) -> tuple[str, list[str]]:

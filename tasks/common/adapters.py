@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tasks.children import patterns
 from tasks.common import processes
-from tasks.common.errors import ConfigError
+from tasks.common.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -41,6 +42,14 @@ NONE = {
     "adapter_kwargs": {"subfolder": "-"}
 }  # arguments with which transformers does not look for them; its models save otherwise
 NAME = "default"
+# How peft matches what stands in adapter_config.json; the first two are lists of names, or one regular expression.
+NAMES_OR_PATTERN = ("target_modules", "exclude_modules")
+PATTERNS = {
+    **dict.fromkeys(NAMES_OR_PATTERN, "{}"),
+    **dict.fromkeys(("rank_pattern", "alpha_pattern"), r"(.*\.)?({})$"),
+    "modules_to_save": r"(^|.*\.){}($|\..*)",
+    "layers_pattern": r"(?:^|.*?\.){}\.(?P<idx>\d+)\.",
+}
 SHOWN = 8  # names shown of a longer list
 
 
@@ -112,6 +121,7 @@ def merge_saved(model: "Adapted", folder: Path, dtype: str) -> None:
     """
     from peft import PeftModel
 
+    _check_patterns(model, folder)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # peft reads what transformers has given another name
         PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
@@ -119,6 +129,23 @@ def merge_saved(model: "Adapted", folder: Path, dtype: str) -> None:
     if dtype == "bfloat16":
         for p in model.parameters():
             p.data = p.data.bfloat16()
+
+
+def _check_patterns(model: "Adapted", folder: Path) -> None:
+    """DataError where a regular expression of adapter_config.json cannot be matched with the names of the model's parts in little time."""
+    try:
+        own = json.loads((folder / FILE).read_text())
+        lists = {name: [own[name]] if isinstance(own.get(name), str) else own.get(name) or () for name in PATTERNS}
+        expressions = {
+            name: [pattern for pattern in lists[name] if isinstance(pattern, str)]
+            for name in PATTERNS
+            if name not in NAMES_OR_PATTERN or isinstance(own.get(name), str)
+        }
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
+        raise DataError(f"{folder / FILE}: cannot be read ({type(error).__name__}: {error})") from None
+    names = [name for name, _ in model.named_modules()]
+    if wrong := patterns.fault(expressions, PATTERNS, [*names, *(f"base_model.model.{name}" for name in names)]):
+        raise DataError(f"{folder / FILE}: {wrong}")
 
 
 def _all_trained(model: "Adapted") -> None:

@@ -3,7 +3,7 @@
 Only `main()` (tasks/stage.py) turns them into an exit status. What training raises is `TrainingError` (tasks/algorithms/common).
 """
 
-from tasks.common.terminal import in_one_line
+from tasks.common.terminal import message
 
 WAITING = 75  # the exit status of a stage that waits for people (EX_TEMPFAIL of sysexits.h)
 
@@ -11,11 +11,11 @@ WAITING = 75  # the exit status of a stage that waits for people (EX_TEMPFAIL of
 class StageError(Exception):
     """A stage cannot do its work; the text is the one line to show.
 
-    It may quote other people's files, so line ends become spaces, and a terminal's control characters are written out.
+    It may quote other people's files, so line ends become spaces, a terminal's control characters are written out, and a long line is cut.
     """
 
     def __init__(self, text: str) -> None:
-        super().__init__(in_one_line(text))
+        super().__init__(message(text))
 
 
 class ConfigError(StageError):

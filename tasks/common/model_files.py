@@ -16,7 +16,7 @@ import torch
 
 from tasks.common import adapters
 from tasks.common.config_faults import no_model
-from tasks.common.errors import DataError
+from tasks.common.errors import DataError, StageError
 from tasks.common.tokenizers import Tokenizer
 
 OTHER_SHAPES = "has weights of other shapes than config.json says"
@@ -227,6 +227,8 @@ def _refuse(source: str | Path, what: str, names: Collection[str]) -> None:
 def _one_line(source: str | Path) -> Iterator[None]:
     try:
         yield
+    except StageError:
+        raise
     except Exception as error:  # transformers, safetensors, tokenizers and JSON each raise their own
         if "ignore_mismatched_sizes" in str(error):
             raise DataError(f"{source}: {OTHER_SHAPES}") from None

@@ -8,14 +8,18 @@ that plain `dvc metrics show` is to print.
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
+
+from tasks.common.terminal import in_one_line, plain
 
 SHARED = Path(__file__).parent / "templates"
 HEADLINE = "headline.txt"
+TAG = re.compile(r"<(?=[A-Za-z/!?])")  # what begins an element in Markdown
 
 
 def write(templates: Path, name: str, view: Mapping[str, object], figures: Mapping[str, str], out: Path) -> None:
@@ -30,18 +34,34 @@ def write(templates: Path, name: str, view: Mapping[str, object], figures: Mappi
     for kind in ("html", "md"):
         environment = Environment(
             loader=FileSystemLoader([templates, SHARED]),
-            autoescape=kind == "html",
+            autoescape=True,
+            finalize=_in_markdown if kind == "md" else None,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        environment.filters["block"] = _block
         environment.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "ensure_ascii": False}
         template = environment.get_template(f"{name}.{kind}.j2")
         (out / f"{name}.{kind}").write_text(template.render(view, **parts))
     for figure, svg in figures.items():
         (out / f"{figure}.svg").write_text(svg)
     if "sentence" in view:
-        (out / HEADLINE).write_text(f"{view['sentence']}\n")
+        (out / HEADLINE).write_text(f"{in_one_line(str(view['sentence']))}\n")
+
+
+def _in_markdown(value: object) -> object:
+    """A value in a line of Markdown: a text is not HTML, has no line ends, and no power over a terminal that shows the file."""
+    return (
+        Markup(TAG.sub("&lt;", in_one_line(value)))
+        if isinstance(value, str) and not isinstance(value, Markup)
+        else value
+    )
+
+
+def _block(text: str) -> Markup:
+    """A text of several lines as it is, as a block that HTML and Markdown both show so."""
+    return Markup(f"<pre>\n{escape(plain(text))}\n</pre>\n")
 
 
 def _digest(text: str) -> str:

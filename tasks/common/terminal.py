@@ -2,6 +2,7 @@
 
 import unicodedata
 
+LONGEST = 2000  # characters of a message
 JOINERS = "\u200c\u200d"  # characters of format that scripts and emojis are made with
 
 
@@ -17,3 +18,9 @@ def plain(text: str) -> str:
 def in_one_line(text: str) -> str:
     """The same, with spaces for line ends."""
     return plain(" ".join(text.splitlines()))
+
+
+def message(text: str) -> str:
+    """The same, without its end where it is longer than a message may be."""
+    line = in_one_line(text[:LONGEST])
+    return line if max(len(text), len(line)) <= LONGEST else f"{line[: LONGEST - 3]}..."

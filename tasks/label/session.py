@@ -51,9 +51,11 @@ class Session:
             return self._turn(person, self.assignment.next(self.record, person, seen), None)
 
     def judge(self, judgement: str, person: str, item: str, value: Value, seconds: float) -> None:
-        """Bring a judgement, in the places of the page, to the disk; once, however often it is said."""
+        """Bring a judgement, in the places of the page, to the disk; once, however often it is said, and ConflictError where another one is there."""
         with self._lock:
-            if self.record.known(judgement) is not None:
+            if (line := self.record.known(judgement)) is not None:
+                if not self._says(line, person, item, value):
+                    raise ConflictError("another judgement was saved from this page; load it anew")
                 return
             found = self._item(item)
             repeat = self._times(person, item)
@@ -75,6 +77,12 @@ class Session:
                 at=instant(),
             )
             self.writer.append(line)
+
+    def _says(self, line: Judgement, person: str, item: str, value: Value) -> bool:
+        """Whether a judgement of the record, which may have been taken back, is this one, in the places of the page."""
+        if (line.person, line.item) != (person, item) or misfit(value, self.record.items[line.item]):
+            return False
+        return in_item(value, line.order) == line.value
 
     def undo(self, judgement: str, person: str) -> Turn:
         """Take a judgement back and return to its item."""

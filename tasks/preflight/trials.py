@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from tasks.common.config import Config
 from tasks.common.config_faults import shortened
 from tasks.common.errors import DataError, StageError
+from tasks.common.terminal import in_one_line
 
 if TYPE_CHECKING:
     from gymnasium import Space
@@ -41,7 +42,7 @@ def lines(params: Path, stages: Collection[str]) -> Iterator[str]:
         raise DataError(
             f"{', '.join(played)}: their environments could not be tried within the limit of time"
         ) from None
-    yield from done.stdout.splitlines()
+    yield from map(in_one_line, done.stdout.splitlines())
     if done.returncode:
         said = done.stderr.splitlines()
         tried = next((line.removeprefix(BEGINS) for line in reversed(said) if line.startswith(BEGINS)), played[0])

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from dvc.repo import Repo
 
-from benchmarks import fault_inputs, fault_runs, faults
+from benchmarks import fault_inputs, fault_runs, fault_strangers, faults
 from benchmarks.fault_runs import Toy
 from tests.flows.unsupervised import without_supervisors
 
@@ -39,6 +39,25 @@ def test_every_bad_value_is_refused_in_one_line() -> None:
 
 def test_some_bad_values_are_refused_in_one_line() -> None:
     assert faults.run(["inputs"], 60, 1)["inputs"].failures == []
+
+
+@pytest.mark.slow
+def test_whatever_strangers_write_is_right_or_one_line() -> None:
+    outcome = faults.run(["strangers"], None, 0)["strangers"]
+    assert outcome.failures == []
+    assert outcome.trials > 90
+
+
+def test_some_of_what_strangers_write_is_right_or_one_line() -> None:
+    assert faults.run(["strangers"], 6, 1)["strangers"].failures == []
+
+
+def test_values_of_another_call_and_long_lines_are_noticed() -> None:
+    late = SimpleNamespace(values=[3.0, 1.0], failed=[False, False])
+    assert fault_strangers._of_a_call(lambda *_: late, [3, 2]) == ["responses of [3, 2] letters got [3.0, 1.0]"]
+    assert fault_strangers._of_a_line("x" * 2101)
+    assert fault_strangers._of_a_line("a\x1b[31m")
+    assert not fault_strangers._of_a_line("expected a number")
 
 
 def test_a_value_that_is_taken_is_noticed(tmp_path: Path) -> None:

@@ -179,6 +179,10 @@ def test_what_another_run_at_work_refuses_is_one_line(root: Path) -> None:
         (["preset", "huge"], "preset huge: there is no presets/huge.yaml; presets/ has none"),
         (["lineage", "nosuch"], "nosuch: nothing has run here yet"),
         (["preset"], "Missing argument 'name'"),
+        (["run", "--set", "dpo.\x1b[31mbta=1"], r"--set dpo.\x1b[31mbta: unknown parameter"),
+        (["run", "no\x9bsuch"], r"dvc.yaml: no stage 'no\x9bsuch'"),
+        (["lineage", "\x1b]0;title\x07"], r"\x1b]0;title\x07: nothing has run here yet"),
+        (["run", "n" * 10**6], "dvc.yaml: no stage 'nnnn"),
     ],
 )
 @pytest.mark.usefixtures("typed")
@@ -188,6 +192,8 @@ def test_wrong_use_is_one_line_and_exit_2(fresh: Path, arguments: list[str], mes
     assert code == 2
     assert error.startswith(f"posttrain: {message}")
     assert error.count("\n") == 1
+    assert error[:-1].isprintable()
+    assert len(error) < 2100
     assert out == ""
     assert (fresh / "params.yaml").read_bytes() == params
     assert not (fresh / "data").exists()
@@ -220,6 +226,8 @@ def test_a_file_that_a_parameter_names_is_missed_before_anything_runs(
         ("params.yaml", "1e-1  # of dpo", '"high"', "params.yaml: dpo.beta: expected a number, got 'high'"),
         ("params.yaml", "dpo:", "dpoo:", "params.yaml: dpoo: unknown section; did you mean dpo?"),
         ("params.yaml", "dpo:", "dpo: {", "params.yaml: line"),
+        ("params.yaml", "dpo:", '"d\\e[31mpo":', r"params.yaml: d\x1b[31mpo: unknown section"),
+        ("params.yaml", "  beta:", '  "\\e[2Jx": 1\n  beta:', r"params.yaml: problems.\x1b[2Jx: unknown parameter"),
         ("dvc.yaml", "stages:", "stages: [", "dvc.yaml: "),
         (
             "dvc.yaml",

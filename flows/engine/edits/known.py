@@ -20,13 +20,13 @@ HARMLESS: Mapping[str, tuple[str, str]] = {
         "tasks/language/configs/parts/python_rewards.py: says what is wrong with params.yaml",
     ),
     "parsed": (
-        "213a49b9d4caea2c",
+        "adba2a030d8ffc76",
         "tasks/language/configs/parts/python_rewards.py: says what is wrong with a file of the user's",
     ),
     "_check_files": ("cbaf7cad00c4dd9d", "tasks/language/rewards/python_functions.py: which files are deps, by name"),
     "files": ("a67fdac9f623289d", "tasks/language/rewards/python_worker.py: which files were imported, by name"),
-    "_in_one_line": ("5626f58e8785934a", "tasks/language/rewards/python_worker.py: where a user's function failed"),
-    "in_one_line": ("f5a3a5ab11745aaf", "tasks/agents/environments/host.py: where a user's environment failed"),
+    "_in_one_line": ("a5c4e66957499424", "tasks/language/rewards/python_worker.py: where a user's function failed"),
+    "in_one_line": ("32bb0dc8e000adc2", "tasks/agents/environments/host.py: where a user's environment failed"),
     "code_of": (
         "4934ad585f47077c",
         "tasks/agents/environments/as_gymnasium.py: names the games' code, without comments, in a data set's description",

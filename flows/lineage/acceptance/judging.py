@@ -51,7 +51,7 @@ class Judge:
             return []
         try:
             code = Code(self._modules(stage))
-        except (SyntaxError, ValueError, OSError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError, OSError):
             return []
         found = [(path, code.effectless(path, content), content) for path, content in before.items()]
         return (

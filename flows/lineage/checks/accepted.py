@@ -123,7 +123,7 @@ class Accepted:
         try:
             whole = Code({path: content for path, content in modules.items() if content is not None})
             wrong = [path for path in changed if whole.effectless(path, older[path] or b"") is None]
-        except (SyntaxError, ValueError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             wrong = changed
         read = [path for path in wrong if same_but_for_words(older[path] or b"", modules[path] or b"")]
         wrong = [path for path in wrong if path not in read]

@@ -73,7 +73,7 @@ def code_of(kind: str, environment_files: Path) -> str:
 
 def _without_comments(code: bytes) -> bytes:
     """What a file does, as text; the file itself where it is no Python."""
-    with suppress(SyntaxError, ValueError):
+    with suppress(SyntaxError, ValueError, RecursionError, MemoryError):
         tree = ast.parse(code)
         for node in ast.walk(tree):
             if isinstance(node, DOCUMENTED) and ast.get_docstring(node) is not None:

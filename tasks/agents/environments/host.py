@@ -4,11 +4,12 @@ It imports the user's file once. Every episode is a fork of it: a hang, a crash 
 the code prints goes to standard error. The process leads a session of its own, and ends with all that it started when its parent closes
 the connection or is killed.
 
-Messages are lines of JSON. From the parent: {"id", "op": "open", "seed"}, {"id", "op": "step", "action"}, {"id", "op": "best"}, {"id", "op": "optimum"},
-{"id", "op": "close"}. To the parent: {"id", ...} for each but the last, with `fault` in it where the episode is over for a reason of its own,
-and `spent` where its answers took more seconds in all than it may.
+Messages are lines of JSON. From the parent: {"call", "id", "op": "open", "seed"}, {"call", "id", "op": "step", "action"}, {"call", "id", "op": "best"},
+{"call", "id", "op": "optimum"}, {"id", "op": "close"}, where `id` is the episode's number and `call` the question's. To the parent: {"call", ...} for
+each but the last, with `fault` in it where the episode is over for a reason of its own, and `spent` where its answers took more
+seconds in all than it may. An episode that says anything but the one reply to its question is over.
 
-What an environment returns is checked here alone: `opening`, `turn`, `text` and `number`.
+What an environment returns is checked here alone: `opening`, `turn`, `text` and `number`, and once more, on each way, by `checked`.
 """
 
 import importlib.util
@@ -23,12 +24,15 @@ import sys
 import time
 import traceback
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 Reply = dict[str, Any]  # JSON
 HOME = Path.cwd()
 LONGEST = 2**20  # bytes of a reply
+SHOWN = 1000  # characters of a fault
 TURNS, SECONDS = 1000, 600.0  # of an episode, where the environment has no max_turns or max_seconds
 FAULTS, TURNS_CUT = "faults", "turns_cut"  # what is counted of an episode that a fault or the limit of turns ended
 MEMORY = 4 * 2**30  # bytes of an episode's address space, beyond what the host had when it was forked
@@ -40,21 +44,18 @@ class Episode:
     def __init__(self, process: int, connection: socket.socket) -> None:
         self.process, self.connection = process, connection
         self.read, self.due = b"", float("inf")  # what of a reply has come, and until when it must be whole
+        self.asked: Reply | None = None  # the question that waits for it
         self.began, self.spent, self.most = (
             0.0,
             0.0,
             SECONDS,
-        )  # seconds: the question's time, of all answers, and how many they may take
+        )  # seconds: the question's, all answers', and how many they may be
 
     def close(self) -> str:
         """End it and all that it started, whatever they do; how it ended, if by itself."""
         for end in (os.killpg, os.kill):
-            try:
+            with suppress(ProcessLookupError, PermissionError):
                 end(self.process, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-            except PermissionError:
-                pass
         _, status = os.waitpid(self.process, 0)
         self.connection.close()
         code = os.waitstatus_to_exitcode(status)
@@ -67,6 +68,7 @@ class Host:
     def __init__(self, parent: socket.socket, make: Any, settings: Any, seconds: float) -> None:
         self.parent, self.make, self.settings, self.seconds = parent, make, settings, seconds
         self.episodes: dict[int, Episode] = {}
+        self.over: dict[int, str] = {}  # why episodes ended that nobody had asked anything
         self.waits = selectors.DefaultSelector()
         self.waits.register(parent, selectors.EVENT_READ, None)
         self.unread = b""
@@ -101,8 +103,9 @@ class Host:
         if asked["op"] == "open":
             self._open(number, asked["seed"])
         elif number not in self.episodes:
+            why = self.over.pop(number, "the episode is over")
             if asked["op"] != "close":
-                self._tell({"id": number, "fault": "the episode is over"})
+                self._tell({"call": asked["call"], "fault": why})
             return
         elif asked["op"] == "close":
             one = self.episodes.pop(number)
@@ -110,7 +113,7 @@ class Host:
             one.close()
             return
         one = self.episodes[number]
-        one.began = time.monotonic()
+        one.asked, one.began = asked, time.monotonic()
         one.due = one.began + self.seconds
         try:
             one.connection.sendall(json.dumps(asked).encode() + b"\n")
@@ -128,7 +131,7 @@ class Host:
             self.parent.close()
             ours.close()
             os.setpgid(0, 0)
-            play(theirs, self.make, self.settings, seed)
+            play(theirs.detach(), self.make, self.settings, seed)
         theirs.close()
         self.episodes[number] = Episode(process, ours)
         self.waits.register(ours, selectors.EVENT_READ, number)
@@ -146,17 +149,25 @@ class Host:
         if len(one.read) > LONGEST:
             self._over(number, f"said more than {LONGEST} bytes at once")
         elif one.read.endswith(b"\n"):
-            one.read, whole, one.due = b"", one.read, float("inf")
-            try:
-                said = dict(json.loads(whole))
-            except (ValueError, TypeError):
-                said = {"fault": "something else than its host wrote to its connection"}
-            if "fault" in said:
-                self._over(number, str(said["fault"]))
-            else:
-                self._pass_on(number, one, said)
+            self._said(number, one, one.read)
 
-    def _pass_on(self, number: int, one: Episode, reply: Reply) -> None:
+    def _said(self, number: int, one: Episode, line: bytes) -> None:
+        asked: Reply = one.asked or {}
+        wrong = "something else than its host wrote to its connection"
+        try:
+            said = dict(json.loads(line))
+            if said.pop("call") != asked["call"]:
+                raise ValueError(wrong)
+            reply = checked(asked["op"], said)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            reply = {"fault": wrong}
+        if "fault" in reply:
+            self._over(number, reply["fault"])
+        else:
+            one.read, one.due, one.asked = b"", float("inf"), None
+            self._pass_on(number, one, asked["call"], reply)
+
+    def _pass_on(self, number: int, one: Episode, call: int, reply: Reply) -> None:
         """Tell the parent of a whole reply, or that the episode has taken its time."""
         one.spent += time.monotonic() - one.began
         one.most = reply.get("max_seconds", one.most)
@@ -164,27 +175,33 @@ class Host:
             self.waits.unregister(one.connection)
             self.episodes.pop(number).close()
             reply = {"spent": one.spent, "most": one.most}
-        self._tell({**reply, "id": number})
+        self._tell({**reply, "call": call})
 
     def _over(self, number: int, why: str) -> None:
         one = self.episodes.pop(number)
         self.waits.unregister(one.connection)
         ended = one.close()
-        self._tell({"id": number, "fault": why or f"ended ({ended})"})
+        fault = why or f"ended ({ended})"
+        if one.asked is None:
+            self.over[number] = fault
+        else:
+            self._tell({"call": one.asked["call"], "fault": fault})
 
     def _tell(self, reply: Reply) -> None:
         self.parent.sendall(json.dumps(reply).encode() + b"\n")
 
 
-def play(host: socket.socket, make: Any, settings: Any, seed: int) -> None:
-    """One episode, until the host ends it. Does not return."""
+def play(descriptor: int, make: Any, settings: Any, seed: int) -> None:
+    """One episode, until the host closes the socket. Does not return. A fork that comes back from the environment ends here."""
+    process, host = os.getpid(), socket.socket(fileno=descriptor)
+    os.register_at_fork(after_in_child=host.close)
     if sys.platform == "linux":
         size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     random.seed(seed)
     if set_num_threads := getattr(sys.modules.get("torch"), "set_num_threads", None):
         set_num_threads(1)  # those that the host had are not in a fork, which would wait for them for ever
-    lines = host.makefile("rb")
+    lines = open(descriptor, "rb", closefd=False)  # noqa: SIM115  # a descriptor, held to the end
     environment: Any = None
     for line in lines:
         asked = json.loads(line)
@@ -205,9 +222,12 @@ def play(host: socket.socket, make: Any, settings: Any, seed: int) -> None:
         except BaseException as error:
             reply = {"fault": legible(in_one_line(error))}
         try:
-            host.sendall(json.dumps(reply).encode() + b"\n")
+            if os.getpid() == process:
+                host.sendall(json.dumps({**reply, "call": asked["call"]}).encode() + b"\n")
         except BaseException:
             os._exit(1)
+        if os.getpid() != process:
+            os._exit(0)
     os._exit(0)
 
 
@@ -242,6 +262,24 @@ def limits(environment: Any) -> Reply:
     if seconds is not None and number("max_seconds", seconds) <= 0:
         raise ValueError(f"max_seconds: expected a number above 0, got {shown(seconds)}")
     return {"max_turns": turns or TURNS, "max_seconds": SECONDS if seconds is None else number("max_seconds", seconds)}
+
+
+def checked(op: str, said: Reply) -> Reply:
+    """The reply to a question, if it is one of this process's; ValueError, TypeError or KeyError otherwise."""
+    if "fault" in said:
+        return {"fault": legible(str(said["fault"]))[:SHOWN]}
+    if "spent" in said:
+        return {name: number(name, said[name]) for name in ("spent", "most")}
+    if op == "load":
+        return {}
+    if op == "open":
+        knows = [name for name in ("best_action", "optimum") if name in said["knows"]]
+        return {"messages": opening(said["messages"]), "knows": knows, **limits(SimpleNamespace(**said))}
+    if op == "step":
+        return turn((said["observation"], said["reward"], said["done"], said["counted"]))
+    if op == "best":
+        return {"action": text("best_action", said["action"])}
+    return {"optimum": number("optimum", said["optimum"])}
 
 
 def turn(value: Any) -> Reply:
@@ -302,7 +340,10 @@ def number(what: str, value: Any) -> float:
 
 def shown(value: Any) -> str:
     """A value in a message."""
-    said = repr(value)
+    try:
+        said = repr(value)
+    except Exception as error:  # a __repr__ of the user's, or a number of too many digits
+        said = f"<no text: {type(error).__name__}>"
     return f"{said if len(said) <= 60 else said[:57] + '...'} ({type(value).__name__})"
 
 
@@ -316,7 +357,9 @@ def in_one_line(error: BaseException) -> str:
     where = f"{os.path.relpath(frames[-1].filename, HOME)}:{frames[-1].lineno}: " if frames else ""
     if isinstance(error, SyntaxError):
         return f"{os.path.relpath(error.filename or '', HOME)}:{error.lineno}: {error.msg}"
-    said = str(error).strip().splitlines()
+    said: list[str] = []
+    with suppress(Exception):  # of a __str__ of the user's
+        said = str(error).strip().splitlines()
     kind = "" if where == "" and isinstance(error, ValueError) else f"{type(error).__name__}{': ' if said else ''}"
     return f"{where}{kind}{said[0][:300] if said else ''}"
 
@@ -337,15 +380,19 @@ def load(file: str, name: str) -> tuple[Any, str]:
     return (found, "") if callable(found) else (None, f"{file} has no class {name}")
 
 
-def main(descriptor: int, file: str, name: str, settings: str, seconds: str) -> None:
-    """Load the class and say what is wrong with it, if anything is; then serve."""
+def main(file: str, name: str, settings: str, seconds: str) -> None:
+    """Load the class and say what is wrong with it, if anything is; then serve the socket that standard input was at the start."""
+    process, parent = os.getpid(), socket.socket(fileno=os.dup(0))  # which no program inherits that is started here
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
     os.dup2(2, 1)
-    parent = socket.socket(fileno=descriptor)
     make, wrong = load(file, name)
-    parent.sendall(json.dumps({"id": -1, **({"fault": wrong} if wrong else {})}).encode() + b"\n")
+    if os.getpid() != process:  # a fork of the file's
+        os._exit(0)
+    parent.sendall(json.dumps({"call": 0, **({"fault": wrong} if wrong else {})}).encode() + b"\n")
     if make is not None:
         Host(parent, make, json.loads(settings), float(seconds)).run()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), *sys.argv[2:6])
+    main(*sys.argv[1:5])

@@ -8,9 +8,6 @@ import atexit
 import json
 import os
 import re
-import signal
-import socket
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -20,9 +17,12 @@ from typing import Any
 from tasks.agents.environments import host
 from tasks.agents.environments.host import FAULTS, TURNS_CUT
 from tasks.agents.environments.protocol import GameError, GameFault, Message, Setting, SettingError, Turn
+from tasks.children.child import READY, Child, ChildEnded, WrongReply
+from tasks.common.terminal import in_one_line
 
 NAME = re.compile(r"environments/(?:[\w-]+/)*[\w-]+\.py:[A-Za-z_]\w*", re.ASCII)
 LOAD_SECONDS = 120.0  # for what the file imports
+SLACK = 60.0  # seconds by which the limit for the host is longer than that for an episode
 # In a fork the threads of a pool are gone, and whoever waits for them waits for ever: no library is to start any.
 NO_THREADS = {
     **dict.fromkeys(
@@ -33,64 +33,50 @@ NO_THREADS = {
 TOLD = 20  # faults that are told, of all
 
 
-class Hosted:
+class Hosted(Child):
     """One process with one environment's class, as its parent sees it."""
 
     def __init__(self, name: str, settings: str, seconds: float) -> None:
         """Start it and load the class; SettingError with one line where that fails."""
         self.name, self.seconds = name, seconds
         file, _, of = name.partition(":")
-        self.connection, theirs = socket.socketpair()
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-B", host.__file__, str(theirs.fileno()), file, of, settings, str(seconds)],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,  # a Ctrl-C is for the parent, which ends the process and all that it started
-            env={**os.environ, **NO_THREADS, "PYTHONHASHSEED": "0"},  # the same order of a set in each run
+        super().__init__(
+            [sys.executable, "-P", "-B", host.__file__, file, of, settings, str(seconds)],
+            {**os.environ, **NO_THREADS, "PYTHONHASHSEED": "0"},  # the same order of a set in each run
         )
-        theirs.close()
-        self.unread, self.replies, self.numbers, self.told = b"", dict[int, dict[str, Any]](), count(), 0
-        loaded = self.reply(-1, LOAD_SECONDS)
-        if wrong := loaded.get("fault"):
+        self.numbers, self.told = count(), 0
+        self.asked: dict[int, str] = {}  # what is asked, by the number of the question
+        if wrong := self.reply(READY, LOAD_SECONDS).get("fault"):
             self.close()
             raise SettingError(wrong)
 
-    def send(self, **asked: object) -> None:
-        """Ask something; `reply` finds out where nobody listens."""
-        with suppress(OSError):
-            self.connection.sendall(json.dumps(asked).encode() + b"\n")
+    def about(self, number: int, op: str, **more: object) -> int:
+        """Ask something of the episode of this number; the question's own number."""
+        call = self.ask({"id": number, "op": op, **more}, self.seconds + SLACK)
+        self.asked[call] = op
+        return call
 
     def reply(self, number: int, seconds: float | None = None) -> dict[str, Any]:
-        """What is said of an episode. The host keeps to the limit of time; only while it loads the parent does."""
-        self.connection.settimeout(seconds)
-        while number not in self.replies:
-            try:
-                found = self.connection.recv(2**16)
-            except TimeoutError:
-                return {"fault": f"the process that imports it took longer than {seconds:g} s"}
-            except OSError:
-                found = b""
-            if not found:
-                return {"fault": f"the process of the environment ended ({self.process.wait()})"}
-            *lines, self.unread = (self.unread + found).split(b"\n")
-            for line in lines:
-                said = json.loads(line)
-                self.replies[said["id"]] = said
-        return self.replies.pop(number)
+        """What is said of an episode; GameError where that is no reply.
+
+        The host keeps to the limit of time, and this process to a longer one, or to `seconds`.
+        """
+        op = self.asked.pop(number, "load")
+        try:
+            return host.checked(op, super().reply(number, seconds or self.seconds + SLACK))
+        except ChildEnded as ended:
+            return {"fault": f"the process of the environment {ended}"}
+        except (WrongReply, ValueError, TypeError, KeyError) as wrong:
+            self.close()
+            why = wrong if isinstance(wrong, WrongReply) else "said something else than its host"
+            raise GameError(f"{self.name}: its process {why}") from None
 
     def tell(self, where: str, what: str) -> None:
         """Name a fault on standard error; of many the first ones."""
         self.told += 1
         if self.told <= TOLD:
             more = "; further faults are counted alone" if self.told == TOLD else ""
-            print(f"{self.name}: {where}: {what}{more}", file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """End it and all that it started, whatever they do."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.connection.close()
+            print(f"{self.name}: {where}: {in_one_line(what)}{more}", file=sys.stderr, flush=True)
 
 
 HOSTS: dict[tuple[str, str, float], Hosted] = {}
@@ -119,6 +105,7 @@ class Own:
         """SettingError where the file cannot be loaded."""
         self.host = hosted(name, json.dumps(dict(settings), sort_keys=True), seconds)
         self.number, self.seed, self.turn, self.over = next(self.host.numbers), 0, 0, True
+        self.call = READY  # the number of the last question
         self.knows: list[str] = []  # which of best_action and optimum there are
         self.max_turns, self.fault = host.TURNS, ""  # what ended it, with the game and the turn
 
@@ -126,8 +113,7 @@ class Own:
         """Open the game; GameFault where that fails."""
         self.close()
         self.seed, self.turn, self.over = seed, 0, False
-        self.host.send(id=self.number, op="open", seed=seed)
-        said = self.host.reply(self.number)
+        said = self.host.reply(self.host.about(self.number, "open", seed=seed))
         if wrong := said.get("fault"):
             self.over = True
             self.host.tell(f"game {seed}", wrong)
@@ -140,11 +126,11 @@ class Own:
     def ask(self, action: str) -> None:
         """Act, and do not wait."""
         self.turn += 1
-        self.host.send(id=self.number, op="step", action=action)
+        self.call = self.host.about(self.number, "step", action=action)
 
     def answer(self) -> Turn:
         """What follows the action that was asked."""
-        said = self.host.reply(self.number)
+        said = self.host.reply(self.call)
         if wrong := said.get("fault"):
             self.over, self.fault = True, f"game {self.seed}, turn {self.turn}: {wrong}"
             self.host.tell(f"game {self.seed}, turn {self.turn}", wrong)
@@ -173,7 +159,7 @@ class Own:
     def close(self) -> None:
         """End the episode's process."""
         if not self.over:
-            self.host.send(id=self.number, op="close")
+            self.host.send({"id": self.number, "op": "close"}, SLACK)
             self.over = True
 
     def __del__(self) -> None:
@@ -182,8 +168,7 @@ class Own:
             self.close()
 
     def _asked(self, op: str, key: str) -> Any:
-        self.host.send(id=self.number, op=op)
-        said = self.host.reply(self.number)
+        said = self.host.reply(self.host.about(self.number, op))
         if wrong := said.get("fault"):
             raise GameError(f"{self.host.name}: game {self.seed}, turn {self.turn}: {wrong}")
         self._check_time(said)

@@ -15,14 +15,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from tasks.children.worker_pool import WorkerPool
 from tasks.common.errors import ConfigError
 from tasks.language.rewards import code_lock, code_worker
-from tasks.language.rewards.worker_pool import WorkerPool
 
 Job = dict[str, Any]
 LANGUAGES = ("", "python", "python3", "py")  # of a fence
 RUNS = (ast.Assert, ast.Expr, ast.For, ast.While, ast.If, ast.Try, ast.With)  # statements that can fail a test
 ROOT = Path(__file__).parents[3]
+MOST = 1000  # characters of a line of the process that judges
 FORMS = "`tests` or `test_list` (assert statements), `test` and `entry_point` (HumanEval), or `inputs` and `outputs` (texts)"
 
 
@@ -164,6 +165,7 @@ class Worker:
             self.process.stdin.write(json.dumps(judged) + "\n")
             self.process.stdin.flush()
         if (reply := self._reply()) not in (code_worker.RIGHT, code_worker.WRONG):
+            self.process.kill()  # whatever it says next could be the verdict on another program
             print(
                 f"the reward code: the process that judges programs has ended (exit {self.process.wait()})",
                 file=sys.stderr,
@@ -182,7 +184,7 @@ class Worker:
 
     def _reply(self) -> str:
         assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        return self.process.stdout.readline(MOST).strip()
 
 
 class CodeJudge:

@@ -5,20 +5,17 @@ response without a reward, not the run. What else is wrong (an exception, a numb
 policy must not be trained by it.
 """
 
-import json
 import math
 import os
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
+from tasks.children.child import READY, Child, ChildEnded, WrongReply
 from tasks.common.errors import ConfigError, DataError
 from tasks.language.configs.parts.python_rewards import fault, holds
 from tasks.language.rewards import python_worker
@@ -33,10 +30,6 @@ METRICS = {  # of a step's samples
 }
 
 
-class Ended(Exception):
-    """The process took too long over a call, or is no more."""
-
-
 @dataclass(frozen=True)
 class Judged:
     """The function's rewards of N responses: nan where it has none; `failed` where it took too long or ended its process."""
@@ -45,25 +38,20 @@ class Judged:
     failed: list[bool]
 
 
-class Worker:
+class Worker(Child):
     """One process with one function, as its parent sees it."""
 
     def __init__(self, name: str) -> None:
         """Start it and load the function; DataError with one line where that fails."""
         file, _, function = name.partition(":")
-        self.connection, theirs = Pipe()
-        self.process = subprocess.Popen(
-            [sys.executable, "-P", "-B", "-u", python_worker.__file__, str(theirs.fileno()), file, function],
-            stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,  # a Ctrl-C is for the parent, which ends the process and all that it started
-            env={**os.environ, "PYTHONHASHSEED": "0"},  # the same order of a set in each run
+        super().__init__(
+            [sys.executable, "-P", "-B", "-u", python_worker.__file__, file, function],
+            {**os.environ, "PYTHONHASHSEED": "0"},  # the same order of a set in each run
         )
-        theirs.close()
         try:
-            self.loaded = self._reply(LOAD_SECONDS)
-        except Ended as ended:
-            raise DataError(f"{file}: the process that imports it {ended}") from None
+            self.loaded = _sound(self.reply(READY, LOAD_SECONDS))
+        except (ChildEnded, WrongReply) as why:
+            raise DataError(f"{file}: the process that imports it {why}") from None
         if "error" in self.loaded:
             self.close()
             raise DataError(self.loaded["error"])
@@ -71,34 +59,32 @@ class Worker:
     def call(
         self, prompts: Sequence[str], responses: Sequence[str], columns: Columns, seconds: float
     ) -> dict[str, Any]:
-        """What python_worker.answer says of the responses; Ended, and the process closed, where it says nothing."""
+        """What python_worker.answer says of the N responses, with N `values` or an `error`.
+
+        ChildEnded where it says nothing, and WrongReply where it says something else; the process is then closed.
+        """
         call = {"prompts": prompts, "responses": responses, "columns": columns, "seconds": seconds}
-        with suppress(ConnectionError):  # `_reply` finds out what happened
-            self.connection.send_bytes(json.dumps(call).encode())
-        return self._reply(seconds)
+        return _sound(self.reply(self.ask(call, seconds), seconds), len(responses))
 
-    def close(self) -> None:
-        """End it and all that it started, whatever they do."""
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-        self.connection.close()
 
-    def _reply(self, seconds: float) -> dict[str, Any]:
-        try:
-            if self.connection.poll(seconds):
-                reply: dict[str, Any] = json.loads(self.connection.recv_bytes())
-                return reply
-        except (EOFError, ConnectionError):
-            self.close()
-            status = self.process.returncode
-            why = f"signal {-status}" if status < 0 else f"exit status {status}"
-            raise Ended(f"ended ({why})") from None
-        except BaseException:  # Ctrl-C
-            self.close()
-            raise
-        self.close()
-        raise Ended(f"took longer than {seconds:g} s")
+def _sound(reply: dict[str, Any], count: int | None = None) -> dict[str, Any]:
+    """The reply, if it is as python_worker writes it: with files, and an error or so many values, each a finite number or None."""
+    files = [reply.get("imported"), reply.get("read")]
+    right = all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in files)
+    if "error" in reply:
+        place = reply.get("at", 0)
+        right = right and isinstance(reply["error"], str) and type(place) is int and 0 <= place < (count or 1)
+    elif count is not None:
+        values = reply.get("values")
+        right = right and isinstance(values, list) and len(values) == count and all(map(_is_value, values))
+    if not right:
+        wanted = "is loaded" if count is None else f"was asked for {count} rewards"
+        raise WrongReply(f"{wanted} and said something else: {_shown(str(reply))}")
+    return reply
+
+
+def _is_value(value: object) -> bool:
+    return value is None or (type(value) in (int, float) and python_worker.is_reward(value))
 
 
 class PythonFunction:
@@ -144,12 +130,12 @@ class PythonFunction:
         if len(alone) > 1:
             try:
                 reply = self._reply(prompts, responses, columns)
-            except Ended as ended:
+            except ChildEnded as ended:
                 self._say(f"a call with {len(alone)} responses {ended}; each is judged alone")
             else:
                 if reply.get("raised"):  # which of them is it?
                     for one in alone:
-                        with suppress(Ended):
+                        with suppress(ChildEnded):
                             self._values(self._reply(*one), one[0])
                 return Judged(self._values(reply, prompts), [False] * len(alone))
         return self._one_by_one(alone)
@@ -161,7 +147,7 @@ class PythonFunction:
             try:
                 values += self._values(self._reply(*one), one[0])
                 failed.append(False)
-            except Ended as ended:
+            except ChildEnded as ended:
                 values.append(math.nan)
                 failed.append(True)
                 self._say(f"the call {ended} for the prompt {_shown(one[0][0])}; it has no reward")
@@ -175,6 +161,9 @@ class PythonFunction:
             self._check_files(self.worker.loaded)
         try:
             reply = self.worker.call(prompts, responses, columns, self.seconds)
+        except WrongReply as wrong:
+            self.close()
+            raise DataError(f"{self.name}: its process {wrong}") from None
         except BaseException:
             self.worker = None  # it has closed itself
             raise

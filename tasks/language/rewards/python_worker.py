@@ -13,11 +13,12 @@ import queue
 import random
 import signal
 import site
+import socket
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection
+from contextlib import suppress
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -27,33 +28,56 @@ Reward = Callable[..., Any]
 HOME = Path.cwd()
 MACHINE = ("/bin", "/dev", "/etc", "/lib", "/lib64", "/Library", "/proc", "/run", "/sys", "/System", "/usr")
 LARGEST = 3.4e38  # what the policies' numbers of 32 bits can hold
+LONGEST = 300  # characters of an exception's text in a message
 SLACK = 60.0  # seconds by which the kernel's limit is later than the parent's
 
 
-def main(descriptor: int, file: str, name: str) -> None:
+def main(file: str, name: str) -> None:
     """Load the function and say what is wrong with it, if anything is; then answer one call after the other."""
-    os.dup2(2, 1)
-    parent = Connection(descriptor)
+    parent = _Parent()
     calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(parent, calls), daemon=True).start()
     used = _Used()
     function, reply = load(file, name)
-    parent.send_bytes(json.dumps({**reply, **used.files()}).encode())
+    parent.tell(0, {**reply, **used.files()})
     while function is not None:
         call = calls.get()
         signal.setitimer(signal.ITIMER_REAL, call["seconds"] + SLACK)  # for C code, during which `_listen` cannot run
         reply = answer(function, file, call["prompts"], call["responses"], call["columns"])
         signal.setitimer(signal.ITIMER_REAL, 0)
-        parent.send_bytes(json.dumps({**reply, **used.files()}).encode())
+        parent.tell(call["call"], {**reply, **used.files()})
 
 
-def _listen(parent: Connection, calls: "queue.SimpleQueue[Any]") -> None:
+class _Parent:
+    """The socket that standard input was at the start (tasks/children/child.py has its other end), for this process alone.
+
+    Programs that the function starts do not inherit it, and forks close it: a fork that comes back from the function ends here.
+    """
+
+    def __init__(self) -> None:
+        self.process = os.getpid()
+        self.connection = socket.socket(fileno=os.dup(0))
+        with Path(os.devnull).open() as nothing:
+            os.dup2(nothing.fileno(), 0)
+        os.dup2(2, 1)
+        os.register_at_fork(after_in_child=self.connection.close)
+
+    def tell(self, call: int, reply: Reply) -> None:
+        """Reply to the call of this number."""
+        if os.getpid() != self.process:
+            os._exit(0)
+        try:
+            self.connection.sendall(json.dumps({"call": call, **reply}).encode() + b"\n")
+        except OSError as error:
+            sys.exit(f"the connection of this process was closed by what runs in it ({error.strerror})")
+
+
+def _listen(parent: _Parent, calls: "queue.SimpleQueue[Any]") -> None:
     """Pass on what the parent asks; when it is gone, end everything here, even while the function runs."""
-    try:
-        while True:
-            calls.put(json.loads(parent.recv_bytes()))
-    except (EOFError, OSError):
-        os.killpg(os.getpgrp(), signal.SIGKILL)
+    with suppress(OSError), open(parent.connection.fileno(), "rb", closefd=False) as lines:
+        for line in lines:
+            calls.put(json.loads(line))
+    os.killpg(parent.process, signal.SIGKILL)
 
 
 class _Used:
@@ -152,12 +176,13 @@ def checked(found: Any, count: int) -> Reply:
     if len(found) != count:
         return {"error": f"{wanted}; got {len(found)}"}
     for at, value in enumerate(found):
-        if value is not None and not _finite(value):
+        if value is not None and not is_reward(value):
             return {"error": f"expected a finite number or None, got {_shown(value)}", "at": at}
     return {"values": [None if value is None else float(value) for value in found]}
 
 
-def _finite(value: Any) -> bool:
+def is_reward(value: Any) -> bool:
+    """Whether it is a finite number of a size that a policy can be trained by."""
     try:
         return isinstance(value, Real) and abs(float(value)) <= LARGEST
     except OverflowError:  # a whole number of hundreds of digits
@@ -165,8 +190,16 @@ def _finite(value: Any) -> bool:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"
+    return f"{_cut(value, repr, 60)} ({type(value).__name__})"
+
+
+def _cut(value: Any, as_text: Callable[[Any], str], longest: int) -> str:
+    """A value's text, without its end where it is longer; what has none is shown as such."""
+    try:
+        text = as_text(value)
+    except Exception as error:  # a __repr__ of the user's, or a number of too many digits
+        text = f"<no text: {type(error).__name__}>"
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 
 def _in_one_line(path: Path, error: BaseException) -> str:
@@ -176,10 +209,10 @@ def _in_one_line(path: Path, error: BaseException) -> str:
     where, line = (frames[-1].filename, frames[-1].lineno) if frames else (str(path), None)
     if isinstance(error, SyntaxError) and (error.filename or "").startswith(folder):
         where, line = str(error.filename), error.lineno
-    said = str(error).strip().splitlines()
+    said = _cut(error, str, 2 * LONGEST).strip().splitlines()
     place = f"{os.path.relpath(where, HOME)}{f':{line}' if line else ''}"
-    return f"{place}: {type(error).__name__}{f': {said[0]}' if said else ''}"
+    return f"{place}: {_cut(type(error).__name__, str, LONGEST)}{f': {_cut(said[0], str, LONGEST)}' if said else ''}"
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(*sys.argv[1:])

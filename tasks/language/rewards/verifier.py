@@ -12,14 +12,15 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
+from tasks.children.worker_pool import WorkerPool
 from tasks.language.rewards import math_worker
 from tasks.language.rewards.answers import BOX, STYLE, bare, clock, final_answer, final_clock, marked, unwrapped
 from tasks.language.rewards.choices import choice, gold_letter
 from tasks.language.rewards.numerals import EULER, NUMBER, amount, numbers, rewrite, same_number
-from tasks.language.rewards.worker_pool import WorkerPool
 
 # A text whose number is not its value: LaTeX, powers, roots, fractions. Numbers themselves are looked at as a single digit.
 ALGEBRA = re.compile(r"[\\^√\u2044\u00bc-\u00be\u2150-\u215e]|\d\s*/\s*[-(\d]")
+MOST = 100  # characters of a line of the process that judges
 
 
 def verify_number(gold: str, response: str) -> float | None:
@@ -81,7 +82,7 @@ class Worker:
             stdout=subprocess.PIPE,
             text=True,
         )
-        if self._reply() != math_worker.READY:
+        if not self._reply(math_worker.READY):
             self.close()
             raise RuntimeError(f"the process that runs math-verify does not start (exit {self.process.returncode})")
 
@@ -94,9 +95,9 @@ class Worker:
         with suppress(BrokenPipeError):  # no reply says it
             self.process.stdin.write(json.dumps([gold, answer, near]) + "\n")
             self.process.stdin.flush()
-        if self._reply() != math_worker.KNOWN:
+        if self._reply(math_worker.KNOWN, math_worker.UNKNOWN) != math_worker.KNOWN:
             return math.nan
-        return float(self._reply() == math_worker.RIGHT)
+        return float(self._reply(math_worker.RIGHT, math_worker.WRONG) == math_worker.RIGHT)
 
     def alive(self) -> bool:
         """Whether it can judge another one."""
@@ -107,12 +108,16 @@ class Worker:
         self.process.kill()
         self.process.communicate()
 
-    def _reply(self) -> str:
+    def _reply(self, *words: str) -> str:
+        """The next reply; empty where it is none of the words, and the process is ended: its next one could answer another question."""
         assert self.process.stdout is not None
-        reply = self.process.stdout.readline().strip()
-        if not reply:  # it has ended, or is about to
-            self.process.wait()
-        return reply
+        reply = self.process.stdout.readline(MOST).strip()
+        if reply in words:
+            return reply
+        if reply:
+            self.process.kill()
+        self.process.wait()  # it has ended, or is about to
+        return ""
 
 
 class Verifier:

@@ -1,10 +1,13 @@
 """The last lines of a run."""
 
+import io
 import json
 
 import pytest
+from rich.table import Table
+from rich.text import Text
 
-from flows.console.summary import cut_off, episodes, left_out
+from flows.console.summary import Screen, cut_off, episodes, left_out
 
 METRICS = {
     "grpo": {"completions/clipped_ratio": 0.83},
@@ -75,3 +78,19 @@ def test_a_file_of_something_else_is_passed_over(tmp_path, text):
     (tmp_path / "data/metrics").mkdir(parents=True)
     (tmp_path / "data/metrics/grpo.json").write_text(text)
     assert not list(cut_off(tmp_path, ["grpo"]))
+
+
+def test_text_of_others_has_no_power_over_the_terminal(monkeypatch):
+    """In whatever form it is printed; styles are rich's own."""
+    hostile, shown = "a\x1b[31mb\x9b2J é", r"a\x1b[31mb\x9b2J é"
+    file = io.StringIO()
+    screen, table = Screen(file), Table(hostile)
+    table.add_row(Text(hostile, "bold"))
+    for content in (hostile, Text(hostile, "bold red"), table):
+        screen.print(content, markup=False)
+    assert file.getvalue().count(shown) == 2
+    assert all(char.isprintable() for char in file.getvalue().replace("\n", ""))
+    colours = io.StringIO()
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    Screen(colours).print(Text(hostile, "bold"), end="")
+    assert colours.getvalue() == f"\x1b[1m{shown}\x1b[0m"

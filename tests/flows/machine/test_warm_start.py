@@ -250,6 +250,35 @@ def test_without_its_server_a_stage_starts_cold(
         runner.call("says", "python -m stages.says", root, root / "mlruns/logs/says.log", grant, lambda *_: None)
 
 
+RUN = """
+import os, sys, time
+from pathlib import Path
+from flows.machine.warm_start import WarmStarts
+folder = Path(sys.argv[1])
+starts = WarmStarts({"stages": ("slow_import",)})
+environ = {**os.environ, "PYTHONPATH": str(folder)}
+assert starts.start("python -m stages.says", folder, environ, folder / "log", [])
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("how", ["time.sleep(600)", "while True: pass"])
+def test_a_server_does_not_outlive_a_killed_run_by_its_imports(package: Path, how: str) -> None:
+    folder = package.parent
+    (folder / "slow_import.py").write_text(
+        f"import os, pathlib, time\npathlib.Path({str(folder)!r}, f'{{os.getpid()}}.pid').touch()\n{how}\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", RUN, str(folder)], cwd=Path(__file__).parents[3], env=ENVIRON) as run:
+        wait_for(lambda: alive(folder), 60)
+        [server] = alive(folder)
+        run.kill()
+    try:
+        assert wait_for(lambda: not alive(folder), 60) < 60
+    finally:
+        if alive(folder):
+            os.kill(server, signal.SIGKILL)
+
+
 def test_a_stop_does_not_wait_for_the_server_s_imports(package: Path, slow: WarmStarts) -> None:
     root = package.parent
     (package / "says.py").write_text("print('here')\n")

@@ -11,8 +11,9 @@ from transformers import AutoModelForCausalLM, LlamaForSequenceClassification
 
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.sequences import make_batch
+from tasks.children import patterns
 from tasks.common import adapters, model_files, models
-from tasks.common.errors import ConfigError
+from tasks.common.errors import ConfigError, DataError
 from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import ARCHITECTURES, gpt2, llama, llama_scorer
 
@@ -176,3 +177,38 @@ def test_dropout_draws_from_torchs_generator():
 def test_gpt2s_transposed_layers_are_adapted():
     model, _ = adapted(gpt2, steps=0, targets=["c_attn"])
     assert model.transformer.h[0].attn.c_attn.fan_in_fan_out
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("target_modules", "(.+)+!"),
+        ("exclude_modules", "(.+)+!"),
+        ("rank_pattern", {"(.+)+!": 2}),
+        ("alpha_pattern", {"(.+)+!": 2}),
+        ("modules_to_save", ["(.+)+!"]),
+        ("layers_pattern", "(.+)+!"),
+        ("layers_pattern", ["(.+)+!"]),
+    ],
+)
+def test_an_expression_that_matches_for_ever_is_one_line(name, value, tmp_path, monkeypatch):
+    monkeypatch.setattr(patterns, "SECONDS", 1)
+    model, before = adapted(steps=0)
+    before.save_pretrained(tmp_path)
+    adapters.save(model, tmp_path)
+    file = tmp_path / adapters.FILE
+    file.write_text(json.dumps({**json.loads(file.read_text()), "layers_to_transform": [0], name: value}))
+    load = models.load_model if name != "target_modules" else functools.partial(model_files.load, AutoModelForCausalLM)
+    with pytest.raises(DataError) as stopped:
+        load(tmp_path)
+    assert str(stopped.value) == f"{file}: {name}: '(.+)+!' takes more than 1 s to match, or 512 MiB"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "[" * 50_000, '{"rank_pattern": 7}'])
+def test_an_adapter_config_that_is_none_is_one_line(text, tmp_path):
+    model, before = adapted(steps=0)
+    before.save_pretrained(tmp_path)
+    adapters.save(model, tmp_path)
+    (tmp_path / adapters.FILE).write_text(text)
+    with pytest.raises(DataError, match=r"adapter_config\.json: cannot be read"):
+        models.load_model(tmp_path)

@@ -102,6 +102,38 @@ def test_the_same_judgement_sent_again_counts_once(tmp_path):
     assert len(read(tmp_path).judgements) == 1
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"value": {"strength": "a better"}},
+        {"value": {"ranks": [1, 2]}},
+        {"value": {"labels": [1]}},
+        {"person": "bert"},
+        {"item": "other"},
+    ],
+)
+def test_another_judgement_with_a_used_ticket_is_refused(tmp_path, change):
+    with serving(tmp_path, some("pairwise", 2)) as client:
+        told = call(client, "/next", person="anna")
+        following = judge(client, told, {"strength": "b better"})
+        said = {
+            "judgement": told["judgement"],
+            "item": told["item"],
+            "person": "anna",
+            "value": {"strength": "b better"},
+        }
+        changed = {**said, **change}
+        if changed["item"] == "other":
+            changed["item"] = following["item"]
+        answer = post(client, "/judge", **changed, seconds=1)
+        assert (answer.status_code, answer.json()["fault"]) == (
+            409,
+            "another judgement was saved from this page; load it anew",
+        )
+        assert post(client, "/judge", **said, seconds=9).status_code == 200, "the same one is known"
+    assert len(read(tmp_path).judgements) == 1
+
+
 def test_a_judgement_whose_answer_was_lost_is_known_after_a_restart(tmp_path):
     """And one that was not saved is taken by the new server, in the order in which it was shown."""
     items = some("ranking")

@@ -81,6 +81,8 @@ def parsed(root: Path, file: str) -> tuple[list[ast.stmt], str]:
     except (SyntaxError, ValueError) as error:
         line = getattr(error, "lineno", None)
         return [], f"{file}{f':{line}' if line else ''}: not valid Python: {getattr(error, 'msg', error)}"
+    except (RecursionError, MemoryError):  # Python itself would refuse it so
+        return [], f"{file}: not valid Python: an expression or a statement is nested too deeply"
 
 
 def assigned(body: list[ast.stmt]) -> Iterator[str]:

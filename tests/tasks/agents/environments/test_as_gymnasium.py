@@ -74,6 +74,12 @@ def test_what_is_written_is_what_plays(tmp_path):
     assert as_gymnasium.make(tmp_path).described == ROOMS
 
 
+@pytest.mark.parametrize("terms", [1000, 20_000])
+def test_code_with_a_long_expression_counts_as_its_text(tmp_path, terms):
+    (tmp_path / "mine.py").write_text("x = " + "+".join(["1"] * terms))
+    assert len(code_of("environments/mine.py:Mine", tmp_path)) == 64
+
+
 def test_the_code_of_a_game_of_the_users_counts(tmp_path):
     (tmp_path / "mine.py").write_text("a = 1")
     before = code_of("environments/mine.py:Mine", tmp_path), code_of("rooms", tmp_path)

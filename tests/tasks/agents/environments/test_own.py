@@ -222,7 +222,7 @@ def test_what_it_prints_does_no_harm(folder, capfd):
         ("def broken(:\n    pass\n", r"environments/mine\.py:1: invalid syntax"),
         ("import nothing_of_this_name\n", r"environments/mine\.py:1: ModuleNotFoundError: No module named"),
         ("class Other: pass\n", r"environments/mine\.py has no class Game"),
-        ("import os; os._exit(1)\n", r"the process of the environment ended \(1\)"),
+        ("import os; os._exit(1)\n", r"the process of the environment ended \(exit status 1\)"),
     ],
 )
 def test_a_file_that_cannot_be_loaded_is_one_line(folder, text, line):

@@ -54,6 +54,13 @@ def test_what_is_no_name_of_a_function(name):
         ("", "rewards/mine.py has no function f"),
         ("def f(responses):\n return [", "rewards/mine.py:2: not valid Python: '[' was never closed"),
         ("x = '\x00'", "rewards/mine.py"),
+        *(
+            (
+                f"def f(responses):\n return {expression}",
+                "rewards/mine.py: not valid Python: an expression or a statement is ",
+            )
+            for expression in ("+".join(["1"] * 20_000), "-" * 100_000 + "1", "a" + ".b" * 20_000)
+        ),
         (None, "rewards/mine.py does not exist"),
     ],
 )

@@ -14,36 +14,9 @@ import pytest
 
 from tasks.common.errors import DataError, StageError
 from tasks.language.rewards import python_functions
-from tasks.language.rewards.python_functions import PythonFunction
 from tasks.language.rewards.python_worker import checked
 from tests.tasks import forks
-
-PROMPTS, RESPONSES = ["one?", "two?", "three?"], ["a", "bb", "ccc"]
-COLUMNS = {"answer": ["1", "2", "3"], "level": [5, None, 7]}
-
-
-@pytest.fixture
-def make(tmp_path, monkeypatch):
-    """`make(text)` is the function `f` of a file with this text; its process ends with the test."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-    made = []
-
-    def written(text, files="rewards/mine.py", seconds=60.0):
-        (tmp_path / "rewards").mkdir(exist_ok=True)
-        (tmp_path / "rewards/mine.py").write_text(text)
-        made.append(PythonFunction("rewards/mine.py:f", Path(files), seconds))
-        return made[-1]
-
-    yield written
-    for function in made:
-        function.close()
-
-
-def values(function, responses=RESPONSES):
-    return function(
-        PROMPTS[: len(responses)], responses, {name: of[: len(responses)] for name, of in COLUMNS.items()}
-    ).values
+from tests.tasks.language.rewards.functions import COLUMNS, PROMPTS, RESPONSES, values
 
 
 @pytest.mark.parametrize(

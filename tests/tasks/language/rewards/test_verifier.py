@@ -305,6 +305,20 @@ def test_a_reference_that_hangs_is_unknown_and_ends_its_process(tmp_path, monkey
     assert replies.read_text().split() == [math_worker.READY]
 
 
+def test_a_reply_that_is_none_is_the_last_of_its_process(monkeypatch, tmp_path):
+    """Or else what it says next would be taken for the verdict on another answer."""
+    script = tmp_path / "worker.py"
+    monkeypatch.setattr(math_worker, "__file__", str(script))
+    for first, verdict in (("a warning", math.nan), ("known\nx" + "x" * 10**6, 0.0)):
+        script.write_text(
+            f"print('ready', flush=True)\nwhile input(): print({first!r}, 'known', 'right', sep='\\n', flush=True)"
+        )
+        worker = Worker(1.0)
+        assert worker.judge("1", "1") == pytest.approx(verdict, nan_ok=True)
+        assert not worker.alive()
+        worker.close()
+
+
 def test_a_process_that_ends_is_unknown_before_it_has_read_the_reference_and_wrong_after_it(monkeypatch, tmp_path):
     script = tmp_path / "worker.py"
     monkeypatch.setattr(math_worker, "__file__", str(script))

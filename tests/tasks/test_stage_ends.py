@@ -1,0 +1,24 @@
+"""What ends a stage is one line, whatever raised it."""
+
+import pytest
+from tokenizers import Regex, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Split
+
+from tasks.stage import alone
+
+
+def test_a_tokenizer_s_expression_that_takes_too_long_ends_the_stage_with_one_line():
+    """tokenizers gives up by itself, in an error that is no Exception."""
+    tokenizer = Tokenizer(WordLevel({"x": 0}, unk_token="x"))
+    tokenizer.pre_tokenizer = Split(Regex(r"(x+x+)+y"), "isolated")
+    with pytest.raises(SystemExit) as stopped:
+        alone(lambda: {"tokens": len(tokenizer.encode("x" * 40).ids)})
+    assert str(stopped.value).startswith("a library could not go on: ")
+    assert str(stopped.value).isprintable()
+    with pytest.raises(KeyboardInterrupt):
+        alone(interrupted)
+
+
+def interrupted():
+    raise KeyboardInterrupt
