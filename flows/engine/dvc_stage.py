@@ -6,7 +6,7 @@ kept until the new ones are recorded.
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -34,10 +34,14 @@ class DepChanged(Exception):
 
 
 class StageRecords:
-    """DVC's view of one stage, private to the thread that runs it. `gate` keeps the threads of this process apart."""
+    """DVC's view of one stage, private to the thread that runs it. `gate` keeps the threads of this process apart.
 
-    def __init__(self, repo: "Repo", name: str, gate: Lock, previous: Path) -> None:
+    `waiting` is called with a line while another process holds DVC's lock, and may raise.
+    """
+
+    def __init__(self, repo: "Repo", name: str, gate: Lock, previous: Path, waiting: Callable[[str], None]) -> None:
         self.repo, self.root, self.name, self._gate = repo, Path(repo.root_dir), name, gate
+        self._waiting = waiting
         self._previous = Previous(previous, name)
         self._cleanup = ExitStack()
         with self.locked():
@@ -46,7 +50,7 @@ class StageRecords:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold DVC's repository lock."""
-        with self._gate, locked(self.repo):
+        with self._gate, locked(self.repo, self._waiting):
             yield
 
     def close(self) -> None:
@@ -109,11 +113,15 @@ class StageRecords:
         if changed:
             raise DepChanged(str(changed[0]))
 
-    def record(self) -> None:
-        """Under the lock: write the run cache and dvc.lock, and delete the old outs."""
+    def keep(self) -> None:
+        """Write the run cache, from which the outs can be restored even if dvc.lock is never written."""
         kinds = [out.use_cache or out.is_metric or out.is_plot for out in self.stage.outs]
         if all(kinds):  # DVC's own rule
             self.repo.stage_cache.save(self.stage)
+
+    def record(self) -> None:
+        """Under the lock: write the run cache and dvc.lock, and delete the old outs."""
+        self.keep()
         write_entry(self.root, self.stage)
         self._previous.discard()
 

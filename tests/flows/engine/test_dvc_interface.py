@@ -19,8 +19,9 @@ from tests.flows.engine.toy import Toy
 
 USED = [
     ("dvc.repo", "Repo", ["root_dir", "_wait_for_lock"]),
-    ("dvc.repo", "lock_repo", ["repo"]),
     ("dvc.lock", "make_lock", ["lockfile", "tmp_dir", "hardlink_lock"]),
+    ("dvc.lock", "Lock._do_lock", []),
+    ("dvc.lock", "HardlinkLock.lock", ["timeout"]),
     ("dvc.rwlock", "rwlock", ["tmp_dir", "fs", "cmd", "read", "write", "hardlink"]),
     ("dvc.rwlock", "_edit_rwlock", ["lock_dir", "fs", "hardlink"]),
     ("dvc.stage.cache", "_get_cache_hash", ["cache", "key"]),
