@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from flows.engine import attempts
+from flows.engine.dvc_changes import why
 from flows.engine.dvc_command import Progress, Runner, StageFailed, StageWaiting, WorkerLost
 from flows.engine.dvc_lock import Entry, data, hashes, read_entries
 from flows.engine.dvc_repository import PlanError, Repositories, plain_errors, release
@@ -183,13 +184,16 @@ class Coordinator:
             ) as records,
         ):
             with records.locked():
-                reason = "forced" if force else records.reason()
+                reason = "forced" if force else why(records.stage)
                 result.reason = reason or ""
                 run = False
                 if reason is None:
                     result.state = "up-to-date"
                 elif not force and records.restore():
                     result.state = "restored"
+                elif records.stage.frozen:
+                    thaw = f"`dvc pull` may bring them, or `dvc unfreeze {result.stage}` lets it run"
+                    raise StageFailed(f"it is frozen, and DVC's cache does not have its outs; {thaw}")
                 else:
                     records.make_way()
                     run = True

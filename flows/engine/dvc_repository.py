@@ -76,11 +76,14 @@ def _acquire(repo: "Repo", waiting: Callable[[str], None]) -> None:
     while True:
         heal_locks(repo)
         try:
-            return try_once()
+            try_once()
+            return
         except LockError:
             if hard and time.monotonic() > patience:
                 left = "with core.hardlink_lock DVC cannot tell whether a process holds it or was killed; if no dvc runs, delete it"
-                raise PlanError(f"{LOCK}: another process has held DVC's lock for {GIVE_UP_SECONDS:.0f} s; {left}") from None
+                raise PlanError(
+                    f"{LOCK}: another process has held DVC's lock for {GIVE_UP_SECONDS:.0f} s; {left}"
+                ) from None
             waiting(f"waits for DVC's lock, which {_holder(repo)} holds")
             time.sleep(LOOK_SECONDS)
 
@@ -103,7 +106,7 @@ def _holder(repo: "Repo") -> str:
 
     with suppress(OSError, ValueError, psutil.Error, AttributeError):
         process = psutil.Process(int(Path(repo.lock.lockfile).read_text()))
-        command = " ".join(process.cmdline())
+        command = " ".join(word for word in " ".join(process.cmdline()).split() if word.isprintable())
         return f"process {process.pid} ({command if len(command) <= SHOWN else f'{command[:SHOWN]} ..'})"
     return "another process"
 
@@ -231,9 +234,22 @@ def _one_line(error: Exception) -> str:
 
 
 def _file_problem(path: str, problem: str) -> str:
-    name = Path(path).name
-    hint = " (restore it with `git checkout dvc.lock`, or delete it: results come back from the cache)"
-    return f"{name}: {problem}{hint if name == 'dvc.lock' else ''}"
+    name, hint = Path(path).name, ""
+    marker = _conflict(Path(path))
+    if marker is not None:
+        problem = f"git's conflict markers from line {marker}"
+    if name == "dvc.lock":
+        whole = "`git checkout --ours dvc.lock` or `--theirs`" if marker is not None else "`git checkout dvc.lock`"
+        hint = f" (restore it with {whole}, or delete it: results come back from the cache)"
+    return f"{name}: {problem}{hint}"
+
+
+def _conflict(path: Path) -> int | None:
+    """The line of a file at which git's first conflict begins."""
+    with suppress(OSError, UnicodeDecodeError):
+        lines = path.read_text().splitlines()
+        return next((number for number, line in enumerate(lines, 1) if line.startswith("<<<<<<< ")), None)
+    return None
 
 
 def _syntax(cause: BaseException | None) -> str:

@@ -1,6 +1,7 @@
 """DVC's lock while another process has it, or has left it."""
 
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Thread
@@ -11,6 +12,7 @@ from dvc.lock import HardlinkLock
 
 from flows.engine import dvc_repository
 from flows.engine.coordinator import Coordinator
+from flows.engine.dvc_repository import PlanError
 from flows.engine.state import StageResult
 from tests.flows.engine.toy import Toy
 from tests.flows.machine.test_supervisor import wait_for
@@ -109,3 +111,31 @@ def test_a_hard_link_that_a_kill_may_have_left_ends_the_run_with_a_line(
     assert result.reason.startswith(".dvc/tmp/lock: another process has held DVC's lock")
     left.unlock()
     assert hardlinked.states() == {"a": "ran"}
+
+
+def conflicted(text: str) -> str:
+    """The text with a conflict in its last lines, as git writes one."""
+    *lines, last = text.splitlines(keepends=True)
+    return "".join([*lines, "<<<<<<< HEAD\n", last, "=======\n", last.upper(), ">>>>>>> theirs\n"])
+
+
+def test_git_s_conflict_markers_are_named_with_the_way_out(toy: Toy) -> None:
+    toy.stage("a")
+    toy.run()
+    toy.write("dvc.lock", conflicted(toy.read("dvc.lock")))
+    line = toy.read("dvc.lock").splitlines().index("<<<<<<< HEAD") + 1
+    with pytest.raises(PlanError, match=f"dvc.lock: git's conflict markers from line {line} .*--ours.*--theirs"):
+        toy.plan()
+
+
+def test_a_stage_twice_in_dvc_lock_is_one_line(toy: Toy) -> None:
+    toy.stage("a")
+    toy.stage("b", "a")
+    toy.run()
+    head, a, b = re.split(r"^(?=  \S)", toy.read("dvc.lock"), flags=re.MULTILINE)
+    for text in (head + a + a + b, head + a + b + a):
+        toy.write("dvc.lock", text)
+        for target in ("a", "b"):
+            with pytest.raises(PlanError, match=r"^dvc.lock: .*") as caught:
+                toy.plan(target)
+            assert len(str(caught.value).splitlines()) == 1
