@@ -40,20 +40,21 @@ def run(
     jobs: int | None = None,
     pool: str = "",
     wait: bool = False,
+    pull: bool = False,
     quiet: bool = False,
 ) -> dict[str, StageResult]:
     """Bring flows or stages up to date, the language flow if none is named; the result of each stage that they need, by name.
 
     `params` are values by SECTION.KEY that are written to params.yaml first, and `force` has stages to run in any case, as for
     `posttrain run`; stages with a GPU run on the workers of the work pool `pool`, if one is named. Where people have judged too little (state `paused`), what does
-    not depend on them is done and the call returns; with `wait` it stays until they have judged enough. Progress is printed unless
-    `quiet`. After a failure, which raises StageFailed, what had finished is kept.
+    not depend on them is done and the call returns; with `wait` it stays until they have judged enough. With `pull` outs that
+    dvc.lock records and that are not here come from DVC's remote first. Progress is printed unless `quiet`. After a failure, which raises StageFailed, what had finished is kept.
     """
     environment.prepare()
     root, console = find_root(), Console(quiet=True) if quiet else Screen(sys.stdout)
     settings = [f"{key}={json.dumps(value)}" for key, value in (params or {}).items()]
     results = running.run(
-        root, console, targets, settings, jobs=jobs, force=force, with_runs=True, pool=pool, wait=wait
+        root, console, targets, settings, jobs=jobs, force=force, with_runs=True, pool=pool, wait=wait, pull=pull
     )
     for result in results.values():
         if result.state == "failed":

@@ -122,6 +122,9 @@ def run(
     cold: Annotated[
         bool, typer.Option("--cold", help="Start each stage as a new process that imports everything itself.")
     ] = False,
+    pull: Annotated[
+        bool, typer.Option("--pull", help="First bring results that dvc.lock records from DVC's remote.")
+    ] = False,
     seeds: Annotated[
         str, typer.Option(metavar="0,1,2", help="Run with each of these seeds; what does not depend on it runs once.")
     ] = "",
@@ -131,8 +134,8 @@ def run(
 ) -> int:
     """Run what is out of date, and nothing else."""
     console = Screen(sys.stderr if json_ else sys.stdout)
-    if seeds and (force or wait):
-        raise WrongUseError("--seeds: cannot be used together with --force or --wait")
+    if seeds and (force or wait or pull):
+        raise WrongUseError("--seeds: cannot be used together with --force, --wait or --pull")
     if seeds:
         from flows import sweeping
 
@@ -153,6 +156,7 @@ def run(
         with_patch=with_patch,
         wait=wait,
         cold=cold,
+        pull=pull,
     )
     if json_:
         print(json.dumps({name: _facts(result) for name, result in results.items()}))
@@ -177,14 +181,15 @@ def status(
     if why:
         return _why(console, root, why)
     read: list[str] = []
-    for _, planned in running.with_headings(console, running.plan(root, targets, [], say=read.append)):
+    parts = running.plan(root, targets, [], say=read.append)
+    for _, planned in running.with_headings(console, parts):
         show_plan(console, planned)
         for line in accepted.lines(planned, recorded=False):
             console.print(line, markup=False)
         sections = {stage.name.split("@")[0] for stage in planned}
         for line in editing.without_effect(root, checking.sections(root), sections):
             console.print(line, markup=False)
-    for line in read:
+    for line in (*running.remarks(root, parts), *read):
         console.print(line, markup=False)
     return 0
 

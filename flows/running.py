@@ -65,6 +65,7 @@ def run(
     with_patch: bool = False,
     wait: bool = False,
     cold: bool = False,
+    pull: bool = False,
 ) -> dict[str, StageResult]:
     """Bring flows or stages up to date; the result of each stage by its name, none for a flow in which nothing has changed.
 
@@ -72,7 +73,7 @@ def run(
     stage's result, with the run that made it. Stages of a work pool run on its workers, those with a GPU on `pool`'s unless
     dvc.yaml names another; `with_patch` sends workers that have a clone what is not committed. Where a stage needs more judgements of people than there
     are, what does not depend on it is done and the run ends, or with `wait` goes on when they have come. With `cold` each stage
-    is a new process that imports what it needs itself. WrongUseError or ParameterError where it cannot be done as asked.
+    is a new process that imports what it needs itself. With `pull` outs that dvc.lock records and that are not here come from DVC's remote first. WrongUseError or ParameterError where it cannot be done as asked.
     """
     began = time.monotonic() if began is None else began
     how = How(jobs, dry_run, with_runs, with_patch, wait, cold)
@@ -80,9 +81,12 @@ def run(
     results: dict[str, StageResult] = {}
     with one_line(), laid(root, settings, keep=not dry_run) as edit:
         parts = plan(root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False))
+        if pull and not dry_run and _pull(root, console, parts):
+            parts = plan(root, targets, force, pools=True, pool=pool)
         if not _has_server(root, console, parts, pool):
             parts = plan(root, targets, force)
         _tell(console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in edit.changes))
+        _tell(console, remarks(root, parts))
         for flow, planned in with_headings(console, parts):
             ended = _bring_up_to_date(root, console, flow, planned, how, edit, began)
             results = {**{result.stage: result for result in ended}, **results}
@@ -90,6 +94,33 @@ def run(
     if not (settings or force or dry_run or with_runs or pool or with_patch):
         unchanged.note(root, targets or (), parts)
     return results
+
+
+def remarks(root: Path, parts: Sequence[Part]) -> list[str]:
+    """Lines on stages of which more is to be known than whether they are up to date."""
+    stages = [*{stage.name: stage for _, planned in parts for stage in planned}.values()]
+    if not any(stage.frozen is not None or stage.elsewhere or stage.missing for stage in stages):
+        return []
+    from flows.console import plan_remarks
+    from flows.workers import dvc_transfer
+
+    remote = dvc_transfer.default_remote(root) if any(stage.missing for stage in stages) else ""
+    return [*plan_remarks.lines(stages, remote)]
+
+
+def _pull(root: Path, console: Console, parts: Sequence[Part]) -> bool:
+    """Bring what the stages lack from DVC's remote to the cache, from which they are restored; whether they lacked anything."""
+    missing = {stage.name: None for _, planned in parts for stage in planned if stage.missing}
+    if not missing:
+        return False
+    from flows.workers import dvc_transfer
+
+    console.print(f"pulls the outs of {len(missing)} stages from DVC's remote", markup=False)
+    try:
+        dvc_transfer.pull(root, [*missing])
+    except dvc_transfer.TransferError as error:
+        raise WrongUseError(f"--pull: {error}") from None
+    return True
 
 
 def _tell(console: Console, lines: Iterable[str]) -> None:

@@ -48,12 +48,13 @@ def note(root: "Path", targets: Sequence[str], parts: "Sequence[Part]") -> None:
     """Remember what was said of these flows, if nothing of them has changed."""
     from flows.console.summary import headlines
     from flows.lineage import watched
+    from flows.running import remarks
     from flows.web import run_page
 
     stages = [stage for _, planned in parts for stage in planned]
     if any(stage.reason or stage.accepts for stage in stages) or run_page.is_old(root, stages):
         return
-    lines = []
+    lines = remarks(root, parts)
     for flow, planned in parts:
         lines += [f"{flow}:"] * (len(parts) > 1)
         lines.append(f"nothing has changed: {len(planned)} stages are up to date {SECONDS}")

@@ -162,3 +162,9 @@ def test_dvc_s_experiments_work_and_have_their_lineage(clone: Clone, first: dict
     twin.call("git", "checkout", "--quiet", ".")
     twin.dvc("checkout", "bc@graph-12")
     assert states(twin.posttrain("run", "bc@graph-12")) == {"up-to-date": stages}
+    twin.dvc("exp", "run", "--temp", "--name", "aside", "--set-param", "bc.steps=40", "bc@graph-12")
+    twin.call("sh", "-c", "python -m dvc exp apply aside; true")
+    aside = twin.posttrain("run", "bc@graph-12")
+    assert states(aside) == {"up-to-date": stages}
+    assert client.get_run(aside["bc@graph-12"]["mlflow_run_id"]).data.params["bc.steps"] == "40"
+    assert '"clean": true' in twin.call(sys.executable, "-m", "flows.cli", "audit", "bc@graph-12", "--json")

@@ -18,11 +18,12 @@ def lines(planned: Sequence[PlannedStage], recorded: bool) -> Iterator[str]:
         merged.setdefault(tuple(names), []).append(edit)
     for stages, edits in merged.items():
         many = len(stages) > 1
-        stay = f"{_named(stages)} {'stay as they are' if many else 'stays as it is'}"
+        stay = f"{named(stages)} {'stay as they are' if many else 'stays as it is'}"
         yield f"{'accepted' if recorded else 'the next run accepts'}: {'; '.join(edits)}; {stay}"
 
 
-def _named(names: Sequence[str]) -> str:
+def named(names: Sequence[str]) -> str:
+    """The names as a sentence has them; of many only the first."""
     if len(names) > NAMED + 1:
         return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]

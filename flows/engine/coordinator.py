@@ -11,11 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, chdir, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from flows.engine import attempts
+from flows.engine.dvc_changes import why
 from flows.engine.dvc_command import Progress, Runner, StageFailed, StageWaiting, WorkerLost
 from flows.engine.dvc_lock import Entry, data, hashes, read_entries
 from flows.engine.dvc_repository import PlanError, Repositories, plain_errors, release
@@ -181,16 +183,21 @@ class Coordinator:
         result = turn.result
         with (
             self._repositories.borrowed() as repo,
-            closing(StageRecords(repo, result.stage, self._gate, self._home / "previous")) as records,
+            closing(
+                StageRecords(repo, result.stage, self._gate, self._home / "previous", partial(self._wait, turn))
+            ) as records,
         ):
             with records.locked():
-                reason = "forced" if force else records.reason()
+                reason = "forced" if force else why(records.stage)
                 result.reason = reason or ""
                 run = False
                 if reason is None:
                     result.state = "up-to-date"
                 elif not force and records.restore():
                     result.state = "restored"
+                elif records.stage.frozen:
+                    thaw = f"`dvc pull` may bring them, or `dvc unfreeze {result.stage}` lets it run"
+                    raise StageFailed(f"it is frozen, and DVC's cache does not have its outs; {thaw}")
                 else:
                     records.make_way()
                     run = True
@@ -231,12 +238,7 @@ class Coordinator:
     def _attempt(self, records: StageRecords, turn: Turn) -> None:
         """Run the command once, here or on a worker, and record its outs; one run in MLflow."""
         result, grant, log = turn.result, turn.grant, turn.log
-
-        def waiting(line: str) -> None:
-            turn.say(line)
-            if self._runner.stopped:
-                raise StageFailed("stopped")
-
+        waiting = partial(self._wait, turn)
         with self._lineage(records, result) as variables:
             turn.say(result.reason)
             if turn.on_worker is None:
@@ -256,9 +258,17 @@ class Coordinator:
             if self.recorder is not None and result.mlflow_run_id is not None:
                 with unrecorded(result):
                     self.recorder.made(result.mlflow_run_id, result.stage, records.entry())
+            records.check_deps()
+            records.keep()  # so that nothing is lost where the lock does not become free
             with records.locked():
                 records.check_deps()
                 records.record()
+
+    def _wait(self, turn: Turn, line: str) -> None:
+        """Tell what the stage waits for; StageFailed once the run is stopped."""
+        turn.say(line)
+        if self._runner.stopped:
+            raise StageFailed("stopped")
 
     @contextmanager
     def _lineage(self, records: StageRecords, result: StageResult) -> Iterator[dict[str, str]]:

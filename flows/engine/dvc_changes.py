@@ -6,11 +6,15 @@ DVC compares the command, each dep's hash, each listed param and each out with w
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from flows.engine.dvc_stage import origin
+
 if TYPE_CHECKING:
     from dvc.dependency import ParamsDependency
     from dvc.stage import PipelineStage
 
 SHOWN = 3  # reasons that are shown at most
+NEVER = "never run"
+MIXED = "dvc.lock has the outs of a run with other data or parameters"
 
 
 Seen = dict[tuple[str, str | None], dict[str, str]]  # a dep and its recorded hash -> its status
@@ -22,10 +26,27 @@ def why(stage: "PipelineStage", seen: Seen | None = None) -> str | None:
     `seen` keeps the status of deps for later stages, which share most of their code. It is valid only while nothing runs.
     """
     if not any(entry.hash_info for entry in [*stage.outs, *stage.deps]):
-        return "never run"
+        return NEVER
     reasons = list(_reasons(stage, {} if seen is None else seen))
     more = f" and {len(reasons) - SHOWN} more" if len(reasons) > SHOWN else ""
     return "; ".join(reasons[:SHOWN]) + more if reasons else None
+
+
+def why_if_not_frozen(stage: "PipelineStage", seen: Seen) -> str:
+    """The reasons for which DVC would run this frozen stage otherwise."""
+    stage.frozen = False
+    try:
+        return why(stage, seen) or ""
+    finally:
+        stage.frozen = True
+
+
+def is_missing(stage: "PipelineStage") -> bool:
+    """Whether the stage is as dvc.lock records it but for outs that are neither in the workspace nor in the cache, so that a pull can bring them."""
+    files = [dep.status() for dep in stage.deps if dep not in stage.params]
+    changed = {state for states in files for state in states.values()} - {"deleted"}
+    as_recorded = stage.frozen or not (changed or stage.cmd_changed or any(dep.status() for dep in stage.params))
+    return as_recorded and all(out.hash_info for out in stage.outs) and not stage.outs_cached()
 
 
 def settings(stage: "PipelineStage") -> Iterator[str]:
@@ -37,11 +58,13 @@ def settings(stage: "PipelineStage") -> Iterator[str]:
 
 
 def _reasons(stage: "PipelineStage", seen: Seen) -> Iterator[str]:
-    if stage.cmd_changed:
-        yield "command changed"
-    if stage.always_changed or stage.is_callback:
-        yield "runs always"
     if not stage.frozen:
+        if origin(stage) == "other inputs":
+            yield MIXED
+        if stage.cmd_changed:
+            yield "command changed"
+        if stage.always_changed or stage.is_callback:
+            yield "runs always"
         for dep in stage.deps:
             if dep in stage.params:
                 yield from _param_reasons(dep)

@@ -79,7 +79,8 @@ class StageGraph:
             graph = index.graph
         stages = {stage.name: stage for stage in loaded if stage.cmd}
         upstream = {
-            name: tuple(sorted(up.name for up in graph.successors(stage) if up.cmd)) for name, stage in stages.items()
+            name: () if stage.frozen else tuple(sorted(up.name for up in graph.successors(stage) if up.cmd))
+            for name, stage in stages.items()
         }
         order = TopologicalSorter(upstream).static_order()
         return Closure({name: (stages[name], upstream[name]) for name in order}, [Path(o.fs_path) for o in index.outs])
@@ -93,7 +94,7 @@ class StageGraph:
         return [loader[name] for name in names]
 
     def _needed(self, wanted: Iterable[str]) -> list[str]:
-        """The names of these stages and of all their upstream, in the order of dvc.yaml.
+        """The names of these stages and of all their upstream, in the order of dvc.yaml; as in DVC, a frozen stage needs none.
 
         With them come stages that make the same outs, which DVC then refuses.
         """
@@ -109,7 +110,8 @@ class StageGraph:
             name = todo.pop()
             if name not in found:
                 found.add(name)
-                for path in _paths(self._definitions[name], "deps", *OUTS):
+                kinds = OUTS if self._definitions[name].get("frozen") else ("deps", *OUTS)
+                for path in _paths(self._definitions[name], *kinds):
                     todo += within.get(path, ())
                     todo += [maker for place in (path, *path.parents) for maker in outs.get(place, ())]
         return [name for name in self._definitions if name in found]

@@ -4,15 +4,25 @@ The engine calls DVC's internal interface in the modules named dvc_*, and change
 below. Both were written for DVC 3.67; tests/flows/engine/test_dvc_interface.py fails where another version does not fit.
 """
 
+import fcntl
 import json
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
+
+LOCK = Path(".dvc/tmp/lock")
+LOOK_SECONDS = 0.2  # between two tries to have DVC's lock
+GIVE_UP_SECONDS = 30.0  # with core.hardlink_lock
+SHOWN = 100  # letters of another process's command
 
 
 class PlanError(Exception):
@@ -29,19 +39,89 @@ def open_repo(root: Path) -> "Repo":
         raise PlanError(f"{root}: DVC takes braces in a path for the fields of its progress bars; move the repository")
     with plain_errors():
         repo = Repository(str(root), _wait_for_lock=True)
+        heal_locks(repo)
         heal_rwlock(repo)
     return repo
 
 
 @contextmanager
-def locked(repo: "Repo") -> Iterator[None]:
-    """Hold DVC's repository lock. What was read of its settings stays, as it does all through a `dvc repro`; DVC's own `lock_repo` reads it anew."""
-    with repo.lock, repo.scm_context(quiet=True):
-        repo._lock_depth += 1
+def locked(repo: "Repo", waiting: Callable[[str], None] | None = None) -> Iterator[None]:
+    """Hold DVC's repository lock. What was read of its settings stays, as it does all through a `dvc repro`; DVC's own `lock_repo` reads it anew.
+
+    While another process has it, `waiting` is called again and again with a line that says so, and may raise; without it the line is printed once.
+    """
+    _acquire(repo, waiting or _print_once())
+    try:
+        with repo.scm_context(quiet=True):
+            repo._lock_depth += 1  # so that DVC's own functions do not take it again
+            try:
+                yield
+            finally:
+                repo._lock_depth -= 1
+    finally:
+        repo.lock.unlock()
+
+
+def _acquire(repo: "Repo", waiting: Callable[[str], None]) -> None:
+    """Try again and again: a thread in DVC's own wait for its lock would say nothing, and could not be stopped.
+
+    PlanError after a while with `core.hardlink_lock`, where nothing tells a lock that is held from one that a kill has left.
+    """
+    from dvc.lock import HardlinkLock, LockError
+
+    lock: Any = repo.lock
+    hard = isinstance(lock, HardlinkLock)
+    try_once = partial(lock.lock, timedelta(0)) if hard else getattr(lock, "_do_lock", lock.lock)
+    patience = time.monotonic() + GIVE_UP_SECONDS
+    while True:
+        heal_locks(repo)
         try:
-            yield
-        finally:
-            repo._lock_depth -= 1
+            try_once()
+            return
+        except LockError:
+            if hard and time.monotonic() > patience:
+                left = "with core.hardlink_lock DVC cannot tell whether a process holds it or was killed; if no dvc runs, delete it"
+                raise PlanError(
+                    f"{LOCK}: another process has held DVC's lock for {GIVE_UP_SECONDS:.0f} s; {left}"
+                ) from None
+            waiting(f"waits for DVC's lock, which {_holder(repo)} holds")
+            time.sleep(LOOK_SECONDS)
+
+
+def _print_once() -> Callable[[str], None]:
+    """What prints each line once."""
+    printed = set[str]()
+
+    def write(line: str) -> None:
+        if line not in printed:
+            printed.add(line)
+            print(line, file=sys.stderr, flush=True)
+
+    return write
+
+
+def _holder(repo: "Repo") -> str:
+    """The process whose number DVC's lock has, with its command."""
+    import psutil
+
+    with suppress(OSError, ValueError, psutil.Error, AttributeError):
+        process = psutil.Process(int(Path(repo.lock.lockfile).read_text()))
+        command = " ".join(word for word in " ".join(process.cmdline()).split() if word.isprintable())
+        return f"process {process.pid} ({command if len(command) <= SHOWN else f'{command[:SHOWN]} ..'})"
+    return "another process"
+
+
+def heal_locks(repo: "Repo") -> None:
+    """With `core.hardlink_lock` a lock's file is the lock: remove those that the other kind of lock left, which hold nothing."""
+    if not repo.config["core"].get("hardlink_lock", False):
+        return
+    for path in (Path(repo.tmp_dir or "", name) for name in (LOCK.name, "rwlock.lock")):
+        with suppress(FileNotFoundError), path.open() as file:
+            if file.read().strip().endswith(".lock"):  # a hard link names the file that it links to
+                continue
+            with suppress(BlockingIOError):
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
 
 
 class Repositories:
@@ -154,9 +234,22 @@ def _one_line(error: Exception) -> str:
 
 
 def _file_problem(path: str, problem: str) -> str:
-    name = Path(path).name
-    hint = " (restore it with `git checkout dvc.lock`, or delete it: results come back from the cache)"
-    return f"{name}: {problem}{hint if name == 'dvc.lock' else ''}"
+    name, hint = Path(path).name, ""
+    marker = _conflict(Path(path))
+    if marker is not None:
+        problem = f"git's conflict markers from line {marker}"
+    if name == "dvc.lock":
+        whole = "`git checkout --ours dvc.lock` or `--theirs`" if marker is not None else "`git checkout dvc.lock`"
+        hint = f" (restore it with {whole}, or delete it: results come back from the cache)"
+    return f"{name}: {problem}{hint}"
+
+
+def _conflict(path: Path) -> int | None:
+    """The line of a file at which git's first conflict begins."""
+    with suppress(OSError, UnicodeDecodeError):
+        lines = path.read_text().splitlines()
+        return next((number for number, line in enumerate(lines, 1) if line.startswith("<<<<<<< ")), None)
+    return None
 
 
 def _syntax(cause: BaseException | None) -> str:

@@ -5,24 +5,29 @@ differences: the repository's lock is not held while the command runs and its ou
 kept until the new ones are recorded.
 """
 
-import copy
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
+from weakref import WeakKeyDictionary
 
-from flows.engine.dvc_changes import why
 from flows.engine.dvc_closure import StageGraph
-from flows.engine.dvc_lock import Entry, read_entry, write_entry
+from flows.engine.dvc_lock import Entry, data, hashes, joined, read_entry, write_entry
 from flows.engine.dvc_repository import locked, open_repo
 from flows.engine.previous import Previous
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
+    from dvc.stage import PipelineStage
 
 COMMAND = "posttrain run"  # this and the stage's name reserve paths against `dvc repro`
+OUT = re.compile(r"^- path: (.*)\n(?:  .*\n)*?  md5: (\S+)", re.MULTILINE)  # in an entry of the run cache
+Origin = Literal["recorded", "other inputs", "elsewhere"]
+
+_read: WeakKeyDictionary["Repo", Mapping[tuple[str, str], frozenset[Path]]] = WeakKeyDictionary()
 
 
 class DepChanged(Exception):
@@ -34,10 +39,14 @@ class DepChanged(Exception):
 
 
 class StageRecords:
-    """DVC's view of one stage, private to the thread that runs it. `gate` keeps the threads of this process apart."""
+    """DVC's view of one stage, private to the thread that runs it. `gate` keeps the threads of this process apart.
 
-    def __init__(self, repo: "Repo", name: str, gate: Lock, previous: Path) -> None:
+    `waiting` is called with a line while another process holds DVC's lock, and may raise.
+    """
+
+    def __init__(self, repo: "Repo", name: str, gate: Lock, previous: Path, waiting: Callable[[str], None]) -> None:
         self.repo, self.root, self.name, self._gate = repo, Path(repo.root_dir), name, gate
+        self._waiting = waiting
         self._previous = Previous(previous, name)
         self._cleanup = ExitStack()
         with self.locked():
@@ -46,16 +55,12 @@ class StageRecords:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold DVC's repository lock."""
-        with self._gate, locked(self.repo):
+        with self._gate, locked(self.repo, self._waiting):
             yield
 
     def close(self) -> None:
         """Free what `make_way` reserved."""
         self._cleanup.close()
-
-    def reason(self) -> str | None:
-        """Why the stage is out of date."""
-        return why(self.stage)
 
     def entry(self) -> Entry:
         """The stage as dvc.lock has it or would have it: `cmd`, `deps`, `params`, `outs`."""
@@ -65,11 +70,20 @@ class StageRecords:
         return entry
 
     def restore(self) -> bool:
-        """Under the lock: if the run cache has the outs, take them from there and record them."""
+        """Under the lock: if the run cache has the outs, take them from there and record them.
+
+        A frozen stage gets the outs that dvc.lock records, whatever its deps are by now.
+        """
         from dvc.stage.cache import RunCacheNotFoundError
+        from dvc_data.hashfile.hash_info import HashInfo
 
         self._keep_previous()
+        if origin(self.stage) == "other inputs":
+            for out in self.stage.outs:
+                out.hash_info = HashInfo()  # DVC asks the run cache itself only about a stage without recorded outs
         try:
+            if self.stage.frozen:
+                return self._check_out()
             self.repo.stage_cache.restore(self.stage)
             self.stage.save_outs()
             self.stage.commit()
@@ -81,6 +95,15 @@ class StageRecords:
             self.undo()
             raise
         return True
+
+    def _check_out(self) -> bool:
+        there: bool = self.stage.outs_cached()
+        if there:
+            self.stage.checkout(force=True)
+            self._previous.discard()
+        else:
+            self.undo()
+        return there
 
     def make_way(self) -> None:
         """Under the lock: note the state of the deps, put the old outs aside, reserve the paths against `dvc repro`."""
@@ -109,11 +132,13 @@ class StageRecords:
         if changed:
             raise DepChanged(str(changed[0]))
 
-    def record(self) -> None:
-        """Under the lock: write the run cache and dvc.lock, and delete the old outs."""
-        kinds = [out.use_cache or out.is_metric or out.is_plot for out in self.stage.outs]
-        if all(kinds):  # DVC's own rule
+    def keep(self) -> None:
+        """Write the run cache with what a run has made; from there it can be restored even if dvc.lock is never written."""
+        if _is_kept(self.stage):
             self.repo.stage_cache.save(self.stage)
+
+    def record(self) -> None:
+        """Under the lock: write dvc.lock, and delete the old outs."""
         write_entry(self.root, self.stage)
         self._previous.discard()
 
@@ -130,30 +155,94 @@ class StageRecords:
             reserved.__exit__(None, None, None)
 
 
+def _is_kept(stage: "PipelineStage") -> bool:
+    """Whether DVC writes the run cache for this stage, by its own rule."""
+    return all(out.use_cache or out.is_metric or out.is_plot for out in stage.outs)
+
+
+def origin(stage: "PipelineStage") -> Origin:
+    """What the run cache knows of the outs that dvc.lock records for a stage.
+
+    `recorded`: a run with these deps and parameters made them, or the run cache does not keep such stages. `other inputs`: it knows each of them, but from
+    runs with other data or parameters only; so it is where git merged dvc.lock by lines. `elsewhere`: it does not know them, as where `dvc pull` brought them
+    without the run cache, or knows them from other code, whose edit may have changed nothing.
+    """
+    from dvc.stage.serialize import to_single_stage_lockfile
+
+    if not _is_kept(stage) or stage.always_changed or any(out.persist or not out.hash_info for out in stage.outs):
+        return "recorded"
+    entry: Entry = to_single_stage_lockfile(stage)
+    key, folder = run_cache_key(entry), Path(stage.repo.stage_cache.cache_dir)
+    below = folder / key[:2] / key
+    if (below / _name(entry)).exists() or any(joined(known) == joined(entry) for known in _entries(below)):
+        return "recorded"
+    makers = [_makers(stage.repo).get(out, frozenset()) for out in hashes(entry, "outs").items()]
+    if not all(makers):
+        return "elsewhere"
+    runs = (known for file in frozenset.intersection(*makers) for known in _loaded(file))
+    return "elsewhere" if any(not _differ(_inputs(known), _inputs(entry)) for known in runs) else "other inputs"
+
+
+def _inputs(entry: Entry) -> Mapping[str, Any]:
+    return {"data": data(entry), "params": entry.get("params", {})}
+
+
+def _differ(one: object, other: object) -> bool:
+    """Whether a value differs that both have: a new version may know more parameters and deps."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return any(_differ(value, other[key]) for key, value in one.items() if key in other)
+    return one != other
+
+
+def _makers(repo: "Repo") -> Mapping[tuple[str, str], frozenset[Path]]:
+    """Path and hash of each out in the run cache -> the entries that have it; read once for a repository that is open."""
+    if repo not in _read:
+        found: dict[tuple[str, str], set[Path]] = {}
+        for file in Path(repo.stage_cache.cache_dir).glob("*/*/*"):
+            with suppress(OSError, UnicodeDecodeError):
+                for path, md5 in OUT.findall(file.read_text().rpartition("\nouts:\n")[2]):
+                    found.setdefault((path.strip("\"'"), md5), set()).add(file)
+        _read[repo] = {out: frozenset(files) for out, files in found.items()}
+    return _read[repo]
+
+
 def run_cache_key(entry: Entry) -> str:
     """DVC's own key of the run cache: of the command, deps, params and the paths of the outs."""
     from dvc.stage.cache import _get_cache_hash
 
-    return str(_get_cache_hash(copy.deepcopy(dict(entry)), key=True))
+    return str(_get_cache_hash(dict(entry), key=True))
 
 
 def run_cache_place(root: Path, entry: Entry) -> Path:
     """The file in which the run cache keeps this entry: below two letters of its key, under its key, by its own hash."""
+    key = run_cache_key(entry)
+    return _run_cache(root.absolute()) / key[:2] / key / _name(entry)
+
+
+def _name(entry: Entry) -> str:
     from dvc.stage.cache import _get_cache_hash
 
-    key = run_cache_key(entry)
-    return _run_cache(root.absolute()) / key[:2] / key / str(_get_cache_hash(copy.deepcopy(dict(entry))))
+    return str(_get_cache_hash(dict(entry)))
 
 
 def cached_entries(root: Path, key: str) -> Iterator[Entry]:
     """The entries of the run cache under this key."""
+    return _entries(_run_cache(root.absolute()) / key[:2] / key)
+
+
+def _entries(folder: Path) -> Iterator[Entry]:
+    for record in folder.glob("*"):
+        yield from _loaded(record)
+
+
+def _loaded(record: Path) -> Iterator[Entry]:
+    """The entry in a file of the run cache; none in one that a kill has torn, which DVC ignores too."""
     from dvc.utils.serialize import YAMLFileCorruptedError, load_yaml
 
-    for record in (_run_cache(root.absolute()) / key[:2] / key).glob("*"):
-        with suppress(OSError, YAMLFileCorruptedError):  # torn by a kill; DVC ignores it too
-            entry = load_yaml(record)
-            if isinstance(entry, Mapping) and all("path" in out for out in entry.get("outs", ())):
-                yield entry
+    with suppress(OSError, YAMLFileCorruptedError):
+        entry = load_yaml(record)
+        if isinstance(entry, Mapping) and all("path" in out for out in entry.get("outs", ())):
+            yield entry
 
 
 @lru_cache(maxsize=4)

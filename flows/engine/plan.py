@@ -14,9 +14,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NoReturn
 
-from flows.engine.dvc_changes import Seen, why
+from flows.engine.dvc_changes import NEVER, Seen, is_missing, why, why_if_not_frozen
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
+from flows.engine.dvc_stage import origin
 from flows.engine.state import PlannedStage
 from flows.machine.resources import cores, gpus
 from flows.params.files import PARAMS
@@ -62,9 +63,28 @@ def plan(
             asked = resources(stage, pools, pool)
             with plain_errors():
                 own = FORCED if name in forced else why(stage, seen)
+                if stage.frozen and own in (FORCED, NEVER):
+                    raise PlanError(
+                        f"dvc.yaml: stage '{name}' is frozen, so that it does not run; `dvc unfreeze {name}`"
+                    )
                 edits = tuple(accepts(stage, seen)) if accepts is not None and own not in (None, FORCED) else ()
+                frozen = why_if_not_frozen(stage, seen) if stage.frozen else None
+                elsewhere = own is None and origin(stage) == "elsewhere"
+                missing = own not in (None, FORCED) and not edits and is_missing(stage)
             reason = (None if edits else own) or _upstream_reason(upstream, planned)
-            planned.append(PlannedStage(name, reason, upstream, cmd=str(stage.cmd), accepts=edits, **asdict(asked)))
+            planned.append(
+                PlannedStage(
+                    name,
+                    reason,
+                    upstream,
+                    cmd=str(stage.cmd),
+                    accepts=edits,
+                    frozen=frozen,
+                    elsewhere=elsewhere,
+                    missing=missing,
+                    **asdict(asked),
+                )
+            )
         return planned
 
 
@@ -109,8 +129,11 @@ def _upstream_reason(upstream: Collection[str], planned: Sequence[PlannedStage])
 
 
 def check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> None:
-    """Raise PlanError unless every dep exists or is made by a stage, can be hashed, and every listed param is in its file."""
-    for dep in stage.deps:
+    """Raise PlanError unless every dep exists or is made by a stage, can be hashed, and every listed param is in its file.
+
+    A frozen stage needs none.
+    """
+    for dep in () if stage.frozen else stage.deps:
         path = Path(dep.fs_path)
         if dep in stage.params:
             with plain_errors():

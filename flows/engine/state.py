@@ -26,6 +26,11 @@ class PlannedStage:
     launcher: str = ""  # what the command is started through
     after: tuple[str, ...] = ()  # stages that have to end first, whether well or not
     accepts: tuple[str, ...] = ()  # edits of its code without effect, in words, which the next run records as such
+    frozen: str | None = (
+        None  # of a stage that `dvc freeze` keeps from running: why it would run, "" if for nothing of its own
+    )
+    elsewhere: bool = False  # no run that DVC's run cache has made its outs, as where they were pulled without it
+    missing: bool = False  # it has to run for nothing but files that dvc.lock records and that are not here
 
 
 @dataclass(frozen=True)

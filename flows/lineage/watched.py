@@ -7,6 +7,7 @@ from pathlib import Path
 from flows.engine import dvc_lock
 from flows.engine.dvc_lock import hashes
 from flows.engine.dvc_repository import PlanError
+from flows.engine.dvc_stage import run_cache_place
 from flows.lineage import cached
 from tasks.common import mlflow_database
 
@@ -47,6 +48,7 @@ def _of_stages(root: Path, stages: Sequence[str]) -> Iterator[str]:
     entries = dvc_lock.read_entries(root)
     for stage in stages:
         entry = entries[stage]
+        yield str(run_cache_place(root, entry).parent)  # by which it is known whether a run made the outs
         for path in (*hashes(entry, "deps"), *entry.get("params", ())):
             yield path
             yield f"{path}.dvc"

@@ -152,6 +152,8 @@ def _check(stage: "PipelineStage") -> None:
     elif any(out.persist or not out.use_cache for out in stage.outs):
         out = next(out for out in stage.outs if out.persist or not out.use_cache)
         what = f"out {out.def_path} is not kept in DVC's cache, so that points cannot share it"
+    elif stage.frozen:
+        what = f"it is frozen, so that points cannot differ in it; `dvc unfreeze {stage.name}` ends that"
     if what:
         raise PlanError(f"dvc.yaml: stage '{stage.name}': {what}")
 

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from flows.engine.dvc_lock import Entry
-from flows.engine.dvc_repository import open_repo
+from flows.engine.dvc_repository import locked, open_repo
 from flows.engine.dvc_stage import run_cache_place
 from flows.engine.previous import remove
 from flows.lineage import cached
@@ -40,6 +40,12 @@ def has_remote(root: Path, name: str = "") -> bool:
         except DvcException:
             return False
     return True
+
+
+def default_remote(root: Path) -> str:
+    """The name of DVC's default remote, "" without one; whether it can be reached is not asked."""
+    with closing(open_repo(root)) as repo:
+        return str(repo.config["core"].get("remote") or "")
 
 
 def make_folder(root: Path, name: str = "") -> None:
@@ -93,6 +99,24 @@ def fetch(root: Path, hashes: Iterable[str], remote: str = "") -> None:
                 _fetch_one(cache, far, one)
 
 
+def pull(root: Path, stages: Sequence[str]) -> None:
+    """Bring what dvc.lock records of these stages from DVC's default remote to the cache, and its run cache; what the remote lacks stays away.
+
+    TransferError where there is no such remote, or it cannot be used.
+    """
+    from dvc.exceptions import DownloadError
+
+    try:
+        with closing(open_repo(root)) as repo, locked(repo):
+            _find(repo, "")
+            with suppress(DownloadError):  # of objects that the remote does not have
+                repo.fetch(targets=[*stages], run_cache=True)
+    except TransferError:
+        raise
+    except Exception as error:  # DVC's own, or any of the library that reaches the remote
+        raise TransferError(_line("", error)) from None
+
+
 def push_entry(root: Path, entry: Entry, remote: str = "") -> None:
     """Write the entry into the remote's run cache; its outs must be there already."""
     from dvc.utils.serialize import dumps_yaml
@@ -124,13 +148,22 @@ def _remote(root: Path, name: str, kind: str = "md5") -> Iterator[tuple[Any, Any
 
     try:
         with closing(open_repo(root)) as repo:
-            remote = repo.cloud.get_remote(name or None)
-            if remote.fs.protocol == "local" and not remote.fs.isdir(remote.path):
-                raise TransferError(f"DVC's remote: {remote.path} is not there")  # a disk that is not mounted, say
+            _find(repo, name)
             yield repo.cache.local, repo.cloud.get_remote_odb(name or None, "push", hash_name=kind)
     except (DvcException, OSError) as error:
-        said = " ".join(str(error).split()) or type(error).__name__
-        raise TransferError(f"DVC's remote {name or '(default)'}: {said}") from None
+        raise TransferError(_line(name, error)) from None
+
+
+def _find(repo: Any, name: str) -> None:
+    """TransferError unless DVC has this remote; the folder of one on a disk that is not mounted is not there."""
+    remote = repo.cloud.get_remote(name or None)
+    if remote.fs.protocol == "local" and not remote.fs.isdir(remote.path):
+        raise TransferError(f"DVC's remote: {remote.path} is not there")
+
+
+def _line(name: str, error: Exception) -> str:
+    said = " ".join(str(error).split()) or type(error).__name__
+    return f"DVC's remote {name or '(default)'}: {said}"
 
 
 def _fetch_one(cache: Any, far: Any, md5: str) -> None:

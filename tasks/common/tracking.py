@@ -37,6 +37,7 @@ Nested = Mapping[str, "float | Nested"]
 FLUSH_SECONDS = 5.0  # log_metric costs 21 ms a value, a batch of a thousand 60 ms
 BATCH = 1000  # MLflow's limit of metrics in one call
 MEASURES = ("reward", "return", "loss")  # of which the first that a row has is shown beside its progress
+EXPERIMENTS = Path(".dvc/tmp/exps")  # where DVC makes the copies in which `dvc exp run --temp` and `--queue` run
 NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # MLflow refuses a metric that is named 10%BC
 
 
@@ -180,10 +181,16 @@ def _opened(flow: str, stage: str, params: Mapping[str, object]) -> Recorder:
         return file
     from mlflow.entities import Param
 
-    client = mlflow_database.open_client(Path())
+    client = mlflow_database.open_client(records_root())
     run_id = os.environ.get("MLFLOW_RUN_ID") or _new_run(client, flow, stage)
     client.log_batch(run_id, params=[Param(key, value) for key, value in named.items()])
     return StageRun(client, run_id)
+
+
+def records_root() -> Path:
+    """The repository whose records these are: the working folder, or where that is the copy of `dvc exp run --temp` or `--queue`, which DVC deletes, its origin."""
+    origin, here = Path(os.environ.get("DVC_ROOT", "")).absolute(), Path.cwd()
+    return origin if here.is_relative_to((origin / EXPERIMENTS).resolve()) else here
 
 
 def _ended(recorder: Recorder, metrics: bytes | None, waiting: bool) -> None:
@@ -268,10 +275,10 @@ def log_table(frame: "pd.DataFrame", name: str) -> None:
 
 
 def _new_run(client: "MlflowClient", flow: str, stage: str) -> str:
-    experiment = mlflow_database.experiment(client, Path(), flow)
+    experiment = mlflow_database.experiment(client, records_root(), flow)
     source = source_code.state(Path())
     code = {
-        **mlflow_database.own_tags(Path()),
+        **mlflow_database.own_tags(records_root()),
         **environment.tags(),
         **source.tags(),
     }

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -88,6 +89,24 @@ def test_it_says_the_same_and_imports_nothing(template: Path) -> None:
     assert started(template / "data", "run")[1] == "at once", "from a folder below, too"
 
 
+def test_it_says_again_that_results_came_from_elsewhere_until_that_is_known(
+    template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "toy"
+    shutil.copytree(template, root, symlinks=True)
+    (root / ".dvc/cache/runs").rename(tmp_path / "runs")
+    with clock(settled(root)):
+        code, out, _ = call(root, "run")
+    assert code == 0
+    assert out.startswith("problems, sft, dpo, ppo and report: made elsewhere")
+    monkeypatch.chdir(root)
+    said = unchanged.said(["run"], time.monotonic())
+    assert said is not None
+    assert said.splitlines()[0] == out.splitlines()[0]
+    (tmp_path / "runs").rename(root / ".dvc/cache/runs")
+    assert not told(root, "run", monkeypatch=monkeypatch)
+
+
 @pytest.mark.parametrize("arguments", [("run", "dpo"), ("status",), ("run", "--json"), ("run", "--force", "dpo"), ()])
 def test_another_question_is_another_answer(
     template: Path, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
@@ -127,6 +146,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "page gone": gone(Path("report.html")),
     "page edited": grown(Path("report.md")),
     "object gone": lambda root: cache_object(root).unlink(),
+    "run cache gone": lambda root: shutil.rmtree(root / ".dvc/cache/runs"),
     "same bytes, new file": lambda root: (root / "stage.py").write_text((root / "stage.py").read_text()),
 }
 

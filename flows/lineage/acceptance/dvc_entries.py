@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_lock import Entry, read_entries, write_entries
 from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
+from flows.engine.dvc_repository import locked as hold_lock
 from flows.engine.dvc_stage import COMMAND
 
 if TYPE_CHECKING:
@@ -59,12 +60,10 @@ class Locked:
 @contextmanager
 def locked(root: Path, names: Sequence[str]) -> Iterator[Locked]:
     """Hold DVC's lock of the repository, and its locks of what these stages read and write; PlanError where another has those."""
-    from dvc.repo import lock_repo
     from dvc.rwlock import rwlock
 
     with plain_errors(), closing(open_repo(root)) as repo, ExitStack() as held:
-        held.enter_context(lock_repo(repo))
-        held.enter_context(repo.scm_context(quiet=True))
+        held.enter_context(hold_lock(repo))
         held.enter_context(params_read_once())
         stages = StageGraph(repo).load(names)
         read = [dep.fs_path for stage in stages for dep in stage.deps]

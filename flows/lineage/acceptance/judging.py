@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from flows.engine.dvc_changes import Seen
 from flows.engine.dvc_lock import read_entry
+from flows.engine.dvc_stage import origin
 from flows.engine.edits.command import DATA, is_code, runs_module
 from flows.engine.edits.comparing import Code
 from flows.lineage.acceptance.kept import in_words
@@ -108,7 +109,9 @@ def _changed_code(stage: "PipelineStage", seen: Seen) -> dict[str, str]:
             changed[_name(dep)] = str(known[1])
     if not runs_module(stage.cmd, [_name(dep) for dep in stage.deps if dep not in stage.params]):
         return {}
-    return {} if any(out.status() for out in stage.outs) else changed
+    if any(out.status() for out in stage.outs) or origin(stage) == "other inputs":
+        return {}
+    return changed
 
 
 def _name(dep: Any) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flows.engine.dvc_repository import PlanError, open_repo, plain_errors
+from flows.engine.dvc_repository import locked as hold_lock
 from flows.lineage.cached import MD5
 
 
@@ -54,9 +55,7 @@ def opened(root: Path) -> Cache:
 @contextmanager
 def locked(root: Path) -> Iterator[None]:
     """Hold DVC's lock, so that no command of DVC records anything meanwhile; PlanError while one runs a stage."""
-    from dvc.repo import lock_repo
-
-    with plain_errors(), closing(open_repo(root)) as repo, lock_repo(repo):
+    with plain_errors(), closing(open_repo(root)) as repo, hold_lock(repo):
         for file in (root / ".dvc/tmp/rwlock", *(root / ".dvc/tmp/exps").glob("*/.dvc/tmp/rwlock")):
             if (command := _at_work(file)) is not None:
                 raise PlanError(f"`{command}` is at work in this repository; wait for it, or stop it")

@@ -19,11 +19,12 @@ from tests.flows.engine.toy import Toy
 
 USED = [
     ("dvc.repo", "Repo", ["root_dir", "_wait_for_lock"]),
-    ("dvc.repo", "lock_repo", ["repo"]),
     ("dvc.ignore", "DvcIgnoreFilter", ["fs", "root_dir"]),
     ("dvc.ignore", "DvcIgnoreFilter.walk", ["fs", "path"]),
     ("dvc.ignore", "DvcIgnoreFilter.is_ignored_dir", ["path"]),
     ("dvc.lock", "make_lock", ["lockfile", "tmp_dir", "hardlink_lock"]),
+    ("dvc.lock", "Lock._do_lock", []),
+    ("dvc.lock", "HardlinkLock.lock", ["timeout"]),
     ("dvc.rwlock", "rwlock", ["tmp_dir", "fs", "cmd", "read", "write", "hardlink"]),
     ("dvc.rwlock", "_edit_rwlock", ["lock_dir", "fs", "hardlink"]),
     ("dvc.stage.cache", "_get_cache_hash", ["cache", "key"]),

@@ -223,6 +223,7 @@ def test_seeds_move_the_sections_that_follow_and_no_other(toy: Toy) -> None:
             "out data/b is not kept in DVC's cache, so that points cannot share it",
         ),
         ({"always_changed": True}, "DVC keeps no outs of it that points could share"),
+        ({"frozen": True}, "it is frozen, so that points cannot differ in it; `dvc unfreeze b` ends that"),
     ],
 )
 def test_a_stage_that_cannot_be_shared_is_named(diamond: Toy, more: dict[str, object], line: str) -> None:

@@ -55,6 +55,33 @@ def test_a_run_of_plain_dvc_repro(store, tmp_path, capsys):
     assert capsys.readouterr().err.splitlines()[-1] == "step 2/2"
 
 
+@pytest.mark.parametrize("kind", ["standalone/tmpz3r", "tmpq1/project"])
+def test_a_run_in_the_copy_of_an_experiment_is_recorded_where_it_began(empty_mlflow, tmp_path, monkeypatch, kind):
+    """DVC deletes the folder in which `dvc exp run --temp` and `--queue` run."""
+    origin = tmp_path / "origin"
+    copy = origin / ".dvc/tmp/exps" / kind
+    for folder in (copy, origin / "mlruns"):
+        folder.mkdir(parents=True)
+    shutil.copy(empty_mlflow, origin / "mlruns/mlflow.db")
+    monkeypatch.chdir(copy)
+    for name in ("MLFLOW_RUN_ID", "MLFLOW_TRACKING_URI", "POSTTRAIN_PROGRESS", "POSTTRAIN_RECORDS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DVC_ROOT", str(origin))
+    recorded(copy)
+    assert not (copy / "mlruns").exists()
+    client = MlflowClient(f"sqlite:///{origin}/mlruns/mlflow.db")
+    [run] = client.search_runs([client.get_experiment_by_name("language").experiment_id])
+    assert run.info.artifact_uri.startswith(str(origin / "mlruns/artifacts"))
+
+
+@pytest.mark.parametrize("named", ["", "elsewhere", "here"])
+def test_elsewhere_a_run_is_recorded_in_its_working_folder(tmp_path, monkeypatch, named):
+    """DVC sets the variable for every command, and a copy in which `posttrain verify` runs a stage is no experiment's."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DVC_ROOT", str(tmp_path if named == "here" else tmp_path / named if named else ""))
+    assert tracking.records_root() == tmp_path
+
+
 def test_a_run_that_the_coordinator_owns(store, tmp_path, monkeypatch, capsys):
     """Its status and tags are the coordinator's; progress goes to its file."""
     experiment = store.create_experiment("language")

@@ -5,10 +5,12 @@ import shutil
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 from flows import effectless_edits
 from flows.engine import mlflow_runs
 from flows.engine.coordinator import Coordinator
+from flows.engine.dvc_changes import MIXED
 from flows.engine.dvc_repository import PlanError
 from flows.engine.plan import plan
 from flows.lineage import chain, record, verifying
@@ -51,6 +53,23 @@ def test_a_comment_runs_nothing_and_every_record_knows(audited: Audited) -> None
     assert link.accepted == ("accepted: comments or layout in helper.py",)
     tags = mlflow_runs.get(audited.root, runs["b"]).tags
     assert tags["posttrain.outs_accepted"].startswith("accepted: comments or layout in helper.py (")
+
+
+def test_no_edit_is_accepted_of_an_entry_that_no_run_made(audited: Audited) -> None:
+    """The outs of the run before, with another beta, beside the last run's params."""
+    read = YAML(typ="safe").load
+    entries = [read(file) for file in audited.root.glob(".dvc/cache/runs/*/*/*")]
+    lock, own = audited.lock, audited.lock["stages"]["b"]
+    [earlier] = [one for one in entries if one["cmd"] == own["cmd"] and one["params"] != own["params"]]
+    lock["stages"]["b"] = {**own, "outs": earlier["outs"]}
+    with (audited.root / "dvc.lock").open("w") as file:
+        YAML().dump(lock, file)
+    audited.dvc("checkout")
+    comment(audited)
+    [b] = [stage for stage in planned(audited) if stage.name == "b"]
+    assert (b.accepts, MIXED in str(b.reason)) == ((), True)
+    accepting.accept_change(audited.root, "language", ["b"], "merged by hand")
+    assert {stage.name: stage.reason for stage in planned(audited)}["b"] is None, "a person may vouch for it"
 
 
 def test_a_fresh_restore_takes_the_accepted_entry_from_the_run_cache(audited: Audited) -> None:

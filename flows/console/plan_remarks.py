@@ -1,0 +1,22 @@
+"""What a person should know of planned stages beside why they run: which are frozen, whose outs came from elsewhere, and which a pull would bring."""
+
+from collections.abc import Iterator, Sequence
+
+from flows.console.accepted import named
+from flows.engine.state import PlannedStage
+
+
+def lines(planned: Sequence[PlannedStage], remote: str) -> Iterator[str]:
+    """A line for each frozen stage, one for all whose outs came from elsewhere, and one for those whose outs DVC's default `remote` may have."""
+    for stage in planned:
+        if stage.frozen is not None:
+            although = f", although {stage.frozen}" if stage.frozen else ""
+            yield f"{stage.name} is frozen and does not run{although}; `dvc unfreeze {stage.name}` ends that"
+    elsewhere = [stage.name for stage in planned if stage.elsewhere]
+    if elsewhere:
+        made = f"{named(elsewhere)}: made elsewhere, by no run that DVC's run cache has here"
+        yield f"{made}; `dvc pull --run-cache` brings what was pushed with `dvc push --run-cache`"
+    missing = [stage.name for stage in planned if stage.missing]
+    if missing and remote:
+        bring = f"`dvc pull` or `posttrain run --pull` would bring them from {remote}"
+        yield f"{named(missing)}: dvc.lock has results that are not here; {bring}"

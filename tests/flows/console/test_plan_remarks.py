@@ -1,0 +1,32 @@
+"""What is said of stages beside why they run."""
+
+from flows.console.plan_remarks import lines
+from flows.engine.state import PlannedStage
+
+
+def stage(name: str, **facts: object) -> PlannedStage:
+    return PlannedStage(name, None, (), 1, 0, **facts)  # type: ignore[arg-type]
+
+
+def test_nothing_is_said_of_usual_stages() -> None:
+    assert list(lines([stage("a"), stage("b")], "store")) == []
+
+
+def test_a_frozen_stage_is_named_with_what_it_passes_over() -> None:
+    quiet, changed = lines([stage("a", frozen=""), stage("b", frozen="param b.x changed 1 -> 2")], "")
+    assert "although" not in quiet
+    assert changed.startswith("b is frozen and does not run, although param b.x changed 1 -> 2; `dvc unfreeze b`")
+
+
+def test_stages_of_one_kind_share_a_line() -> None:
+    many = [stage(name, elsewhere=True) for name in "abcdefg"]
+    [line] = lines(many, "")
+    assert line.startswith("a, b, c, d and 3 more: made elsewhere")
+
+
+def test_a_pull_is_named_only_where_there_is_a_remote() -> None:
+    missing = [stage("a", missing=True), stage("b", missing=True)]
+    assert list(lines(missing, "")) == []
+    [line] = lines(missing, "store")
+    assert line.startswith("a and b: ")
+    assert line.endswith("from store")
