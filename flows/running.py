@@ -77,11 +77,12 @@ def run(
     how = How(jobs, dry_run, with_runs, with_patch, wait, cold)
     _tell(console, () if console.quiet else settling.missing(root))  # of the runs before
     results: dict[str, StageResult] = {}
-    with laid(root, settings, keep=not dry_run) as changes:
+    with laid(root, settings, keep=not dry_run) as edits:
         parts = plan(root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False))
         if not _has_server(root, console, parts, pool):
             parts = plan(root, targets, force)
-        _tell(console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in changes))
+        _tell(console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in edits.changes))
+        edits.used = True
         for flow, planned in with_headings(console, parts):
             ended = _bring_up_to_date(root, console, flow, planned, how, began)
             results = {**{result.stage: result for result in ended}, **results}
@@ -184,10 +185,11 @@ def plan(
     if out_of_date := {stage.name for _, planned in parts for stage in planned if stage.reason}:
         from flows.params import checking, data_files, editing
 
-        editing.check_together(root, checking.sections(root), names, out_of_date)
-        for line in data_files.check(root, out_of_date):
-            if say is not None:
-                say(line)
+        with one_line():
+            editing.check_together(root, checking.sections(root), names, out_of_date)
+            remarks = data_files.check(root, out_of_date)
+        for line in remarks if say is not None else ():
+            say(line)
     return parts
 
 
@@ -199,22 +201,30 @@ def with_headings(console: Console, parts: list[Part]) -> Iterator[Part]:
         yield flow, planned
 
 
+@dataclass
+class Edits:
+    """What `--set` changed in params.yaml."""
+
+    changes: Sequence[str]  # a line each
+    used: bool = False  # whether a run with them may have begun
+
+
 @contextmanager
-def laid(root: Path, settings: Sequence[str], keep: bool) -> Iterator[list[str]]:
-    """Edit params.yaml; put it back at the end after wrong use, or if `keep` is False."""
-    changes: list[str] = []
+def laid(root: Path, settings: Sequence[str], keep: bool) -> Iterator[Edits]:
+    """Edit params.yaml; put it back at the end if `keep` is False, after wrong use, or after any exception before the edits were used."""
+    edits = Edits(())
     if settings:
         from flows.params import checking, editing
 
         before = editing.read(root)
-        changes = editing.edit(root, checking.sections(root), [editing.setting(text) for text in settings])
+        edits.changes = editing.edit(root, checking.sections(root), [editing.setting(text) for text in settings])
     try:
-        yield changes
-    except (WrongUseError, ParameterError):
-        keep = False
+        yield edits
+    except BaseException as error:
+        keep &= edits.used and not isinstance(error, WrongUseError | ParameterError)
         raise
     finally:
-        if changes and not keep:
+        if edits.changes and not keep:
             write(root / "params.yaml", before)
 
 

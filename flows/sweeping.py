@@ -71,8 +71,9 @@ def run_seeds(
     asked = axes.seeds(seeds)
     if asked is None:
         raise WrongUseError("--seeds: expected whole numbers from 0 on, such as 0,1,2")
-    with running.laid(root, settings, keep=not options.dry_run) as changes:
-        for change in changes:
+    with running.laid(root, settings, keep=not options.dry_run) as edits:
+        edits.used = True
+        for change in edits.changes:
             console.print(f"params.yaml{' would change' if options.dry_run else ''}: {change}", markup=False)
         outcome = run_points(root, console, axes.points([], asked), targets or ["language"], options)
     if options.dry_run:
