@@ -31,7 +31,7 @@ def bad_values() -> Iterator[tuple[str, Any]]:
         if section == SEED:  # no section
             yield from ((SEED, value) for value in (*OTHERS["integer"], -1, 2**32))
             continue
-        yield from _of(_resolved(SCHEMA["properties"][section]), values, section)
+        yield from _of(resolved(SCHEMA["properties"][section]), values, section)
 
 
 def refused(scratch: Path, key: str, value: Any) -> list[str]:
@@ -58,7 +58,7 @@ def _odd(line: str, key: str) -> list[str]:
 
 
 def _of(part: dict[str, Any], value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    choices = [_resolved(choice) for choice in part.get("anyOf", [part])]
+    choices = [resolved(choice) for choice in part.get("anyOf", [part])]
     types = {choice.get("type", "object") for choice in choices if "enum" not in choice}
     wanted = {kind for choice in choices for kind in OTHERS if choice.get("type") == kind}
     for kind in sorted(wanted):
@@ -79,11 +79,11 @@ def _of(part: dict[str, Any], value: Any, key: str) -> Iterator[tuple[str, Any]]
         yield key, {**value, "unknown": 1}
         for name, below in part["properties"].items():
             yield key, {other: content for other, content in value.items() if other != name}
-            yield from _of(_resolved(below), value[name], f"{key}.{name}")
+            yield from _of(resolved(below), value[name], f"{key}.{name}")
     elif isinstance(value, dict) and value:
         name = next(iter(value))
         yield key, {**value, "../escaped": value[name]}
-        yield from _of(_resolved(part.get("additionalProperties") or {}), value[name], f"{key}.{name}")
+        yield from _of(resolved(part.get("additionalProperties") or {}), value[name], f"{key}.{name}")
 
 
 def _fits(value: Any, types: set[str]) -> bool:
@@ -100,7 +100,8 @@ def _fits(value: Any, types: set[str]) -> bool:
     return any(kinds[kind] for kind in types)
 
 
-def _resolved(part: dict[str, Any]) -> dict[str, Any]:
+def resolved(part: dict[str, Any]) -> dict[str, Any]:
+    """A part of the schema with its reference replaced by what it refers to."""
     while "$ref" in part:
         part = SCHEMA["$defs"][part["$ref"].rpartition("/")[2]]
     return part

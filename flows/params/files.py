@@ -1,6 +1,7 @@
 """YAML files of parameters: read as plain data of bounded size, and written whole or not at all."""
 
 import os
+import re
 import tempfile
 from dataclasses import dataclass
 from functools import lru_cache
@@ -12,6 +13,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
 PARAMS, SEED = "params.yaml", "seed"  # the one key that is no section: the seed of the sections that follow it
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but for tabs and line breaks; DVC reads back U+0085 as a space
 DEEPEST, LARGEST, MOST = 50, 10**300, 100_000  # bounds on nesting, on a number, and on the count of values
 
 
@@ -111,13 +113,17 @@ def _check_plain(data: object, place: str = "") -> None:
         for name, value in data.items():
             if not isinstance(name, str):
                 raise ParameterError(f"{place}expected text as a key, got {str(name)[:80]}; in quotes it is text")
+            _check_plain(name, place)
             _check_plain(value, f"{place.removesuffix(': ')}{'.' if place else ''}{name}: ")
     elif isinstance(data, list):
         for value in data:
             _check_plain(value, place)
+    elif isinstance(data, str):
+        if CONTROL.search(data):
+            raise ParameterError(f"{place}expected text without control characters, got {data[:80]!r}")
     elif isinstance(data, int) and abs(data) > LARGEST:
         raise ParameterError("a number of more than 300 digits")
-    elif data is not None and not isinstance(data, str | int | float):
+    elif data is not None and not isinstance(data, int | float):
         got = f"a value of type {type(data).__name__}"
         raise ParameterError(f"{place}expected text, a number, true, false or null, got {got}; in quotes it is text")
 
