@@ -119,12 +119,17 @@ def read_back(key: str, spelt: str) -> tuple[bool, list[str]]:
     found = [] if repr(read) == repr(wanted) else ["DVC reads something else from params.yaml"]
     if repr(parse_yaml(dumps_yaml(read[section]), "")) != repr(read[section]):
         found.append("DVC reads something else from its own record")
-    if any(f"${{{part}}}" in PIPELINE for part in accumulate(key.split("."), "{}.{}".format)):
-        found += _in_graph(edit)
+    if in_graph(key):
+        found += _planned(edit)
     return True, found
 
 
-def _in_graph(edit: editing.Edit) -> list[str]:
+def in_graph(key: str) -> bool:
+    """Whether dvc.yaml names the key, or what holds it."""
+    return any(f"${{{part}}}" in PIPELINE for part in accumulate(key.split("."), "{}.{}".format))
+
+
+def _planned(edit: editing.Edit) -> list[str]:
     """What is wrong with what a run would say of such a file: anything but nothing or one line."""
     try:
         text, _ = editing.edited(TEXT, SECTIONS, [edit])

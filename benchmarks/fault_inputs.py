@@ -2,7 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 SCHEMA = json.loads((ROOT / "params.schema.json").read_text())
 SECTIONS = checking.sections(ROOT)
 PARAMS = YAML(typ="safe").load(ROOT / "params.yaml")
+SLOW = 30.0  # seconds
 OTHERS: dict[str, list[Any]] = {  # type -> values that are not of that type
     "integer": ["three", 1.5, True, [1], {"a": 1}, None, 10**400],
     "number": ["three", True, [1.0], {"a": 1.0}, None, float("inf"), float("nan")],
@@ -48,6 +51,50 @@ def refused(scratch: Path, key: str, value: Any) -> list[str]:
         found.append(f"{type(error).__name__}: {error}"[:200])
     if (scratch / "params.yaml").read_bytes() != before:
         found.append("params.yaml was changed")
+    return found
+
+
+def hostile_texts() -> list[str]:
+    """YAML that would take a parser's stack, memory or time, at several sizes."""
+    texts = []
+    for size in (60, 1000, 50_000, 500_000):
+        opened = [
+            f"a: {'[' * size}",
+            f"a: {'{a: ' * size}",
+            f"a: {'[' * size}{']' * size}",
+            "? " * size,
+            f"a: {'[? ' * size}",
+        ]
+        texts += [*opened, f"{'- ' * size}1"]
+    for levels in (12, 30, 300):
+        for below in (
+            "[*a{0}, *a{0}]",
+            "{{<<: *a{0}, b: *a{0}}}",
+            "{{<<: [*a{0}, *a{0}, *a{0}]}}",
+            "{{b: {{<<: *a{0}}}}}",
+        ):
+            chain = (f"a{level}: &a{level} {below.format(level - 1)}" for level in range(1, levels))
+            texts.append("\n".join(["a0: &a0 {x: 1, y: 1}", *chain]))
+    return [*texts, "a: &a [*a]", "a: &a {<<: *a}", "a: &a {b: &b [*a, *b]}"]
+
+
+def unread(scratch: Path, text: str) -> list[str]:
+    """What is wrong with the response to this text in params.yaml, in a preset, and as a value."""
+    (scratch / "presets").mkdir(exist_ok=True)
+    for name in ("params.yaml", "presets/a.yaml"):
+        (scratch / name).write_text(text)
+    found = []
+    acts: list[Callable[[], object]] = [
+        lambda: editing.check(scratch, SECTIONS),
+        lambda: editing.preset(scratch, SECTIONS, "a"),
+        lambda: editing.setting(f"dpo.beta={text}"),
+    ]
+    for act in acts:
+        began = time.monotonic()
+        with suppress(ParameterError):
+            act()
+        if time.monotonic() - began > SLOW:
+            found.append(f"took {time.monotonic() - began:.0f} s")
     return found
 
 

@@ -43,7 +43,7 @@ def read_text(path: Path) -> str:
 def parse(text: str, name: str) -> Any:
     """The data; ParameterError, which names the file or option, if it is not YAML, is out of the bounds above, or is more than JSON has."""
     try:
-        _check_extent(text)
+        check_extent(text)
         data = YAML(typ="safe").load(text)  # YAML 1.2 as in DVC, so 1e-3 is a number
         _check_plain(data)
         return data
@@ -78,8 +78,9 @@ class _Extent:
         self.levels = max(self.levels, part.levels + 1)
 
 
-def _check_extent(text: str) -> None:
-    """ParameterError if the text holds too many values or too deeply nested ones, where aliases and merge keys are written out.
+@lru_cache(maxsize=2)
+def check_extent(text: str) -> None:
+    """ParameterError if a YAML text holds too many values or too deeply nested ones, where aliases and merge keys are written out.
 
     It reads the parser's events: to build the values takes a call for each level, and a crash if there are too many.
     """
