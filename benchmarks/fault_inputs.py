@@ -2,7 +2,9 @@
 
 import json
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 SCHEMA = json.loads((ROOT / "params.schema.json").read_text())
 SECTIONS = checking.sections(ROOT)
 PARAMS = YAML(typ="safe").load(ROOT / "params.yaml")
+SLOW = 30.0  # seconds
 OTHERS: dict[str, list[Any]] = {  # type -> values that are not of that type
     "integer": ["three", 1.5, True, [1], {"a": 1}, None, 10**400],
     "number": ["three", True, [1.0], {"a": 1.0}, None, float("inf"), float("nan")],
@@ -31,7 +34,7 @@ def bad_values() -> Iterator[tuple[str, Any]]:
         if section == SEED:  # no section
             yield from ((SEED, value) for value in (*OTHERS["integer"], -1, 2**32))
             continue
-        yield from _of(_resolved(SCHEMA["properties"][section]), values, section)
+        yield from _of(resolved(SCHEMA["properties"][section]), values, section)
 
 
 def refused(scratch: Path, key: str, value: Any) -> list[str]:
@@ -51,6 +54,50 @@ def refused(scratch: Path, key: str, value: Any) -> list[str]:
     return found
 
 
+def hostile_texts() -> list[str]:
+    """YAML that would take a parser's stack, memory or time, at several sizes."""
+    texts = []
+    for size in (60, 1000, 50_000, 500_000):
+        opened = [
+            f"a: {'[' * size}",
+            f"a: {'{a: ' * size}",
+            f"a: {'[' * size}{']' * size}",
+            "? " * size,
+            f"a: {'[? ' * size}",
+        ]
+        texts += [*opened, f"{'- ' * size}1"]
+    for levels in (12, 30, 300):
+        for below in (
+            "[*a{0}, *a{0}]",
+            "{{<<: *a{0}, b: *a{0}}}",
+            "{{<<: [*a{0}, *a{0}, *a{0}]}}",
+            "{{b: {{<<: *a{0}}}}}",
+        ):
+            chain = (f"a{level}: &a{level} {below.format(level - 1)}" for level in range(1, levels))
+            texts.append("\n".join(["a0: &a0 {x: 1, y: 1}", *chain]))
+    return [*texts, "a: &a [*a]", "a: &a {<<: *a}", "a: &a {b: &b [*a, *b]}"]
+
+
+def unread(scratch: Path, text: str) -> list[str]:
+    """What is wrong with the response to this text in params.yaml, in a preset, and as a value."""
+    (scratch / "presets").mkdir(exist_ok=True)
+    for name in ("params.yaml", "presets/a.yaml"):
+        (scratch / name).write_text(text)
+    found = []
+    acts: list[Callable[[], object]] = [
+        lambda: editing.check(scratch, SECTIONS),
+        lambda: editing.preset(scratch, SECTIONS, "a"),
+        lambda: editing.setting(f"dpo.beta={text}"),
+    ]
+    for act in acts:
+        began = time.monotonic()
+        with suppress(ParameterError):
+            act()
+        if time.monotonic() - began > SLOW:
+            found.append(f"took {time.monotonic() - began:.0f} s")
+    return found
+
+
 def _odd(line: str, key: str) -> list[str]:
     odd = [] if "\n" not in line and len(line) < 600 else ["not one short line"]
     said = any(words in line for words in ("expected", "unknown parameter", "300 digits", "no such entry"))
@@ -58,7 +105,7 @@ def _odd(line: str, key: str) -> list[str]:
 
 
 def _of(part: dict[str, Any], value: Any, key: str) -> Iterator[tuple[str, Any]]:
-    choices = [_resolved(choice) for choice in part.get("anyOf", [part])]
+    choices = [resolved(choice) for choice in part.get("anyOf", [part])]
     types = {choice.get("type", "object") for choice in choices if "enum" not in choice}
     wanted = {kind for choice in choices for kind in OTHERS if choice.get("type") == kind}
     for kind in sorted(wanted):
@@ -79,11 +126,11 @@ def _of(part: dict[str, Any], value: Any, key: str) -> Iterator[tuple[str, Any]]
         yield key, {**value, "unknown": 1}
         for name, below in part["properties"].items():
             yield key, {other: content for other, content in value.items() if other != name}
-            yield from _of(_resolved(below), value[name], f"{key}.{name}")
+            yield from _of(resolved(below), value[name], f"{key}.{name}")
     elif isinstance(value, dict) and value:
         name = next(iter(value))
         yield key, {**value, "../escaped": value[name]}
-        yield from _of(_resolved(part.get("additionalProperties") or {}), value[name], f"{key}.{name}")
+        yield from _of(resolved(part.get("additionalProperties") or {}), value[name], f"{key}.{name}")
 
 
 def _fits(value: Any, types: set[str]) -> bool:
@@ -100,7 +147,8 @@ def _fits(value: Any, types: set[str]) -> bool:
     return any(kinds[kind] for kind in types)
 
 
-def _resolved(part: dict[str, Any]) -> dict[str, Any]:
+def resolved(part: dict[str, Any]) -> dict[str, Any]:
+    """A part of the schema with its reference replaced by what it refers to."""
     while "$ref" in part:
         part = SCHEMA["$defs"][part["$ref"].rpartition("/")[2]]
     return part

@@ -3,8 +3,9 @@
 Campaigns: `kills` (kill -9 before the n-th change of the file system, for every n of a first run, a re-run and a restored
 one), `errors` (that change fails instead: disk full, input/output error, no permission), `signals` (a signal at a random
 moment to a random process of the real command), `flows` (the same with both real flows at preset tiny's size), `together` (a run
-beside another run, plain `dvc repro` or `dvc gc`), `inputs` (each parameter with values of the wrong type, range and shape) and
-`strangers` (rewards whose processes fork, lie and end, and regular expressions that match for ever).
+beside another run, plain `dvc repro` or `dvc gc`), `inputs` (each parameter with values of the wrong type, range and shape),
+`strangers` (rewards whose processes fork, lie and end, and regular expressions that match for ever), `edges` (each parameter with at
+least 20 values at its edges, which DVC's reader then reads) and `yaml` (deep, aliased and merged YAML).
 After each fault a plain run must succeed with the right outs and complete lineage, and leave nothing running or reserved.
 `--sample` limits the trials of each campaign, drawn by the seed. `--keep` writes the outcome to benchmarks/results/faults.json,
 which benchmarks/faults.md shows.
@@ -18,11 +19,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fault_commands, fault_flows, fault_inputs, fault_strangers
-from benchmarks.fault_runs import ERRORS, SITUATIONS, Toy
+from benchmarks import fault_commands, fault_edges, fault_flows, fault_inputs, fault_strangers
+from benchmarks.fault_runs import ERRORS, SITUATIONS, Toy, in_child
 
 ROOT = Path(__file__).parents[1]
 RESULT, PAGE = ROOT / "benchmarks/results/faults.json", ROOT / "benchmarks/faults.md"
@@ -115,6 +117,20 @@ def strangers(scratch: Path, sample: int | None, rng: random.Random) -> Iterator
         yield f"{kind} {moment} {text!r}"[:200], fault_strangers.faults(folder, kind, moment, text)
 
 
+def edges(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+    """Each parameter with values at its edges: refused in one line, or read by DVC as the same."""
+    for key, text in chosen([trial for name in fault_edges.SECTIONS for trial in fault_edges.edges(name)], sample, rng):
+        yield f"{key} = {text}"[:200], fault_edges.read_back(key, text)[1]
+
+
+def yaml(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+    """Deep, aliased and merged YAML in params.yaml, in a preset and after --set: one line, within seconds."""
+    scratch.mkdir()
+    for text in chosen(fault_inputs.hostile_texts(), sample, rng):
+        status, faults = in_child(partial(fault_inputs.unread, scratch, text))
+        yield f"{len(text)} letters: {text[:60]!r}", [f"ended by signal {-status}"] if status < 0 else faults
+
+
 CAMPAIGNS: Mapping[str, Callable[[Path, int | None, random.Random], Iterator[tuple[str, list[str]]]]] = {
     "kills": kills,
     "errors": errors,
@@ -123,6 +139,8 @@ CAMPAIGNS: Mapping[str, Callable[[Path, int | None, random.Random], Iterator[tup
     "together": together,
     "inputs": inputs,
     "strangers": strangers,
+    "edges": edges,
+    "yaml": yaml,
 }
 
 

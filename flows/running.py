@@ -216,10 +216,11 @@ def plan(
     if out_of_date := {stage.name for _, planned in parts for stage in planned if stage.reason}:
         from flows.params import checking, data_files, editing
 
-        editing.check_together(root, checking.sections(root), names, out_of_date)
-        for line in data_files.check(root, out_of_date):
-            if say is not None:
-                say(line)
+        with one_line():
+            editing.check_together(root, checking.sections(root), names, out_of_date)
+            remarks = data_files.check(root, out_of_date)
+        for line in remarks if say is not None else ():
+            say(line)
     return parts
 
 

@@ -6,7 +6,7 @@ import typer
 
 from flows.console import completion as tab
 from flows.model_commands import child
-from flows.params.files import find_root
+from flows.params.files import PARAMS, find_root, params, read_text
 
 Algorithm = Literal[
     "pretrained", "sft", "rejection_sft", "reward_model", "dpo", "reinforce", "ppo", "grpo", "responses", "evaluate"
@@ -58,4 +58,6 @@ def plan_memory(
     given = [f"--{name}={value}" for name, value in values.items() if value is not None]
     given += [] if checkpointing is None else ["--checkpointing" if checkpointing else "--no-checkpointing"]
     given += [f"--{name}" for name, asked in (("lectures", lectures), ("json", json_)) if asked]
-    return child(find_root(), "tasks.memory", *given, "--", *names)
+    root = find_root()
+    params(read_text(root / PARAMS))  # in one line here, if it cannot be read
+    return child(root, "tasks.memory", *given, "--", *names)

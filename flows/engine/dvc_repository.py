@@ -16,6 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ruamel.yaml.error import YAMLError
+
+from flows.params.files import PARAMS, ParameterError, check_extent
+
 if TYPE_CHECKING:
     from dvc.repo import Repo
 
@@ -37,11 +41,24 @@ def open_repo(root: Path) -> "Repo":
         logging.getLogger(name).setLevel(logging.CRITICAL)  # turns off the progress bars as well
     if {*"{}"} & {*str(root.absolute())}:
         raise PlanError(f"{root}: DVC takes braces in a path for the fields of its progress bars; move the repository")
+    _check_params(root)
     with plain_errors():
         repo = Repository(str(root), _wait_for_lock=True)
         heal_locks(repo)
         heal_rwlock(repo)
     return repo
+
+
+def _check_params(root: Path) -> None:
+    """PlanError where DVC's reader would crash over params.yaml."""
+    with suppress(OSError):  # which DVC names
+        text = (root / PARAMS).read_bytes().decode(errors="replace")
+        try:
+            check_extent(text)
+        except ParameterError as error:
+            raise PlanError(f"{PARAMS}: {error}") from None
+        except YAMLError:  # DVC says where
+            return
 
 
 @contextmanager

@@ -157,10 +157,12 @@ class _Laid:
     text: str
     types: Sections
 
-    def edits(self, node: Node, data: Any, key: Key = ()) -> Iterator[Edit]:
-        if isinstance(node, MappingNode) and data and not users_own(self.types, key):
-            for name, value in node.value:
-                yield from self.edits(value, data[name.value], (*key, str(name.value)))
+    def edits(self, node: Node | None, data: Any, key: Key = ()) -> Iterator[Edit]:
+        """The edits of what stands at a key; `node` is None where a merge key brings it there."""
+        if isinstance(data, dict) and data and not users_own(self.types, key):
+            nodes = {str(name.value): value for name, value in node.value} if isinstance(node, MappingNode) else {}
+            for name, value in data.items():
+                yield from self.edits(nodes.get(name), value, (*key, name))
         elif isinstance(node, ScalarNode) or (isinstance(node, MappingNode) and data):
             margin = "\n" + " " * node.start_mark.column
             yield Edit(key, data, self.text[slice(*_span(node))].replace(margin, "\n"), self.source)

@@ -1,15 +1,19 @@
 """YAML files of parameters: read as plain data of bounded size, and written whole or not at all."""
 
 import os
+import re
 import tempfile
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.error import MarkedYAMLError
+from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
 PARAMS, SEED = "params.yaml", "seed"  # the one key that is no section: the seed of the sections that follow it
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but for tabs and line breaks; DVC reads back U+0085 as a space
 DEEPEST, LARGEST, MOST = 50, 10**300, 100_000  # bounds on nesting, on a number, and on the count of values
 
 
@@ -37,21 +41,21 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str, name: str) -> Any:
-    """The data; ParameterError, which names the file or option, if it is not YAML or is out of the bounds above."""
+    """The data; ParameterError, which names the file or option, if it is not YAML, is out of the bounds above, or is more than JSON has."""
     try:
+        check_extent(text)
         data = YAML(typ="safe").load(text)  # YAML 1.2 as in DVC, so 1e-3 is a number
-        size(data, {})
+        _check_plain(data)
         return data
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark and not name.startswith("--set") else ""
         raise ParameterError(f"{name}: {where}not valid YAML ({' '.join(str(error.problem).split())})") from None
-    except RecursionError:
-        raise ParameterError(f"{name}: nested deeper than {DEEPEST} levels") from None
     except ParameterError as error:
         raise ParameterError(f"{name}: {error}") from None
-    except (YAMLError, ValueError) as error:
-        raise ParameterError(f"{name}: not valid YAML ({' '.join(str(error).split())})") from None
+    except Exception as error:  # ruamel raises KeyError, IndexError and others for text that does not fit its tag
+        why = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        raise ParameterError(f"{name}: a value that YAML cannot read ({why[:80]}); in quotes it is text") from None
 
 
 @lru_cache(maxsize=2)
@@ -60,25 +64,69 @@ def params(text: str) -> Any:
     return parse(text, PARAMS)
 
 
-def size(data: object, known: dict[int, int], above: tuple[int, ...] = ()) -> int:
-    """The number of values when aliases are written out; ParameterError if a bound is passed.
+@dataclass
+class _Extent:
+    """How much a part of a YAML text holds where aliases are written out."""
 
-    `known` has the sizes of collections already seen, so that nested aliases are counted without being walked through.
+    anchor: str | None = None
+    values: int = 1
+    levels: int = 0  # of collections in it
+
+    def add(self, part: "_Extent") -> None:
+        """Count a part of this one."""
+        self.values += part.values
+        self.levels = max(self.levels, part.levels + 1)
+
+
+@lru_cache(maxsize=2)
+def check_extent(text: str) -> None:
+    """ParameterError if a YAML text holds too many values or too deeply nested ones, where aliases and merge keys are written out.
+
+    It reads the parser's events: to build the values takes a call for each level, and a crash if there are too many.
     """
-    if isinstance(data, int) and abs(data) > LARGEST:
-        raise ParameterError("a number of more than 300 digits")
-    if not isinstance(data, dict | list):
-        return 1
-    if id(data) in above:
-        raise ParameterError("a value that holds itself")
-    if len(above) == DEEPEST:
-        raise ParameterError(f"nested deeper than {DEEPEST} levels")
-    if id(data) not in known:
-        below = data.values() if isinstance(data, dict) else data
-        known[id(data)] = 1 + sum(size(value, known, (*above, id(data))) for value in below)
-        if known[id(data)] > MOST:
+    extents: dict[str, _Extent] = {}  # by anchor
+    above = [_Extent()]  # the document, and in it the collections that are open
+    for event in YAML(typ="safe").parse(text):
+        part = None
+        if isinstance(event, CollectionStartEvent):
+            above.append(_Extent(event.anchor))
+        elif isinstance(event, CollectionEndEvent):
+            part = above.pop()
+        elif isinstance(event, ScalarEvent):
+            part = _Extent(event.anchor)
+        elif isinstance(event, AliasEvent):
+            if any(event.anchor == one.anchor for one in above):
+                raise ParameterError("a value that holds itself")
+            part = extents.get(event.anchor)
+        if part is not None:
+            above[-1].add(part)
+            if part.anchor:
+                extents[part.anchor] = part
+        if len(above) - 1 + above[-1].levels > DEEPEST:
+            raise ParameterError(f"nested deeper than {DEEPEST} levels")
+        if above[-1].values > MOST:
             raise ParameterError(f"more than {MOST} values")
-    return known[id(data)]
+
+
+def _check_plain(data: object, place: str = "") -> None:
+    """ParameterError unless the data consist of what JSON has too: DVC fails on a date, and passes over a key that is not text."""
+    if isinstance(data, dict):
+        for name, value in data.items():
+            if not isinstance(name, str):
+                raise ParameterError(f"{place}expected text as a key, got {str(name)[:80]}; in quotes it is text")
+            _check_plain(name, place)
+            _check_plain(value, f"{place.removesuffix(': ')}{'.' if place else ''}{name}: ")
+    elif isinstance(data, list):
+        for value in data:
+            _check_plain(value, place)
+    elif isinstance(data, str):
+        if CONTROL.search(data):
+            raise ParameterError(f"{place}expected text without control characters, got {data[:80]!r}")
+    elif isinstance(data, int) and abs(data) > LARGEST:
+        raise ParameterError("a number of more than 300 digits")
+    elif data is not None and not isinstance(data, int | float):
+        got = f"a value of type {type(data).__name__}"
+        raise ParameterError(f"{place}expected text, a number, true, false or null, got {got}; in quotes it is text")
 
 
 def write(path: Path, content: bytes) -> None:

@@ -68,16 +68,14 @@ def reward_model(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
     reward asks for."""
     from tasks.language.configs.parts.python_rewards import BY_MODEL
 
-    path, made = own.reward_model_path, {f"data/{name.replace('@', '/')}" for name in given.stages}
-    there = path in made or (given.root / path / "config.json").is_file()
+    path, found = own.reward_model_path, _objective(given, own.reward_model_path)
     mixed = {one.reward for one in given.configs["mixture"].datasets}
     for name in BY_MODEL:
         counts = own.reward.get(name)
         if not counts and name not in mixed:
             continue
         why = f"reward.{name} counts" if counts else "a data set of the mixture asks for it"
-        found = _objective(given, path) if there else ""
-        if not there:
+        if not found:
             expected = f"expected a folder with a model, since {why} (such as data/reward_model)"
             yield "reward_model_path", f"{expected}, got {shown(path)}"
         elif name != "reward_model" and found != name:
@@ -93,13 +91,16 @@ def steps_are_judged(given: Given, own: "GrpoConfig") -> Iterator[Fault]:
 
 
 def _objective(given: Given, path: str) -> str:
-    """What the reward model in a folder was or will be trained on."""
+    """What the reward model in a folder was or will be trained on; empty where there is none, as in what another stage makes."""
     if path == "data/reward_model" and "reward_model" in given.stages:
         objective: str = given.configs["reward_model"].objective
         return objective
+    config = given.root / path / "config.json"
+    if path in {f"data/{name.replace('@', '/')}" for name in given.stages} or not config.is_file():
+        return ""
     try:
-        return str(json.loads((given.root / path / "config.json").read_text()).get("reward_objective", "pairs"))
-    except (ValueError, AttributeError):  # whoever loads the model says what is wrong with the file
+        return str(json.loads(config.read_text()).get("reward_objective", "pairs"))
+    except (OSError, ValueError, AttributeError, RecursionError):  # whoever loads the model says what is wrong with it
         return "pairs"
 
 
@@ -110,8 +111,8 @@ def examples(given: Given, own: "RewardModelConfig") -> Iterator[Fault]:
     wanted, other = "data/preferences", "data/solutions"
     if own.objective in SOLUTIONS:
         wanted, other = other, wanted
-    made = {f"data/{name.partition('@')[0]}" for name in given.stages}
-    if own.data == other or (own.data not in made and not (given.root / own.data / "train.parquet").is_file()):
+    made = {f"data/{name.partition('@')[0]}" for name in given.stages} - {wanted}
+    if own.data in (other, *made) or (own.data != wanted and not (given.root / own.data / "train.parquet").is_file()):
         kind = "solutions" if own.objective in SOLUTIONS else "preferences"
         expected = f"expected a folder with {kind} with objective {own.objective} (such as {wanted})"
         yield "data", f"{expected}, got {shown(own.data)}"
@@ -132,10 +133,9 @@ def labels_of_steps(given: Given, own: "RewardModelConfig") -> Iterator[Fault]:
 
 def probabilities(given: Given, own: "SteeringConfig") -> Iterator[Fault]:
     """Steered policies are measured by a reward model whose score is a probability."""
-    path, made = own.reward_model_path, {f"data/{name.partition('@')[0]}" for name in given.stages}
-    there = path in made or (given.root / path / "config.json").is_file()
-    found = f"of objective {_objective(given, path)}" if there else "which holds no model"
-    if found != "of objective outcome":
+    path, objective = own.reward_model_path, _objective(given, own.reward_model_path)
+    if objective != "outcome":
+        found = f"of objective {objective}" if objective else "which holds no model"
         yield "reward_model_path", f"expected a reward model of objective outcome, got {shown(path)}, {found}"
 
 
@@ -192,7 +192,7 @@ def _model_fault(folder: Path, refused: Collection[str]) -> str:
         return no_model(folder)
     try:
         kind = json.loads(config.read_text())["model_type"]
-    except (ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return "holds a config.json without a model_type; expected a model in Hugging Face layout"
     wanted = "expected an attention model, whose key-value cache has a place for each token of a row"
     return (

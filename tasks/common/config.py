@@ -10,8 +10,10 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import PurePath
 from typing import Annotated, Any, ClassVar, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -31,6 +33,8 @@ IN_WORDS = {
 }
 Branch = Annotated[str, Field(pattern=BRANCH.pattern)]
 Name = Annotated[str, Field(pattern=NAME.pattern)]
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # characters that no name of a file should have
+LONGEST_PATH, LONGEST_NAME = 500, 255  # bytes of a path, and of a name in it
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
 Sizes = Annotated[list[Annotated[int, Field(ge=1, le=10**5)]], Field(min_length=1, max_length=100)]  # of layers
 Settings = TypeVar("Settings", bound=Any)
@@ -75,10 +79,31 @@ class Idle:
         return "with " + " and ".join(f"{key} {' or '.join(map(str, values))}" for key, values in self.where.items())
 
 
+def _names_a_file(text: str) -> bool:
+    """Whether a file system can have a file of this path, and a line can show it."""
+    path = text.encode()
+    short = len(path) <= LONGEST_PATH and max(map(len, path.split(b"/"))) <= LONGEST_NAME
+    return short and CONTROL.search(text) is None
+
+
+def _path_on_this_machine(text: str) -> str:
+    """The text, if DVC takes it for the path of a file or folder here."""
+    try:
+        scheme = urlsplit(text).scheme  # by which DVC too knows s3://bucket/folder and such
+    except ValueError:  # it begins with //[
+        scheme = text
+    if not text or scheme or not _names_a_file(text):
+        raise ValueError("expected the path of a file or folder on this machine")
+    return text
+
+
+LocalPath = Annotated[str, AfterValidator(_path_on_this_machine)]  # of a dep
+
+
 def stays_below(location: str) -> bool:
     """Whether a place, named from a folder, is in that folder."""
     path = PurePath(location)
-    return not path.is_absolute() and ".." not in path.parts
+    return _names_a_file(location) and not path.is_absolute() and ".." not in path.parts
 
 
 class Config(BaseModel):

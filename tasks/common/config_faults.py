@@ -132,7 +132,7 @@ def no_model(folder: Path) -> str:
     try:
         content = json.loads((folder / ADAPTER).read_text())
         kind, base = content.get("peft_type"), content.get("base_model_name_or_path")
-    except (AttributeError, OSError, ValueError):
+    except (AttributeError, OSError, ValueError, RecursionError):
         kind = base = None
     named = f"its base model is {base}" if base else f"{ADAPTER} does not name its base model"
     return (

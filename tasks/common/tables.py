@@ -1,8 +1,8 @@
 """Tables on disk (parquet), checked by pandera when written and when read, and curves (csv)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pandera.errors
@@ -10,6 +10,14 @@ import pandera.pandas as pa
 
 from tasks.common import processes
 from tasks.common.errors import DataError
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
+    from pyarrow.parquet import ParquetFile
+
+MOST_PACKED = 1100  # bytes of values for a byte in a file of parquet, at most; gzip reaches 1,032
+ALWAYS, MOST_ROWS = 2**26, 10_000  # bytes of values, and rows, that any file may have
+BATCHES = 8, 256  # fewest and most rows that are unpacked at once
 
 Record = dict[str, Any]  # one row by its columns, which the table's schema explains
 
@@ -37,7 +45,49 @@ def _validate(schema: type[Table], frame: pd.DataFrame, path: Path) -> pd.DataFr
 
 def read(schema: type[Table], path: Path) -> pd.DataFrame:
     """The table at `path`, validated; DataError with one line naming file, column and row."""
+    open_parquet(path)
     return _validate(schema, pd.read_parquet(path), path)
+
+
+def open_parquet(path: Path) -> "ParquetFile":
+    """A file of parquet, of which nothing is unpacked; DataError where it says that it holds far more than its size.
+
+    Millions of equal rows take some bytes. pyarrow's errors where it is none.
+    """
+    from pyarrow.parquet import ParquetFile
+
+    file, size = ParquetFile(path), path.stat().st_size
+    rows = file.metadata.num_rows
+    if rows > max(MOST_ROWS, size):
+        raise DataError(f"{path}: {rows:,} rows are said to be in {size:,} bytes; expected at most a row a byte")
+    chunks = _chunks(file)
+    _check_unpacked(path, sum(max(chunk.total_uncompressed_size, 8 * chunk.num_values) for chunk in chunks))
+    return file
+
+
+def batches(file: "ParquetFile", path: Path) -> Iterator["RecordBatch"]:
+    """The rows in small batches; DataError as soon as they have unpacked to far more than the file's size."""
+    largest = max((chunk.total_uncompressed_size for chunk in _chunks(file)), default=0)  # that one value may have
+    fewest, most = BATCHES
+    unpacked = 0
+    for batch in file.iter_batches(max(fewest, min(most, ALWAYS // max(1, largest)))):
+        unpacked += batch.nbytes
+        _check_unpacked(path, unpacked)
+        yield batch
+
+
+def _chunks(file: "ParquetFile") -> list[Any]:
+    """What the file says of each column of each group of rows."""
+    groups = [file.metadata.row_group(number) for number in range(file.metadata.num_row_groups)]
+    return [group.column(number) for group in groups for number in range(group.num_columns)]
+
+
+def _check_unpacked(path: Path, unpacked: int) -> None:
+    size = path.stat().st_size
+    if unpacked > MOST_PACKED * size + ALWAYS:
+        raise DataError(
+            f"{path}: {unpacked:,} bytes of values are in {size:,} bytes; expected at most {MOST_PACKED:,} for each"
+        )
 
 
 def write(schema: type[Table], frame: pd.DataFrame, path: Path) -> None:

@@ -215,7 +215,7 @@ def of_folder(folder: Path) -> Shape:
         config = json.loads((folder / "config.json").read_text())
         if not isinstance(config, dict):
             raise ValueError
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise DataError(f"{folder}: config.json cannot be read ({type(error).__name__})") from None
     return of_config(config, str(folder), _stored(folder))
 
@@ -226,6 +226,10 @@ def _stored(folder: Path) -> int | None:
     for file in folder.glob("*.safetensors"):
         with file.open("rb") as opened:
             length = int.from_bytes(opened.read(8), "little")
-            header = json.loads(opened.read(length)) if length < 2**28 else {}
-        total += sum(math.prod(one["shape"]) for key, one in header.items() if key != "__metadata__")
+            written = opened.read(length) if length < 2**28 else b"{}"
+        try:
+            header = json.loads(written)
+            total += sum(math.prod(one["shape"]) for key, one in header.items() if key != "__metadata__")
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            raise DataError(f"{file}: cannot be read as safetensors") from None
     return total or None

@@ -6,8 +6,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tasks.common.errors import StageError
-from tasks.common.tables import Record
+from tasks.common.errors import DataError, StageError
+from tasks.common.tables import Record, batches, open_parquet
 from tasks.language import corpus, demonstrations, evaluate, mixture, problems, reviews
 from tasks.language.data import given_pairs, labelled_texts, problem_forms
 from tasks.language.data.rows import SUFFIXES, read_file, read_files
@@ -120,16 +120,16 @@ def _cut(path: Path, head: Path) -> bool:
 
 def _cut_parquet(path: Path, head: Path) -> None:
     from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile, ParquetWriter
+    from pyarrow.parquet import ParquetWriter
 
     try:
-        file, left = ParquetFile(path), HEAD
+        file, left = open_parquet(path), HEAD
         with ParquetWriter(head, file.schema_arrow) as writer:
-            for batch in file.iter_batches(1000):
+            for batch in batches(file, path):
                 writer.write_batch(batch)
                 left -= batch.nbytes
                 if left <= 0:
                     break
-    except (ArrowException, OSError, ValueError):  # the reader of the rows says what is wrong
+    except (ArrowException, DataError, OSError, ValueError):  # the reader of the rows says what is wrong
         head.unlink(missing_ok=True)
         head.symlink_to(path.resolve())

@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from dvc.repo import Repo
 
-from benchmarks import fault_inputs, fault_runs, fault_strangers, faults
+from benchmarks import fault_edges, fault_inputs, fault_runs, fault_strangers, faults
 from benchmarks.fault_runs import Toy
 from tests.flows.unsupervised import without_supervisors
 
@@ -58,6 +59,40 @@ def test_values_of_another_call_and_long_lines_are_noticed() -> None:
     assert fault_strangers._of_a_line("x" * 2101)
     assert fault_strangers._of_a_line("a\x1b[31m")
     assert not fault_strangers._of_a_line("expected a number")
+
+
+def test_some_values_at_the_edges_of_parameters_are_refused_in_one_line_or_read_by_dvc_as_the_same() -> None:
+    """All of them: `python -m benchmarks.fault_edges`."""
+    trials = [(key, text) for name in fault_edges.SECTIONS for key, text in fault_edges.edges(name)]
+    assert len({key for key, _ in trials}) > 800
+    assert min(Counter(key for key, _ in trials).values()) >= 20
+    rng, failures = random.Random(2), []
+    plain = [trial for trial in trials if not fault_edges.in_graph(trial[0])]
+    for key, text in rng.sample(plain, 60):
+        failures += fault_edges.read_back(key, text)[1]
+    assert failures == []
+
+
+@pytest.mark.slow
+def test_values_at_the_edges_of_what_dvc_yaml_names_are_refused_in_one_line_or_planned() -> None:
+    trials = [(key, text) for name in fault_edges.SECTIONS for key, text in fault_edges.edges(name)]
+    named = [trial for trial in trials if fault_edges.in_graph(trial[0])]
+    for key, text in random.Random(3).sample(named, 60):
+        assert fault_edges.read_back(key, text)[1] == [], f"{key}={text}"
+
+
+def test_deep_and_aliased_yaml_is_one_line() -> None:
+    assert faults.run(["yaml"], 12, 4)["yaml"].failures == []
+
+
+@pytest.mark.slow
+def test_all_deep_and_aliased_yaml_is_one_line() -> None:
+    assert faults.run(["yaml"], None, 0)["yaml"].failures == []
+
+
+def test_a_value_that_dvc_reads_otherwise_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_edges, "dumps_yaml", lambda data: json.dumps({**data, "train": 1}))
+    assert fault_edges.read_back("problems.train", "5") == (True, ["DVC reads something else from its own record"])
 
 
 def test_a_value_that_is_taken_is_noticed(tmp_path: Path) -> None:

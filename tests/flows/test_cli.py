@@ -5,10 +5,13 @@ import shutil
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from rich.console import Console
 
+from flows import running
+from flows.engine import plan as planning
 from flows.engine.coordinator import Coordinator
 from flows.params import checking, rules
 from flows.params.rules import Given
@@ -300,6 +303,21 @@ def test_a_preset_is_laid_over_params(fresh: Path) -> None:
     assert call(fresh, "preset", "large") == (0, "params.yaml: dpo.beta: 0.1 -> 0.5\n", "")
     assert "beta: 0.5  # of dpo" in (fresh / "params.yaml").read_text()
     assert call(fresh, "preset", "large") == (0, "params.yaml: has the values of preset large already\n", "")
+
+
+@pytest.mark.parametrize("error", [KeyError("x"), RecursionError(), MemoryError(), KeyboardInterrupt()], ids=repr)
+def test_params_yaml_is_as_before_whatever_ends_a_run_before_it_begins(
+    fresh: Path, typed: None, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        assert "beta: 9" in (fresh / "params.yaml").read_text()
+        raise error
+
+    before = (fresh / "params.yaml").read_bytes()
+    monkeypatch.setattr(planning, "plan", fail)
+    with pytest.raises(type(error)):
+        running.run(fresh, Console(quiet=True), settings=["dpo.beta=9.0"])
+    assert (fresh / "params.yaml").read_bytes() == before
 
 
 def test_help_lists_the_commands() -> None:

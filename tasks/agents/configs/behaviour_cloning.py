@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from tasks.common.config import Branch, Config, Idle, Seed
+from tasks.common.config import Branch, Config, Idle, LocalPath, Seed
 from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig, heads_turn_pairs
 
 
@@ -32,7 +32,7 @@ class BehaviourCloningConfig(Config):
 
     seed: Seed  # all random draws of the stage follow from it
     init: Literal["scratch", "directory"]  # scratch: a new model and tokenizer | directory: an existing one
-    path: str  # directory: a model in Hugging Face layout, such as data/sft
+    path: LocalPath  # directory: a model in Hugging Face layout, such as data/sft
     vocabulary: int = Field(ge=300, le=10**6)  # tokens, the 256 bytes and the special tokens included
     width: int = Field(ge=8, le=10**5)  # width of the hidden states
     layers: int = Field(ge=1, le=1000)  # transformer blocks

@@ -4,7 +4,7 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.agents.environments.games import KINDS, SECONDS, is_own, make
 from tasks.agents.environments.protocol import Setting, SettingError
-from tasks.common.config import Branch, Config, Name
+from tasks.common.config import Branch, Config, LocalPath, Name
 
 
 class EnvironmentConfig(Config):
@@ -41,6 +41,6 @@ class ExpertEpisodesConfig(Config):
 
     environments: dict[Branch, EnvironmentConfig] = Field(min_length=1)  # environments by a name of your own
     # file or folder of the environments of your own, a dep of the stages that play; environments/none where there are none
-    environment_files: str
+    environment_files: LocalPath
     # seed of the first game; each next one has one more. Games of every split are drawn from here on, by what they open with
     seed: int = Field(ge=0, lt=10**9)

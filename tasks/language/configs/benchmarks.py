@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tasks.common.config import Branch, Config, Distinct, Seed
+from tasks.common.config import Branch, Config, Distinct, LocalPath, Seed
 
 
 class Cell(Config):
@@ -21,7 +21,7 @@ class BenchmarksConfig(Config):
     """Which policies answer which suites, and how."""
 
     cells: dict[Branch, Cell]  # one policy on one suite each, by name
-    folder: str  # the files of suites; a dep of the stage
+    folder: LocalPath  # the files of suites; a dep of the stage
     seed: Seed  # all random draws of the stage follow from it
     problems: int | None = Field(ge=1)  # the first problems of a suite; null: all
     temperature: float = Field(gt=0, le=100)  # that `samples` are drawn at

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tasks.common.config import Config, Idle, Seed
+from tasks.common.config import Config, Idle, LocalPath, Seed
 
 
 class CorpusConfig(Config):
@@ -17,7 +17,8 @@ class CorpusConfig(Config):
 
     seed: Seed  # all random draws of the stage follow from it
     source: Literal["generated", "files"]  # generated: arithmetic and the training problems | files
-    path: str  # files: a .jsonl, .json or .parquet file with a column `text`, or a folder of them; a dep of the stage
+    # files: a .jsonl, .json or .parquet file with a column `text`, or a folder of them; a dep of the stage
+    path: LocalPath
     facts: int = Field(ge=1, le=10**7)  # lines of arithmetic
     solutions: int = Field(ge=0, le=10**7)  # training problems with their solutions
     stories: int = Field(ge=0, le=10**7)  # problems without their solutions

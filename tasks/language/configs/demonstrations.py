@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tasks.common.config import Config, Idle, Seed
+from tasks.common.config import Config, Idle, LocalPath, Seed
 
 
 class DemonstrationsConfig(Config):
@@ -20,7 +20,7 @@ class DemonstrationsConfig(Config):
     # problems: worked solutions of the training problems | files | hub | people: the better answers that they wrote (posttrain label)
     source: Literal["problems", "files", "hub", "people"]
     # files: a .jsonl, .json or .parquet file, or a folder of them | people: the record, such as data/raw/judgements; a dep of the stage
-    path: str
+    path: LocalPath
     hub_id: str  # a repository of the Hugging Face hub
     hub_config: str | None  # configuration of the data set; null: its only one
     hub_revision: str  # revision of the repository: a branch, a tag or a commit

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.common.config import Config, Distinct, Idle, Seed
+from tasks.common.config import Config, Distinct, Idle, LocalPath, Seed
 
 
 class EvaluateConfig(Config):
@@ -17,7 +17,7 @@ class EvaluateConfig(Config):
 
     seed: Seed  # all random draws of the stage follow from it
     source: Literal["problems", "files", "hub"]  # where test problems come from: the stage problems | files | hub
-    path: str  # files: a .jsonl, .json or .parquet file, or a folder of them; a dep of the stage
+    path: LocalPath  # files: a .jsonl, .json or .parquet file, or a folder of them; a dep of the stage
     hub_id: str  # a repository of the Hugging Face hub
     hub_config: str | None  # configuration of the data set; null: its only one
     hub_revision: str  # revision of the repository: a branch, a tag or a commit
@@ -34,8 +34,10 @@ class EvaluateConfig(Config):
     pass_at: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1), Distinct]
     max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
     batch_size: int = Field(ge=1, le=10**6)  # problems in one batch
-    reward_model_path: str  # folder of the reward model, a dep; without a model there are no rewards and no best-of-k
-    pairs_path: str  # preference pairs that are judged, a dep: data/preferences (its test part), a file or a folder; an empty one: none
+    # folder of the reward model, a dep; without a model there are no rewards and no best-of-k
+    reward_model_path: LocalPath
+    # preference pairs that are judged, a dep: data/preferences (its test part), a file or a folder; an empty one: none
+    pairs_path: LocalPath
     strip_thinking: bool  # whether answers are judged without `<think>...</think>`; an unclosed block is no answer
     bootstrap: int = Field(ge=1, le=10**6)  # resamples for an interval
 

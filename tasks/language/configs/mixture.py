@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.common.config import Config, Idle, Seed, stays_below
+from tasks.common.config import Config, Idle, LocalPath, Seed, stays_below
 from tasks.language.configs.parts.python_rewards import RewardOrPolicy
 
 HUB = ("hub_config", "hub_revision", "hub_split")
@@ -57,7 +57,7 @@ class MixtureConfig(Config):
     prompts: int = Field(ge=1, le=10**7)  # largest number of prompts that are drawn
     skip: int = Field(ge=0, le=10**7)  # training problems passed over, since SFT has seen them
     validation_share: float = Field(ge=0, lt=1)  # share of the prompts of a file or a hub set that is held out
-    path: str  # the folder of files; a dep of the stage
+    path: LocalPath  # the folder of files; a dep of the stage
     datasets: list[Dataset] = Field(min_length=1)  # data sets that are mixed
 
     @field_validator("datasets")

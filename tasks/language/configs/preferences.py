@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from tasks.common.config import Config, Idle, Seed
+from tasks.common.config import Config, Idle, LocalPath, Seed
 
 HUB = ("hub_id", "hub_config", "hub_revision", "hub_split")
 NO_JUDGEMENTS = "data/raw/judgements/none"  # a folder that stays as it is, whatever people judge
@@ -16,7 +16,8 @@ def _are_there(path: str, info: ValidationInfo) -> str:
     return path
 
 
-Judgements = Annotated[str, AfterValidator(_are_there)]  # the file or folder that source people, named before it, reads
+# the file or folder that source people, named before it, reads
+Judgements = Annotated[LocalPath, AfterValidator(_are_there)]
 Source = Literal["annotator", "people", "files", "hub"]
 
 
@@ -79,8 +80,8 @@ class PreferencesConfig(Config):
     source: Literal["annotator", "people", "files", "hub", "mixture"]
     # a dep of the stage. annotator, people, mixture: the responses | files: a .jsonl, .json or .parquet file, or a folder of them |
     # hub: data/raw/preferences. People's pairs are split as the annotator's, by the prompts of the responses, where they are there
-    path: str
-    pairs_path: str  # the files of a mixture, a dep: a .jsonl, .json or .parquet file, or a folder of them
+    path: LocalPath
+    pairs_path: LocalPath  # the files of a mixture, a dep: a .jsonl, .json or .parquet file, or a folder of them
     judgements: Judgements  # what people judged, a dep: the file or folder that `posttrain label` writes
     minimum: int = Field(ge=1, le=10**7)  # judgements that are waited for
     # several people on one pair: each one's judgement is a pair of its own | the majority's, by the mean of the signed strengths

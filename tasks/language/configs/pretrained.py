@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from tasks.common.config import Config, Idle, Seed
+from tasks.common.config import Config, Idle, LocalPath, Seed
 from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig, heads_turn_pairs
 
 # Model types that transformers marks as stateful (`_is_stateful`); the command line does not import transformers.
@@ -29,7 +29,7 @@ class PretrainedConfig(Config):
 
     seed: Seed  # all random draws of the stage follow from it
     init: Literal["scratch", "directory", "hub"]  # scratch: a new model | directory, hub: an existing one
-    path: str  # directory: a model in Hugging Face layout
+    path: LocalPath  # directory: a model in Hugging Face layout
     hub_id: str  # a repository of the Hugging Face hub
     hub_revision: str  # revision of the repository: a branch, a tag or a commit
     width: int = Field(ge=8, le=10**5)  # width of the hidden states

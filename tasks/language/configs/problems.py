@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.common.config import Config, Idle, Seed
+from tasks.common.config import Config, Idle, LocalPath, Seed
 
 
 class ProblemsConfig(Config):
@@ -18,7 +18,8 @@ class ProblemsConfig(Config):
 
     seed: Seed  # all random draws of the stage follow from it
     source: Literal["generated", "files", "hub"]  # generated | files | hub
-    path: str  # files: a directory with train.jsonl and test.jsonl, rows {"question": .., "answer": "steps #### N"}
+    # files: a directory with train.jsonl and test.jsonl, rows {"question": .., "answer": "steps #### N"}
+    path: LocalPath
     hub_id: str  # a repository of the Hugging Face hub
     hub_config: str  # configuration of the data set
     hub_revision: str  # revision of the repository: a branch, a tag or a commit

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tasks.common.config import Config, Idle, Seed
+from tasks.common.config import Config, Idle, LocalPath, Seed
 
 
 class ReviewsConfig(Config):
@@ -19,7 +19,7 @@ class ReviewsConfig(Config):
 
     seed: Seed  # all random draws of the stage follow from it
     source: Literal["generated", "files", "hub"]  # generated: by a grammar of sentiment | files | hub
-    path: str  # files: a .jsonl, .json or .parquet file, or a folder of them; a dep of the stage
+    path: LocalPath  # files: a .jsonl, .json or .parquet file, or a folder of them; a dep of the stage
     hub_id: str  # a repository of the Hugging Face hub
     hub_config: str | None  # configuration of the data set; null: its only one
     hub_revision: str  # revision of the repository: a branch, a tag or a commit

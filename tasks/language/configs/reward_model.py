@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tasks.common.config import Config, Idle, Seed
+from tasks.common.config import Config, Idle, LocalPath, Seed
 from tasks.language.configs.parts.training import UNUSED, AccumulatingConfig, DroppingAdapterConfig
 
 SOLUTIONS = ("outcome", "process")  # objectives that learn from solutions, not from preferences
@@ -41,7 +41,7 @@ class RewardModelConfig(Config):
     # pairs: of two answers the better one | ranking: all pairs of a ranking at once | outcome: answers that are right or wrong | process: steps that are bad, neutral or good
     objective: Literal["pairs", "ranking", "outcome", "process"]
     # folder of the examples, a dep: data/preferences, or data/solutions for outcome and process
-    data: str = Field(min_length=1)
+    data: LocalPath
     # head: on the last token's state | log_probability: beta x the mean over the tokens, of an answer or of a step
     kind: Literal["head", "log_probability"]
     beta: float = Field(gt=0)  # with log_probability: factor on the mean log-probability of a token

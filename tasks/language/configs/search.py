@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tasks.common.config import Config, Distinct, Seed
+from tasks.common.config import Config, Distinct, LocalPath, Seed
 from tasks.language.configs.parts.policies import PolicyName
 
 
@@ -14,9 +14,9 @@ class SearchConfig(Config):
     seed: Seed  # all random draws of the stage follow from it
     policies: Annotated[list[PolicyName], Distinct]  # those that search for answers; none by default (preset search)
     # folder of a reward model, a dep, which scores answers by its own objective; one without a model scores none
-    reward_model_path: str
+    reward_model_path: LocalPath
     # a folder, a dep, with further models in folders: pairs, outcome and process are reward models, small is a second policy
-    models_path: str
+    models_path: LocalPath
     problems: int = Field(ge=1, le=10**7)  # test problems, the first of the table
     samples: int = Field(ge=2, le=1000)  # samples of each problem; the budgets are 1, 2, 4 ... and this number
     temperature: float = Field(gt=0, le=100)  # temperature of sampling

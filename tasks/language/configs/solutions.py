@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from tasks.common.config import Config, Idle, Seed
+from tasks.common.config import Config, Idle, LocalPath, Seed
 from tasks.language.configs.preferences import Judgements
 
 ROLLOUTS = ("estimate", "prompts", "samples", "temperature", "max_new_tokens", "batch_size")
@@ -22,7 +22,7 @@ class SolutionsConfig(Config):
     # worked_steps: the references of the problems | people: what they judged step by step (posttrain label) | rollouts: Math-Shepherd | files: whole answers with a label
     source: Literal["worked_steps", "people", "rollouts", "files"]
     # a dep of the stage: the sampled responses that are cut into steps; not read with source people. files: a file or folder of rows with prompt, completion and label
-    path: str
+    path: LocalPath
     judgements: Judgements  # what people judged, a dep: the file or folder that `posttrain label` writes
     minimum: int = Field(ge=1, le=10**7)  # solutions judged by people that are waited for
     # with rollouts: hard, a step is good if any of its completions is right, else bad | soft, the share of right ones is learned

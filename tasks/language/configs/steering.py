@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tasks.common.config import Branch, Config, Distinct, Seed
+from tasks.common.config import Branch, Config, Distinct, LocalPath, Seed
 
 Steered = Literal["reinforce", "ppo", "grpo"]
 
@@ -21,7 +21,7 @@ class SteeringConfig(Config):
 
     pages: dict[Branch, PageConfig]  # by name
     seed: Seed  # all random draws of the stage follow from it
-    reward_model_path: str = Field(min_length=1)  # folder of the outcome reward model that policies were paid by, a dep
+    reward_model_path: LocalPath  # folder of the outcome reward model that policies were paid by, a dep
     openings: int = Field(ge=2, le=10**6)  # test openings that are continued, the first
     samples: int = Field(ge=2, le=10**5)  # continuations of each
     max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of a continuation; a longer one is cut off

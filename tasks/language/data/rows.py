@@ -10,12 +10,14 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language.data.columns import LeftOutError, Omissions
 
 SUFFIXES = (".jsonl", ".json", ".parquet")
 HELD_OUT = ("test", "validation", "dev", "eval")  # how the names of files begin whose rows are not trained on
+DEEPEST = 100  # levels of lists and objects in a row
 SECONDS = 10.0  # within which a hub says how many rows there are
 Parsed = TypeVar("Parsed")
 
@@ -50,6 +52,8 @@ def parsed(row: Row, form: Callable[[Record], Parsed]) -> Parsed:
         raise LeftOutError(error.why, row.where) from None
     except ValueError as error:
         raise DataError(f"{row.where}: {error}") from None
+    except RecursionError:  # of JSON that stands as text in a field
+        raise DataError(f"{row.where}: a field holds values that are nested too deeply") from None
 
 
 def readable(rows: Iterable[Row], form: Callable[[Record], Form], omissions: Omissions) -> Iterator[tuple[Row, Form]]:
@@ -165,13 +169,12 @@ def _json(path: Path, name: str) -> Iterator[Row]:
 
 def _parquet(path: Path, name: str) -> Iterator[Row]:
     from pyarrow import ArrowException
-    from pyarrow.parquet import ParquetFile
 
     number = 0
     try:
-        file = ParquetFile(path)
+        file = tables.open_parquet(path)
         _once([(column, None) for column in file.schema_arrow.names])
-        for batch in file.iter_batches():
+        for batch in tables.batches(file, path):
             for values in batch.to_pylist():
                 yield Row(values, f"{name}-{number}", f"{path}: row {number}")
                 number += 1
@@ -206,7 +209,9 @@ def _object(value: object, where: str) -> Record:
     return value
 
 
-def _check_text(value: object, column: str) -> None:
+def _check_text(value: object, column: str, depth: int = 0) -> None:
+    if depth > DEEPEST:
+        raise ValueError(f"field {column!r} is nested deeper than {DEEPEST} levels")
     if isinstance(value, str):
         try:
             value.encode()
@@ -214,4 +219,4 @@ def _check_text(value: object, column: str) -> None:
             raise ValueError(f"field {column!r} has half a character (a surrogate), which no file can keep") from None
     if isinstance(value, dict | list):
         for inner in [*value, *value.values()] if isinstance(value, dict) else value:
-            _check_text(inner, column)
+            _check_text(inner, column, depth + 1)

@@ -2,7 +2,7 @@
 
 from pydantic import Field, field_validator
 
-from tasks.common.config import Branch, Config, Seed, Sizes
+from tasks.common.config import Branch, Config, LocalPath, Seed, Sizes
 from tasks.offline.configs import wrappers
 
 OWN = ("graph", "key-to-door", "bit-flip", "goal-graph", "reach")  # the environments of this repository
@@ -40,7 +40,7 @@ class BehaviourConfig(Config):
 
     environments: dict[Branch, Training]  # environments of Gymnasium or another package, or our own
     # file or folder of the environments that are named module:folder, such as data/agent_episodes, a dep of the stage; environments/none where there are none
-    environment_files: str
+    environment_files: LocalPath
     seed: Seed  # all random draws of the stage follow from it
     copies: int = Field(ge=1, le=10000)  # copies of the environment, played side by side
     horizon: int = Field(ge=1, le=10**6)  # steps of each copy for one update

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.common.config import Branch, Config, Idle, Name
+from tasks.common.config import Branch, Config, Idle, LocalPath, Name
 from tasks.offline.configs.learners import LearnerConfig
 
 Init = Literal["random", "language", "synthetic"]
@@ -23,7 +23,7 @@ class LanguageConfig(Config):
     """The language model that trunks with init: language start from; with any of those, all trunks have its sizes."""
 
     source: Literal["directory", "hub"]  # directory | hub
-    path: str  # directory: model and tokenizer in Hugging Face layout
+    path: LocalPath  # directory: model and tokenizer in Hugging Face layout
     hub_id: str  # a repository of the Hugging Face hub
     hub_revision: str  # revision of the repository: a branch, a tag or a commit
 
@@ -38,7 +38,7 @@ class Variant(Config):
 class TextConfig(Config):
     """Next-token prediction beside the prediction of actions, for variants with a weight of it."""
 
-    path: str  # a folder with corpus.parquet, as the stage corpus writes it, or with .txt files
+    path: LocalPath  # a folder with corpus.parquet, as the stage corpus writes it, or with .txt files
     rows: int = Field(ge=1, le=10**6)  # rows of text a step
     length: int = Field(ge=2, le=10**6)  # tokens a row
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from tasks.common.config import Branch, Config, Idle, Seed, stays_below
+from tasks.common.config import Branch, Config, Idle, LocalPath, Seed, stays_below
 
 RECORDED = ("random", "medium", "medium-replay", "medium-expert", "expert")
 
@@ -59,5 +59,5 @@ class TransitionsConfig(Config):
     datasets: dict[Branch, Dataset]  # data sets by name
     # environments, keys of behaviour.environments -> what scores are measured between, in the place of what an imported data set or behaviour says
     references: dict[Branch, Scale]
-    path: str  # the folder of imports; a dep of the stage
+    path: LocalPath  # the folder of imports; a dep of the stage
     seed: Seed  # all random draws of the stage follow from it

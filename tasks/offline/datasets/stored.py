@@ -93,7 +93,7 @@ def read(path: Path) -> StoredDataset:
         episodes = list(storage.read(path / DATA))
     except BadEpisode as error:
         raise DataError(f"data set {path.name}: {error}") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise DataError(f"data set {path.name}: cannot be read: {' '.join(str(error).split())}") from None
     check(path.name, environment, episodes)
     spaces = simulators.spaces_of(environment)

@@ -86,6 +86,8 @@ TOGETHER = {
     f"mixture.datasets=[{MIXED.replace('reward: policy', 'reward: process')}]": (
         "rejection_sft.reward_model_path: expected a folder with a model, since a data set of the mixture asks for it"
     ),
+    "ppo.reward_model_path=data/grpo": "ppo.reward_model_path: expected a folder with a model, since reward.reward_model",
+    "reward_model.data=data/grpo": "reward_model.data: expected a folder with preferences with objective pairs ",
     "grpo.supervision=process": "grpo.supervision: expected outcome where reward does not count process, got 'process'",
     "reward_model.data=data/solutions": (
         "reward_model.data: expected a folder with preferences with objective pairs (such as data/preferences), got 'data/solutions'"

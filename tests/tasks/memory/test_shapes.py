@@ -83,6 +83,7 @@ def test_an_architecture_without_a_formula_needs_its_files(tmp_path):
     ("config", "told"),
     [
         ("[", "config.json cannot be read"),
+        ("[" * 100_000, "config.json cannot be read"),
         ('{"model_type": "llama"}', "no usable hidden_size"),
         ('{"model_type": "gpt2", "n_embd": 8, "n_head": 0}', "no usable"),
         ('{"model_type": "llama", "hidden_size": "wide", "num_attention_heads": 2}', "no usable"),

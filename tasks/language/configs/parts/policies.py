@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
-from tasks.common.config import Config, Idle, Seed
+from tasks.common.config import Config, Idle, LocalPath, Seed
 from tasks.language.configs.parts.python_rewards import Reward, holds, is_python
 from tasks.language.configs.parts.training import UNUSED, AdapterConfig, TrainingConfig
 
@@ -33,9 +33,9 @@ class SamplingConfig(Config):
     max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
     # weights in the sum that is paid: verifiable (right final answer), rubric (points / 10), reward_model (its score), format, constraints (share that is kept), code (passes its tests), outcome (the score of an outcome reward model), process (of a process reward model), functions of your own
     reward: RewardWeights
-    reward_model_path: str  # folder of the reward model, a dep; read only where a reward asks for it
+    reward_model_path: LocalPath  # folder of the reward model, a dep; read only where a reward asks for it
     # file or folder of the functions in Python that the reward uses, a dep of the stage; rewards/none where it uses none
-    reward_files: str
+    reward_files: LocalPath
     reward_seconds: float = Field(gt=0, le=10**6)  # longest time that one call of a function in Python may take
     # largest share of a step's responses that may have no reward (None, or a judge that fails); above it the stage stops. 1 never stops
     reward_none_limit: float = Field(ge=0, le=1)

@@ -1,9 +1,11 @@
 """Rows of files and of a hub: every file type gives the same rows, and every fault is one line with file and line."""
 
 import json
+import re
 import threading
 
 import datasets
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tasks.common import tables
 from tasks.common.errors import DataError, StageError
-from tasks.language.data import rows
+from tasks.language.data import forms, rows
 from tasks.language.data.rows import (
     Row,
     hub_rows,
@@ -162,6 +165,45 @@ def test_a_parquet_file_with_spoiled_pages_is_named(tmp_path):
     content[8:400] = bytes(392)
     path.write_bytes(content)
     assert told(path).startswith("cannot be read as parquet: ")
+
+
+MANY = 400_000
+PACKED = {  # at most some thousand bytes each, and what is said of them
+    "rows": (lambda: pa.table({"text": pa.repeat("a", MANY)}), r"400,000 rows are said to be in [\d,]+ bytes; "),
+    "nulls": (lambda: pa.table({"text": pa.nulls(MANY, pa.string())}), r"400,000 rows are said to be in "),
+    "text": (lambda: pa.table({"text": ["a" * 20 * MANY]}), r"8,000,[\d,]+ bytes of values are in "),
+    "list": (
+        lambda: pa.table({"list": pa.array([np.zeros(10 * MANY, np.int8)])}),
+        r"32,000,[\d,]+ bytes of values are in ",
+    ),
+    "words": (lambda: pa.table({"text": pa.repeat("a" * MANY, 20)}), r"3,200,[\d,]+ bytes of values are in "),
+}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_a_parquet_file_that_unpacks_to_far_more_than_it_holds_is_refused(tmp_path, monkeypatch, kind):
+    """`words` says less of itself: what it unpacks to is known as it is read."""
+    monkeypatch.setattr(tables, "ALWAYS", 2**20)
+    make, line = PACKED[kind]
+    path = tmp_path / "x.parquet"
+    pq.write_table(make(), path, compression="zstd")
+    assert path.stat().st_size < 5_000
+    assert re.match(line, told(path))
+
+
+def test_equal_rows_of_a_small_file_are_read(tmp_path):
+    rows = [{"text": "What is 1 + 1? " * 30}] * 5000
+    pd.DataFrame(rows).to_parquet(tmp_path / "x.parquet")
+    assert [row.values for row in read_file(tmp_path / "x.parquet")] == rows
+
+
+@pytest.mark.parametrize("levels", [90, 200, 900, 100_000])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_values_that_are_nested_too_deeply_are_named(tmp_path, levels, as_text):
+    value = "[" * levels + "]" * levels
+    (tmp_path / "x.jsonl").write_text(json.dumps({"messages": value}) if as_text else f'{{"messages": {value}}}')
+    with pytest.raises(DataError, match=r"^\S+x.jsonl: line 1: .*(nested|recursion|expected)"):
+        [parsed(row, forms.demonstration) for row in read_file(tmp_path / "x.jsonl")]
 
 
 def test_what_no_row_can_hold_is_named(tmp_path):
