@@ -219,8 +219,9 @@ def plan(
         with one_line():
             editing.check_together(root, checking.sections(root), names, out_of_date)
             remarks = data_files.check(root, out_of_date)
-        for line in remarks if say is not None else ():
-            say(line)
+        for line in remarks:
+            if say is not None:
+                say(line)
     return parts
 
 

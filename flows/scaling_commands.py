@@ -59,5 +59,6 @@ def plan_memory(
     given += [] if checkpointing is None else ["--checkpointing" if checkpointing else "--no-checkpointing"]
     given += [f"--{name}" for name, asked in (("lectures", lectures), ("json", json_)) if asked]
     root = find_root()
-    params(read_text(root / PARAMS))  # in one line here, if it cannot be read
+    if (root / PARAMS).is_file():
+        params(read_text(root / PARAMS))  # a file that would crash the reader of the child is one line here
     return child(root, "tasks.memory", *given, "--", *names)
