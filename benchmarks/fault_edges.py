@@ -1,7 +1,7 @@
 """Values at the edges of every parameter, as people write them: what the Configs take, DVC's own reader reads as the same.
 
 `python -m benchmarks.fault_edges [SECTION ...]` tries all of them and shows how far it is. It writes the outcome of each section to
-benchmarks/results/fault_edges.json once it is done with it, and passes over the sections that stand there, so that it may be stopped.
+benchmarks/results/faults/edges.json once it is done with it, and passes over the sections that stand there, so that it may be stopped.
 """
 
 import json
@@ -23,7 +23,7 @@ from flows.params import editing
 from flows.params.files import SEED, ParameterError
 
 ROOT = Path(__file__).parents[1]
-RESULT = ROOT / "benchmarks/results/fault_edges.json"
+RESULT = ROOT / "benchmarks/results/faults/edges.json"
 TEXT = (ROOT / "params.yaml").read_text()
 PIPELINE = (ROOT / "dvc.yaml").read_text()
 LONGEST = 600  # letters of a line that says what is wrong
