@@ -1,7 +1,7 @@
 """A limit of seconds for code of other people's that runs in the main thread of this process: whatever waits there is interrupted.
 
 A thread looks at the clock, so that setting the limit costs a step of an environment next to nothing. Code in C that does not come back to
-Python goes on. In another thread than the main one, and where somebody else handles SIGALRM, there is no limit.
+Python goes on. In another thread than the main one, and where somebody else handles the signal, there is no limit.
 """
 
 import signal
@@ -11,6 +11,7 @@ from time import monotonic, sleep
 from types import FrameType
 
 TICK = 0.2  # seconds between two looks at the clock
+SIGNAL = signal.SIGURG  # which does nothing elsewhere; the timer of a process has SIGALRM (tasks/preflight/trials.py)
 
 
 class Overdue(BaseException):
@@ -28,15 +29,15 @@ class Alarm:
         """Have the code that follows end by then; inf takes the limit away."""
         self.due = due
         if self.thread is None and due < inf and _handler_is_free():
-            signal.signal(signal.SIGALRM, self._interrupt)
+            signal.signal(SIGNAL, self._interrupt)
             self.thread = threading.Thread(target=self._look, name="deadline", daemon=True)
             self.thread.start()
 
     def _look(self) -> None:
         while True:
             sleep(TICK)
-            if monotonic() >= self.due and signal.getsignal(signal.SIGALRM) == self._interrupt:
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGALRM)
+            if monotonic() >= self.due and signal.getsignal(SIGNAL) == self._interrupt:
+                signal.pthread_kill(threading.main_thread().ident or 0, SIGNAL)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         if monotonic() >= self.due:  # the code may have ended since
@@ -45,4 +46,4 @@ class Alarm:
 
 def _handler_is_free() -> bool:
     is_main = threading.current_thread() is threading.main_thread()
-    return is_main and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+    return is_main and signal.getsignal(SIGNAL) == signal.SIG_DFL
