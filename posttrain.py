@@ -48,7 +48,8 @@ def run(
     `params` are values by SECTION.KEY that are written to params.yaml first, and `force` has stages to run in any case, as for
     `posttrain run`; stages with a GPU run on the workers of the work pool `pool`, if one is named. Where people have judged too little (state `paused`), what does
     not depend on them is done and the call returns; with `wait` it stays until they have judged enough. With `pull` outs that
-    dvc.lock records and that are not here come from DVC's remote first. Progress is printed unless `quiet`. After a failure, which raises StageFailed, what had finished is kept.
+    dvc.lock records and that are not here come from DVC's remote first. Progress is printed unless `quiet`. After a failure, which raises
+    StageFailed, what had finished is kept.
     """
     environment.prepare()
     root, console = find_root(), Console(quiet=True) if quiet else Screen(sys.stdout)

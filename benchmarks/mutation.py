@@ -216,13 +216,8 @@ class Trials:
         failed = copy.with_suffix(".failed")
         test = failed.read_text() if failed.exists() else ""
         failed.unlink(missing_ok=True)
-        words = {
-            0: "survived",
-            1: "killed",
-            2: "killed",
-            5: "survived",
-            -signal.SIGALRM: "timeout",
-        }  # 2: an error in collection
+        # pytest's status 2: an error in collection
+        words = {0: "survived", 1: "killed", 2: "killed", 5: "survived", -signal.SIGALRM: "timeout"}
         return mutant, {
             "outcome": words.get(code, f"exit {code}"),
             "test": test,
@@ -349,16 +344,8 @@ def render(result: dict[str, Any]) -> str:
         tried = noticed + survived
         score = share([1.0] * noticed + [0.0] * survived) if tried and len(words) == len(mutants) else None
         interval = f"{100 * score.mean:.1f} % ({100 * score.low:.1f} to {100 * score.high:.1f})" if score else ""
-        cells = [
-            column,
-            len(words),
-            noticed,
-            survived,
-            gone,
-            len(words) - tried - gone,
-            interval,
-            round(sum(outcome["seconds"] for outcome in outcomes)),
-        ]
+        spent = round(sum(outcome["seconds"] for outcome in outcomes))
+        cells = [column, len(words), noticed, survived, gone, len(words) - tried - gone, interval, spent]
         lines.append(f"| {' | '.join(map(str, cells))} |")
     for earlier, later in zip(result["columns"], result["columns"][1:], strict=False):
         lines += ["", f"## Killed by the tests of {earlier}, not by those of {later}", ""]

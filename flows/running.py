@@ -19,9 +19,10 @@ from flows import device_memory, effectless_edits, unchanged
 from flows.console.display import watcher
 from flows.console.summary import GOOD, headlines, relative, show_plan, show_results, waiting_for_people
 from flows.engine.recording import settling
-from flows.engine.state import Event, PlannedStage, StageResult, Watcher
+from flows.engine.state import PlannedStage, StageResult
+from flows.laid import Laid, laid
 from flows.params import approval
-from flows.params.files import read_text, write
+from flows.params.files import read_text
 from flows.web import run_page
 from tasks.common.mlflow_address import AddressError
 
@@ -73,7 +74,8 @@ def run(
     stage's result, with the run that made it. Stages of a work pool run on its workers, those with a GPU on `pool`'s unless
     dvc.yaml names another; `with_patch` sends workers that have a clone what is not committed. Where a stage needs more judgements of people than there
     are, what does not depend on it is done and the run ends, or with `wait` goes on when they have come. With `cold` each stage
-    is a new process that imports what it needs itself. With `pull` outs that dvc.lock records and that are not here come from DVC's remote first. WrongUseError or ParameterError where it cannot be done as asked.
+    is a new process that imports what it needs itself. With `pull` outs that dvc.lock records and that are not here come from DVC's
+    remote first. WrongUseError or ParameterError where it cannot be done as asked.
     """
     began = time.monotonic() if began is None else began
     how = How(jobs, dry_run, with_runs, with_patch, wait, cold)
@@ -233,49 +235,13 @@ def with_headings(console: Console, parts: list[Part]) -> Iterator[Part]:
         yield flow, planned
 
 
-@dataclass
-class Laid:
-    """An edit of params.yaml: a line for each change, and whether something has run or was restored with it."""
-
-    changes: Sequence[str] = ()
-    used: bool = False
-
-    def watching(self, watch: Watcher) -> Watcher:
-        """The same watcher, which notes too whether something has begun."""
-
-        def told(event: Event) -> None:
-            self.used = self.used or event.state not in ("waiting", "up-to-date", "skipped")
-            watch(event)
-
-        return told
-
-
-@contextmanager
-def laid(root: Path, settings: Sequence[str], keep: bool) -> Iterator[Laid]:
-    """Edit params.yaml; put it back at the end if `keep` is False, or after any exception before something has run with it."""
-    edit = Laid()
-    if settings:
-        from flows.params import checking, editing
-
-        before = editing.read(root)
-        edit.changes = editing.edit(root, checking.sections(root), [editing.setting(text) for text in settings])
-    try:
-        yield edit
-    except BaseException:
-        keep = keep and edit.used
-        raise
-    finally:
-        if edit.changes and not keep:
-            write(root / "params.yaml", before)
-
-
 def _bring_up_to_date(
     root: Path,
     console: Console,
     flow: str,
     planned: Sequence[PlannedStage],
     how: How,
-    edit: "Laid",
+    edit: Laid,
     began: float,
 ) -> list[StageResult]:
     """Run or show what is out of date, and write the flow's pages. Returns no results where nobody needs them."""

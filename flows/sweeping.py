@@ -15,6 +15,7 @@ from rich.console import Console
 from flows import running
 from flows.console.summary import relative
 from flows.engine.state import PlannedStage, StageResult, Watcher
+from flows.laid import Laid, laid
 from flows.params import editing
 from flows.params.files import SEED
 from flows.running import FLOWS, WrongUseError, one_line
@@ -71,7 +72,7 @@ def run_seeds(
     asked = axes.seeds(seeds)
     if asked is None:
         raise WrongUseError("--seeds: expected whole numbers from 0 on, such as 0,1,2")
-    with running.laid(root, settings, keep=not options.dry_run) as edit:
+    with laid(root, settings, keep=not options.dry_run) as edit:
         for change in edit.changes:
             console.print(f"params.yaml{' would change' if options.dry_run else ''}: {change}", markup=False)
         outcome = run_points(root, console, axes.points([], asked), targets or ["language"], options, edit)
@@ -93,7 +94,7 @@ def run_points(
     points: Sequence[axes.Point],
     targets: Sequence[str],
     options: Options,
-    edit: running.Laid | None = None,
+    edit: Laid | None = None,
 ) -> Outcome:
     """Run all that the targets need at each of the points, show what came out, and record it; `edit` notes when something has begun.
 
@@ -125,7 +126,7 @@ def run_points(
                 sweep.owner.workers = workers = dispatch.prepare(root, sweep.planned, options.with_patch, copies=True)
                 stack.callback(workers.close if workers else lambda: None)
             results = sweeping.run(
-                sweep, flow, options.jobs, _watching(console, sweep, options.jobs, edit or running.Laid()), options.cold
+                sweep, flow, options.jobs, _watching(console, sweep, options.jobs, edit or Laid()), options.cold
             )
         else:
             results = [sweep.owner.describe(stage.name) for stage in sweep.planned]
@@ -163,7 +164,7 @@ def _has_server(root: Path, console: Console, pool: str) -> bool:
     return found
 
 
-def _watching(console: Console, sweep: "Sweep", jobs: int | None, edit: running.Laid) -> "Watching":
+def _watching(console: Console, sweep: "Sweep", jobs: int | None, edit: Laid) -> "Watching":
     @contextmanager
     def watching(planned: Sequence[PlannedStage]) -> Iterator[Watcher]:
         from flows.console.display import watcher

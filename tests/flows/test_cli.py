@@ -229,8 +229,18 @@ def test_a_file_that_a_parameter_names_is_missed_before_anything_runs(
         ("params.yaml", "1e-1  # of dpo", '"high"', "params.yaml: dpo.beta: expected a number, got 'high'"),
         ("params.yaml", "dpo:", "dpoo:", "params.yaml: dpoo: unknown section; did you mean dpo?"),
         ("params.yaml", "dpo:", "dpo: {", "params.yaml: line"),
-        ("params.yaml", "dpo:", '"d\\e[31mpo":', r"params.yaml: d\x1b[31mpo: unknown section"),
-        ("params.yaml", "  beta:", '  "\\e[2Jx": 1\n  beta:', r"params.yaml: problems.\x1b[2Jx: unknown parameter"),
+        (
+            "params.yaml",
+            "dpo:",
+            '"d\\e[31mpo":',
+            r"params.yaml: expected text without control characters, got 'd\x1b[31mpo'",
+        ),
+        (
+            "params.yaml",
+            "  beta:",
+            '  "\\e[2Jx": 1\n  beta:',
+            r"params.yaml: problems: expected text without control characters, got '\x1b[2Jx'",
+        ),
         ("dvc.yaml", "stages:", "stages: [", "dvc.yaml: "),
         (
             "dvc.yaml",

@@ -23,8 +23,8 @@ HARMLESS: Mapping[str, tuple[str, str]] = {
         "adba2a030d8ffc76",
         "tasks/language/configs/parts/python_rewards.py: says what is wrong with a file of the user's",
     ),
-    "_check_files": ("cbaf7cad00c4dd9d", "tasks/language/rewards/python_functions.py: which files are deps, by name"),
-    "files": ("a67fdac9f623289d", "tasks/language/rewards/python_worker.py: which files were imported, by name"),
+    "_check_files": ("9a6a676d4ec35703", "tasks/language/rewards/python_functions.py: which files are deps, by name"),
+    "files": ("aa33c29278b74d66", "tasks/language/rewards/python_worker.py: which files were imported, by name"),
     "_in_one_line": ("a5c4e66957499424", "tasks/language/rewards/python_worker.py: where a user's function failed"),
     "in_one_line": ("32bb0dc8e000adc2", "tasks/agents/environments/host.py: where a user's environment failed"),
     "code_of": (

@@ -180,7 +180,7 @@ def test_of_a_large_file_the_first_rows_are_read(tmp_path, monkeypatch, kind):
         configs = given(preferences={"source": "files", "path": str(file)})
         return list(ahead.lines(configs, {"preferences"}))
 
-    count = {"jsonl": 600 // (len(json.dumps(rows[0])) + 1), "parquet": 1000}[kind]
+    count = {"jsonl": 600 // (len(json.dumps(rows[0])) + 1), "parquet": tables.BATCHES[1]}[kind]
     [line] = told(rows)
     assert line.startswith(f"preferences: {file} has ")
     assert line.endswith(f": its first {count:,} rows are read before the run, the rest is left to the stage")
