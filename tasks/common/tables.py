@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 MOST_PACKED = 1100  # bytes of values for a byte in a file of parquet, at most; gzip reaches 1,032
+ROWS_PACKED = 50  # rows for a byte, at most; a million steps on a small graph reach 2, and 18 where all walks are the same
 ALWAYS, MOST_ROWS = 2**26, 10_000  # bytes of values, and rows, that any file may have
 BATCHES = 8, 256  # fewest and most rows that are unpacked at once
 
@@ -58,8 +59,10 @@ def open_parquet(path: Path) -> "ParquetFile":
 
     file, size = ParquetFile(path), path.stat().st_size
     rows = file.metadata.num_rows
-    if rows > max(MOST_ROWS, size):
-        raise DataError(f"{path}: {rows:,} rows are said to be in {size:,} bytes; expected at most a row a byte")
+    if rows > max(MOST_ROWS, ROWS_PACKED * size):
+        raise DataError(
+            f"{path}: {rows:,} rows are said to be in {size:,} bytes; expected at most {ROWS_PACKED} for each"
+        )
     chunks = _chunks(file)
     _check_unpacked(path, sum(max(chunk.total_uncompressed_size, 8 * chunk.num_values) for chunk in chunks))
     return file

@@ -197,6 +197,15 @@ def test_equal_rows_of_a_small_file_are_read(tmp_path):
     assert [row.values for row in read_file(tmp_path / "x.parquet")] == rows
 
 
+def test_walks_that_are_all_the_same_are_a_table_like_any_other(tmp_path):
+    """Ten steps over and over take less than a byte a row."""
+    steps = [number % 10 for number in range(100_000)]
+    path = tmp_path / "x.parquet"
+    pd.DataFrame({"state": steps, "action": 1, "reward": -1.0}).to_parquet(path)
+    assert path.stat().st_size < len(steps) / 4
+    assert tables.open_parquet(path).metadata.num_rows == len(steps)
+
+
 @pytest.mark.parametrize("levels", [90, 200, 900, 100_000])
 @pytest.mark.parametrize("as_text", [False, True])
 def test_values_that_are_nested_too_deeply_are_named(tmp_path, levels, as_text):
