@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 MOST_PACKED = 1100  # bytes of values for a byte in a file of parquet, at most; gzip reaches 1,032
-ROWS_PACKED = 50  # rows for a byte, at most; a million steps on a small graph reach 2, and 18 where all walks are the same
+ROWS_PACKED = 50  # rows for a byte, at most; a million steps on a small graph reach 2, or 18 if all walks are equal
 ALWAYS, MOST_ROWS = 2**26, 10_000  # bytes of values, and rows, that any file may have
 BATCHES = 8, 256  # fewest and most rows that are unpacked at once
 
