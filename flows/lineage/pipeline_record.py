@@ -128,15 +128,23 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def changes(values: Mapping[str, str], before: PipelineRun | None, results: Sequence[StageResult]) -> list[str]:
-    """What made this run differ from the one before, most important first: parameters, or else what the stages' reasons name."""
+    """What made this run differ from the one before, most important first: parameters, or else what the stages' reasons name.
+
+    Of sections that one of the two did not look at, since it had other targets, nothing is said.
+    """
     if before is None:
         return ["first run"]
     found = []
-    for key in dict.fromkeys([*values, *before.params]) if before.params else ():
+    sections = {_section(key) for key in values} & {_section(key) for key in before.params}
+    for key in dict.fromkeys([*values, *before.params]):
         old, new = before.params.get(key), values.get(key)
-        if old != new:
+        if old != new and _section(key) in sections:
             found.append(f"{key} {_short(old)} -> {_short(new)}")
     return found or list(dict.fromkeys(_causes(results)))
+
+
+def _section(key: str) -> str:
+    return key.partition(".")[0]
 
 
 def _short(value: str | None) -> str:

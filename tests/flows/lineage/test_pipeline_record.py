@@ -1,6 +1,7 @@
 import json
 import shutil
 import sqlite3
+from dataclasses import replace
 
 import pytest
 from mlflow import MlflowClient
@@ -165,6 +166,14 @@ def test_an_unknown_or_ambiguous_run_is_one_line(ran: Ran) -> None:
 def test_a_pipeline_without_parameters_has_none():
     assert pipeline_record.used("{}\n", ["a"]) == {}
     assert pipeline_record.used("a: {}\nb: {c: {}}\n", ["a", "b"]) == {"a": "{}", "b.c": "{}"}
+
+
+def test_of_sections_that_one_run_did_not_look_at_nothing_is_said(ran: Ran) -> None:
+    """A parameter that a section no longer has is named; a section of other targets is none of this run's."""
+    [run] = pipelines(ran.toy.root, limit=1)
+    before = replace(run, params={"a.x": "1", "a.gone": "2", "b.y": "3"})
+    assert pipeline_record.changes({"a.x": "4"}, before, []) == ["a.x 1 -> 4", "a.gone 2 -> none"]
+    assert pipeline_record.changes({"c.z": "1"}, before, []) == []
 
 
 def test_what_is_recorded_is_what_the_run_left_whatever_comes_before_it_is(
