@@ -1,12 +1,15 @@
 """Values that are laid over params.yaml for a run, and taken back where nothing has run with them."""
 
+import signal
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from flows.engine.state import Event, Watcher
-from flows.params.files import write
+from flows.params.files import PARAMS, write
 
 
 @dataclass
@@ -28,18 +31,40 @@ class Laid:
 
 @contextmanager
 def laid(root: Path, settings: Sequence[str], keep: bool) -> Iterator[Laid]:
-    """Edit params.yaml; put it back at the end if `keep` is False, or after any exception before something has run with it."""
+    """Edit params.yaml; put it back at the end if `keep` is False, or after any exception or signal before something has run with it."""
     edit = Laid()
-    if settings:
-        from flows.params import checking, editing
-
-        before = editing.read(root)
-        edit.changes = editing.edit(root, checking.sections(root), [editing.setting(text) for text in settings])
-    try:
+    if not settings:
         yield edit
-    except BaseException:
-        keep = keep and edit.used
-        raise
+        return
+    from flows.params import checking, editing
+
+    before = editing.read(root)
+    with _ended_as_by_ctrl_c():
+        try:
+            edit.changes = editing.edit(root, checking.sections(root), [editing.setting(text) for text in settings])
+            yield edit
+        except BaseException:
+            keep = keep and edit.used
+            raise
+        finally:
+            file = root / PARAMS
+            if not keep and not (file.is_file() and file.read_bytes() == before):
+                write(file, before)
+
+
+@contextmanager
+def _ended_as_by_ctrl_c() -> Iterator[None]:
+    """What asks this process to end raises KeyboardInterrupt in the meantime: by default it would end with nothing undone."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    own = threading.current_thread() is threading.main_thread()
+    free = [number for number in (signal.SIGTERM, signal.SIGHUP) if own and signal.getsignal(number) == signal.SIG_DFL]
+    for number in free:
+        signal.signal(number, interrupt)
+    try:
+        yield
     finally:
-        if edit.changes and not keep:
-            write(root / "params.yaml", before)
+        for number in free:
+            signal.signal(number, signal.SIG_DFL)

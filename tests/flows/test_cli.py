@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -327,6 +328,27 @@ def test_params_yaml_is_as_before_whatever_ends_a_run_before_it_begins(
     monkeypatch.setattr(planning, "plan", fail)
     with pytest.raises(type(error)):
         running.run(fresh, Console(quiet=True), settings=["dpo.beta=9.0"])
+    assert (fresh / "params.yaml").read_bytes() == before
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=str)
+def test_params_yaml_is_as_before_where_a_signal_ends_a_run_before_it_begins(
+    fresh: Path, typed: None, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    def ended(*_: object) -> NoReturn:
+        assert "beta: 9" in (fresh / "params.yaml").read_text()
+        assert signal.getsignal(number) != signal.SIG_DFL, "by which this very process would end"
+        signal.raise_signal(number)
+        pytest.fail("it went on")
+
+    monkeypatch.setattr(planning, "plan", ended)
+    before, handler = (fresh / "params.yaml").read_bytes(), signal.signal(number, signal.SIG_DFL)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            running.run(fresh, Console(quiet=True), settings=["dpo.beta=9.0"])
+        assert signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, handler)
     assert (fresh / "params.yaml").read_bytes() == before
 
 
