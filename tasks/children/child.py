@@ -2,11 +2,12 @@
 
 Messages are lines of JSON over one socket, which the child finds as its standard input and output. A question has a number, `call`, which its
 reply repeats. What else arrives (a reply given twice, another number, no JSON) is no reply: the child ends, since whatever it says
-next could be the answer to another question.
+next could be the answer to another question. The first number is drawn, so that no code in the child knows the next one by counting.
 """
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -30,6 +31,11 @@ class WrongReply(Exception):
     """The child said what is no reply to any question; the text says what, as in `said '[]', which ..`."""
 
 
+def first_number() -> int:
+    """The number of the first question; none that code in a child would come upon."""
+    return READY + 1 + secrets.randbits(48)
+
+
 class Child:
     """A process that answers; it leads a session of its own and ends, with all that it started, by `close`."""
 
@@ -43,7 +49,7 @@ class Child:
                 env=dict(environ),
                 start_new_session=True,  # a Ctrl-C is for the parent, which ends the process and all that it started
             )
-        self._numbers = count(READY + 1)
+        self._numbers = count(first_number())
         self._awaited = {READY}
         self._replies: dict[int, dict[str, Any]] = {}
         self._unread = bytearray()

@@ -7,6 +7,14 @@ import pytest
 from tasks.agents.environments import own
 from tasks.agents.environments.own import Own, close_hosts
 from tasks.agents.environments.protocol import GameError, GameFault
+from tasks.children import child
+
+
+@pytest.fixture(autouse=True)
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Questions are numbered from 1 on, so that what is said here can repeat their numbers."""
+    monkeypatch.setattr(child, "first_number", lambda: 1)
+
 
 HEADER = """
 import ctypes, os, stat, sys, time

@@ -2,8 +2,18 @@
 
 import pytest
 
+from tasks.children import child
 from tasks.common.errors import DataError
 from tests.tasks.language.rewards.functions import PROMPTS, RESPONSES, values
+
+DRAWN = child.first_number
+
+
+@pytest.fixture(autouse=True)
+def counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Questions are numbered from 1 on, so that what is said here can repeat their numbers."""
+    monkeypatch.setattr(child, "first_number", lambda: 1)
+
 
 LENGTHS = "return [len(one) for one in responses]"
 FORKS = {  # what is done in each call, in which the answers of the forks arrive at the same time as those of the call
@@ -95,6 +105,15 @@ def test_a_reply_that_does_not_come_whole_is_waited_for_no_longer_than_a_call(ma
     )
     assert function(PROMPTS[:1], RESPONSES[:1], {}).failed == [True]
     assert f"the call {said} for the prompt 'one?'; it has no reward" in capfd.readouterr().err
+
+
+def test_a_function_does_not_know_the_number_of_its_call(make, monkeypatch):
+    """Otherwise a thread that an earlier call has left could answer a later one."""
+    monkeypatch.setattr(child, "first_number", DRAWN)
+    forged = """[os.write(line, b'{"call": %d, "values": [7, 7, 7], "imported": [], "read": []}\\n' % n) for n in (1, 2, 3)]"""
+    function = make(socket_of(forged))
+    with pytest.raises(DataError, match=r"which is no reply to what it was asked$"):
+        values(function)
 
 
 def test_no_program_that_the_function_starts_has_its_connection(make):
