@@ -160,8 +160,8 @@ class Runner:
 
 def shell() -> str:
     """What runs a command: the account's shell, as for DVC, if it is one that runs commands; nologin, for one, is none."""
-    own = os.environ.get("SHELL", "")
-    return own if Path(own).name in SHELLS and os.access(own, os.X_OK) else "/bin/sh"
+    login = os.environ.get("SHELL", "")
+    return login if Path(login).name in SHELLS and os.access(login, os.X_OK) else "/bin/sh"
 
 
 class _Reports:

@@ -97,13 +97,13 @@ class StageRecords:
         return True
 
     def _check_out(self) -> bool:
-        there: bool = self.stage.outs_cached()
-        if there:
+        cached: bool = self.stage.outs_cached()
+        if cached:
             self.stage.checkout(force=True)
             self._previous.discard()
         else:
             self.undo()
-        return there
+        return cached
 
     def make_way(self) -> None:
         """Under the lock: note the state of the deps, put the old outs aside, reserve the paths against `dvc repro`."""
@@ -156,8 +156,8 @@ class StageRecords:
 
 
 def _is_kept(stage: "PipelineStage") -> bool:
-    """Whether DVC writes the run cache for this stage, by its own rule."""
-    return all(out.use_cache or out.is_metric or out.is_plot for out in stage.outs)
+    """Whether DVC writes the run cache for this stage, by its own rule: not for one without deps or outs."""
+    return bool(stage.deps and stage.outs) and all(out.use_cache or out.is_metric or out.is_plot for out in stage.outs)
 
 
 def origin(stage: "PipelineStage") -> Origin:
@@ -174,13 +174,13 @@ def origin(stage: "PipelineStage") -> Origin:
     entry: Entry = to_single_stage_lockfile(stage)
     key, folder = run_cache_key(entry), Path(stage.repo.stage_cache.cache_dir)
     below = folder / key[:2] / key
-    if (below / _name(entry)).exists() or any(joined(known) == joined(entry) for known in _entries(below)):
+    if (below / _name(entry)).exists() or any(joined(other) == joined(entry) for other in _entries(below)):
         return "recorded"
     makers = [_makers(stage.repo).get(out, frozenset()) for out in hashes(entry, "outs").items()]
     if not all(makers):
         return "elsewhere"
-    runs = (known for file in frozenset.intersection(*makers) for known in _loaded(file))
-    return "elsewhere" if any(not _differ(_inputs(known), _inputs(entry)) for known in runs) else "other inputs"
+    runs = (run for file in frozenset.intersection(*makers) for run in _loaded(file))
+    return "elsewhere" if any(not _differ(_inputs(run), _inputs(entry)) for run in runs) else "other inputs"
 
 
 def _inputs(entry: Entry) -> Mapping[str, Any]:
@@ -197,12 +197,12 @@ def _differ(one: object, other: object) -> bool:
 def _makers(repo: "Repo") -> Mapping[tuple[str, str], frozenset[Path]]:
     """Path and hash of each out in the run cache -> the entries that have it; read once for a repository that is open."""
     if repo not in _read:
-        found: dict[tuple[str, str], set[Path]] = {}
+        makers: dict[tuple[str, str], set[Path]] = {}
         for file in Path(repo.stage_cache.cache_dir).glob("*/*/*"):
             with suppress(OSError, UnicodeDecodeError):
                 for path, md5 in OUT.findall(file.read_text().rpartition("\nouts:\n")[2]):
-                    found.setdefault((path.strip("\"'"), md5), set()).add(file)
-        _read[repo] = {out: frozenset(files) for out, files in found.items()}
+                    makers.setdefault((path.strip("\"'"), md5), set()).add(file)
+        _read[repo] = {out: frozenset(files) for out, files in makers.items()}
     return _read[repo]
 
 

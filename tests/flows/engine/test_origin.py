@@ -120,3 +120,11 @@ def test_what_dvc_committed_or_the_run_cache_cannot_keep_is_recorded(toy: Toy) -
     toy.write("data/a", "by hand\n")
     toy.dvc("commit", "-f")
     assert [(stage.reason, stage.elsewhere) for stage in toy.plan()] == [(None, False), (None, False)]
+
+
+def test_a_stage_that_the_run_cache_does_not_keep_is_looked_at_as_dvc_does(twice: Toy) -> None:
+    """One without outs, as for an upload."""
+    twice.stages["upload"] = {"cmd": "true", "deps": ["data/b"]}
+    twice.save()
+    assert twice.states() == {"a": "up-to-date", "b": "up-to-date", "upload": "ran"}
+    assert set(twice.reasons().values()) == {None}

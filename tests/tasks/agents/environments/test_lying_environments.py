@@ -4,10 +4,12 @@ import re
 
 import pytest
 
-from tasks.agents.environments import own
-from tasks.agents.environments.own import Own, close_hosts
+from tasks.agents.environments.own import Own
 from tasks.agents.environments.protocol import GameError, GameFault
 from tasks.children import child
+from tests.tasks.agents.environments.test_own import folder
+
+__all__ = ["folder"]
 
 
 @pytest.fixture(autouse=True)
@@ -37,16 +39,6 @@ class Game:
         exec(action)
         return f"turn {self.turn}", float(self.turn), False
 """
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    (tmp_path / "environments").mkdir()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(own.host, "HOME", tmp_path)
-    close_hosts()
-    yield tmp_path
-    close_hosts()
 
 
 def make(folder, text=HEADER, seconds=60.0):
