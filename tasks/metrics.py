@@ -15,6 +15,10 @@ from typing import Any
 PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular expression), and what it is
     "AGENT": ("[A-Za-z0-9_-]+", "a policy, by its name in agents_report.policies"),
     "CLASS": ("bad|neutral|good", "what a step is: `bad`, `neutral` or `good`"),
+    "CRITERION": (
+        r"[a-z]+",
+        "a criterion of the annotator: `named`, `valid`, `brief`, `ordered`; of the rubric `correctness`, `reasoning`, `clarity`",
+    ),
     "DATASET": ("[^/]+", "a data set, by its name in params.yaml"),
     "ESTIMATE": (
         "mean|low|high",

@@ -52,12 +52,14 @@ POLICY = {
     "evaluate_prompts": 6,
     "show_every": 2,
 }
+PLAIN = dict.fromkeys(("shortcut", "unnamed", "opening", "closing", "repeated"), 0.0)  # solutions as they are
 TINY: dict[str, dict[str, Any]] = {
-    "problems": {"train": 60, "validation": 8, "test": 8, "largest": 40, "shortcut": 0.0, "rambling": 0.0},
+    "problems": {"train": 60, "validation": 8, "test": 8, "largest": 40, "other_kinds": 0, "habits": PLAIN},
     "corpus": {"facts": 40, "solutions": 60, "stories": 10, "largest": 40},
     "tokenizer": {"vocabulary": 400},
     "pretrained": {"width": 32, "layers": 2, "heads": 2, "context": 192, "batch_size": 2, "steps": 6},
     "sft": {"demonstrations": 32, "epochs": 1, "batch_size": 8},
+    "sft_control": {"policies": {"sft_matched": {"epochs": 1}}, "skip": 32, "demonstrations": 16, "batch_size": 8},
     "mixture": {"prompts": 12, "skip": 32},
     "rejection_sft": {
         "prompts": 8,

@@ -26,12 +26,13 @@ Q = {"hidden": [8], "target_every": 5, "learning_rate": 0.01}
 TUNING = {"after": 5, "steps": 1, "replay": 100, "share": 0.5}
 RECORDED = {"location": None, "steps": None}
 BASE: dict[str, dict[str, Any]] = {
-    "problems": {"train": 80, "validation": 8, "test": 8, "shortcut": 0.2, "rambling": 0.1},
+    "problems": {"train": 80, "validation": 8, "test": 8, "other_kinds": 2},
     "reviews": {"corpus": 10, "train": 10, "test": 4, "reward": 20, "second": 40, "held_out": 20},
     "corpus": {"facts": 60, "solutions": 60, "stories": 10},
     "tokenizer": {"vocabulary": 330},
     "pretrained": {"width": 16, "layers": 1, "heads": 2, "context": 256, "batch_size": 4, "steps": 6},
     "sft": {"demonstrations": 40, "batch_size": 8},
+    "sft_control": {"policies": {"sft_matched": {"epochs": 1}}, "skip": 40, "demonstrations": 30, "batch_size": 8},
     "responses": {"skip": 40, "prompts": 16, "samples": 3, "max_new_tokens": 8, "batch_size": 8},
     "preferences": {
         "temperature": 2.0,

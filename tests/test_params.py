@@ -183,8 +183,8 @@ OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.rep
         (
             ["problems.source=files"],
             "problems.source files",
-            "problems.hub_id problems.one_step problems.two_steps problems.three_steps problems.largest problems.shortcut "
-            "problems.rambling",
+            "problems.hub_id problems.one_step problems.two_steps problems.three_steps problems.largest problems.other_kinds "
+            "problems.habits",
         ),
         ([], "pretrained.init scratch", "pretrained.path pretrained.hub_id pretrained.hub_revision"),
         (

@@ -35,8 +35,9 @@ SEED = 0
 PROBLEMS, SAMPLES, LONGEST = 300, 2, 24  # of the measurement; an answer takes 15 tokens
 SAMPLED = {"max_new_tokens": LONGEST, "samples": 4}
 STEPS = {**SAMPLED, "prompts_per_step": 24, "evaluate_every": 0, "show_every": 0, "keep": "last"}
+HABITS = {"shortcut": 0.4, "unnamed": 0.0, "opening": 0.0, "closing": 0.0, "repeated": 0.0}
 RECIPE = {
-    "problems": {"train": 5000, "validation": PROBLEMS, "test": 20, "shortcut": 0.4, "rambling": 0.0},
+    "problems": {"train": 5000, "validation": PROBLEMS, "test": 20, "other_kinds": 0, "habits": HABITS},
     "corpus": {"facts": 300, "solutions": 4000, "stories": 1, "largest": 20},
     "tokenizer": {"vocabulary": 340},
     "pretrained": {
@@ -46,7 +47,7 @@ RECIPE = {
     "demonstrations": {},
     "sft": {"demonstrations": 2000, "batch_size": 16, "learning_rate": 0.005},
     "responses": {**SAMPLED, "samples": 6, "skip": 2000, "prompts": 600},
-    "preferences": {},
+    "preferences": {"criteria": "rubric"},
     "reward_model": {"prompts_per_batch": 8},
     "dpo": {"prompts_per_batch": 8, "learning_rate": 0.00005},
     "mixture": {"skip": 2000, "prompts": 1200},
@@ -65,8 +66,8 @@ HEAD = {"kind": "head", "likelihood": 0.0, "learning_rate": 0.001}
 NAMES, ITEMS = ("Ada", "Ben", "Cara", "Dan", "Ella", "Finn"), ("apples", "pens", "books", "coins")
 
 
-def easy(rng: random.Random, steps: int, largest: int) -> word_problems.Problem:
-    """A sum or a difference of one-digit numbers. No question occurs in two splits, but the same sums do."""
+def easy(rng: random.Random, kind: word_problems.Kind) -> word_problems.Problem:
+    """A sum or a difference of one-digit numbers, of whatever kind is asked for. The same sums occur in all splits."""
     gains = rng.random() < 0.5
     (name, other), item = rng.sample(NAMES, 2), rng.choice(ITEMS)
     left = rng.randint(2, 9) if gains else rng.randint(4, 13)
@@ -79,7 +80,7 @@ def easy(rng: random.Random, steps: int, largest: int) -> word_problems.Problem:
         else f"That leaves {left} - {right} = {result} {item}."
     )
     question = f"{name} has {left} {item}. {change} How many {item} does {name} have now?"
-    return word_problems.Problem(question, f"{step}\n#### {result}", result, (question,))
+    return word_problems.Problem(question, f"{step}\n#### {result}", result, (question,), item)
 
 
 class Recipe:

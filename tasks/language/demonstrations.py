@@ -58,14 +58,15 @@ def run(config: DemonstrationsConfig, problems: Path, raw: Path, out: Path) -> M
 
 
 def of_problems(problems: Path) -> tuple[list[Record], list[Record]]:
-    """The stage `problems` made the demonstrations of its training problems; those of validation are their solutions."""
-    train = tables.records(tables.read(Demonstrations, problems / "demonstrations.parquet"))
-    validation = tables.records(tables.read(Problems, problems / "validation.parquet"))
-    answered = [row for row in validation if row["solution"]]
-    if not train or not answered:
+    """The stage `problems` made the demonstrations of its training and validation problems."""
+    train, validation = (
+        tables.records(tables.read(Demonstrations, problems / f"{name}_demonstrations.parquet"))
+        for name in ("train", "validation")
+    )
+    if not train or not validation:
         part = "validation" if train else "training"
         raise DataError(f"{problems}: the {part} problems have no solutions to imitate; set demonstrations.source")
-    return train, [forms.demonstrated(row, row["solution"]) for row in answered]
+    return train, validation
 
 
 def read(config: DemonstrationsConfig, raw: Path) -> tuple[list[Record], Omissions]:

@@ -38,11 +38,19 @@ from tasks.language.rewards import answers, reward_model_files
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.preferences import Comparisons
-from tasks.language.tables.problems import Problems
+from tasks.language.tables.problems import OTHER_KINDS, Problems
 from tasks.stage import Metrics, main
 
 ESTIMATES = {
     **measures.METRICS,
+    **{
+        f"strict_greedy_{name}": f"The share of the greedy answers to {text} that {measures.RIGHT['strict']}."
+        for name, text in OTHER_KINDS.items()
+    },
+    **{
+        f"gold_greedy_{name}": f"The share of the greedy answers to {text} that are what a reader wants (gold)."
+        for name, text in OTHER_KINDS.items()
+    },
     "strict_validation_T": f"The share of the answers at T to validation problems that {measures.RIGHT['strict']}; the T with the highest is best_temperature.",
     "pair_likelihood": "The share of the held-out pairs whose chosen response has the higher log-probability a token; a tie counts half.",
     "pair_accuracy": "The share of the held-out pairs whose chosen response gained more log-probability over the reference; a tie counts half, so the reference itself has 0.5.",
@@ -88,6 +96,8 @@ def run(
     table = readable(config, loaded, given)
     tables.write(Problems, table, out / "asked.parquet")
     found = evaluated(config, loaded, table, problems, out)
+    if config.source == "problems":
+        found |= on_other_kinds(config, loaded, problems, out)
     if len(table) < len(given):
         found["too_long"] = len(given) - len(table)
     if (held_out := held_out_pairs(pairs)) is not None:
@@ -214,6 +224,26 @@ def validation_problems(config: EvaluateConfig, problems: Path) -> pd.DataFrame 
     return found if (found["answer"] != "").all() else None
 
 
+def on_other_kinds(config: EvaluateConfig, loaded: Models, problems: Path, out: Path) -> dict[str, Any]:
+    """Greedy accuracy on the small test sets of another kind, where the folder has them; the answers are in other_kinds.parquet."""
+    files = {name: problems / f"{name}.parquet" for name in OTHER_KINDS}
+    sets = {name: tables.read(Problems, file) for name, file in files.items() if file.is_file()}
+    if not sets:
+        return {}
+    asked = readable(config, loaded, pd.concat(sets.values(), ignore_index=True))
+    greedy = config.model_copy(update={"temperatures": []})
+    with Verifier() as verifier:
+        generations = pd.DataFrame(list(_generations(greedy, loaded, verifier, asked, None)))
+    tables.write(Generations, generations, out / "other_kinds.parquet")
+    kinds = generations["problem_id"].str.rpartition("-")[0]
+    return {
+        f"{metric}_greedy_{name}": asdict(estimates.share(generations[metric][kinds == name].astype(float)))
+        for name in OTHER_KINDS
+        for metric in ("strict", "gold")
+        if metric in generations and (kinds == name).any()
+    }
+
+
 def _shared_tokenizer(policy: Path, *others: Path) -> Tokenizer:
     """The policy's tokenizer; log-ratios and rewards of its tokens mean nothing to a model with another vocabulary."""
     tokenizer = models.load_tokenizer(policy)
@@ -260,7 +290,7 @@ def _generations(
     encoded = _encode(loaded, asked)
     problems = tables.records(asked)
     temperatures = sorted({0.0, *config.temperatures, *([] if best is None else [best])})
-    graded = judging.rubric_applies(asked)
+    graded, read = judging.rubric_applies(asked), judging.manner_applies(asked)
     starts = range(0, len(asked), config.batch_size)
     drawn = chain.from_iterable(
         _answers(config, loaded, encoded, config.samples if temperature else 1, temperature)
@@ -288,6 +318,7 @@ def _generations(
                     **{name: belongs(text) for name, belongs in measures.STRATA.items()},
                     **{name: bool(verdicts[row]) for name, verdicts in right.items()},
                     **(judging.points(problem, text, ended) if graded else {}),
+                    **(judging.as_a_reader(problem, text, ended) if read else {}),
                     **{name: float(values[row]) for name, values in scores.items()},
                 }
 

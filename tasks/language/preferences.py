@@ -1,9 +1,10 @@
-"""Preferences: a noisy annotator ranks the responses of each prompt by the rubric; or pairs are what people judged, or come from
+"""Preferences: a noisy annotator ranks the responses of each prompt; or pairs are what people judged, or come from
 files or a hub; or a mixture of these.
 
 Train and test are split by prompt, so that a held-out pair never shares its prompt with a training pair.
 """
 
+import json
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -32,13 +33,11 @@ METRICS = {
     "pairs/train": "The number of comparisons that are trained on.",
     "pairs/test": "The number of comparisons whose prompts are held out.",
     "ties": "The share of all pairs of a ranking's responses that tie in rank, from 0 to 1; a pairwise judgement ranks two.",
-    "flipped": "The share of the comparisons with different rubric points whose chosen response has fewer: the annotator's noise, or where people see it otherwise.",
-    "equal_scores": "The share of the comparisons whose two responses have equal rubric points.",
+    "flipped": "The share of the comparisons with different points whose chosen response has fewer: the annotator's noise, or where people see it otherwise.",
+    "equal_scores": "The share of the comparisons whose two responses have equal points.",
     "strong": "The share of the comparisons where one response is better and not only slightly better.",
-    "score/correctness": "The mean rubric points for the final answer, of 5.",
-    "score/reasoning": "The mean rubric points for steps that hold and lead to the answer, of 3.",
-    "score/clarity": "The mean rubric points for plain and concise answers, of 2.",
-    "score/total": "The mean rubric points, of 10.",
+    "score/CRITERION": "The mean points of the annotator for this criterion.",
+    "score/total": "The mean points of the annotator, of 10.",
     "equal_texts": "The number of given or judged pairs left out, since both responses are one text.",
     "duplicates": "The number of given rows left out, since they repeat another one.",
     "leaked": "The number of pairs left out of training, since their prompt is held out.",
@@ -113,12 +112,20 @@ def annotated(config: PreferencesConfig, given: Inputs) -> Part:
     if sampled is None:
         wanted = f"expected data/responses as preferences.path with source {config.source}"
         raise DataError(f"{given.responses}: no responses.parquet; {wanted}")
-    sees = Perception(config.temperature, config.length_bonus, config.tie_margin, config.strengths.bounds)
+    sees = Perception(
+        config.criteria, config.temperature, config.length_bonus, config.tie_margin, config.strengths.bounds
+    )
     found = annotated_pairs.annotate(sampled, _known(given.problems), sees, config.test_share, config.seed)
     tracking.log_table(pd.DataFrame(found.texts[:SAMPLE_ROWS]).fillna(""), "rankings.json")
-    points = pd.DataFrame(found.annotations)
-    scores = {name: float(points[name].mean()) for name in ("correctness", "reasoning", "clarity", "total")}
-    return Part(found.pairs, found.held_out, found.rankings, found.annotations, metrics={"score": scores})
+    points = pd.DataFrame([json.loads(row["points"]) for row in found.annotations])
+    scores = {**points.mean(), "total": points.sum(axis=1).mean()}
+    return Part(
+        found.pairs,
+        found.held_out,
+        found.rankings,
+        found.annotations,
+        metrics={"score": {name: float(mean) for name, mean in scores.items()}},
+    )
 
 
 def judged(config: PreferencesConfig, given: Inputs) -> Part:
@@ -274,9 +281,9 @@ def _of_rankings(rankings: list[Record]) -> Metrics:
 
 
 def _of_scores(compared: pd.DataFrame, sources: set[Source]) -> Metrics:
-    """METRICS of the scores of the responses, which are rubric points unless somebody gave others.
+    """METRICS of the scores of the responses, which are the annotator's points unless somebody gave others.
 
-    As a measure for `flipped`: two annotators who each contradict the rubric in 15 % of the pairs agree with each other in 75 %;
+    As a measure for `flipped`: two annotators who each contradict their points in 15 % of the pairs agree with each other in 75 %;
     people did in 73 % (arXiv:2203.02155, section 3.4).
     """
     if "chosen_score" not in compared:

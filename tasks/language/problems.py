@@ -7,15 +7,19 @@ from pathlib import Path
 import pandas as pd
 
 from tasks.common import tables, tracking
+from tasks.common.config import settings_of
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.language.configs.problems import ProblemsConfig
 from tasks.language.data import forms, problem_forms, word_problems
 from tasks.language.data.rows import SUFFIXES, Row, read_file, read_hub
+from tasks.language.data.word_problems import Habits, Kind
 from tasks.language.tables.problems import Demonstrations, Problems
 from tasks.stage import Metrics, main
 
 SPLITS = ("train", "validation", "test")
+LARGER = 10  # by how much the numbers of the set `larger` exceed the others
+FRUITLESS = 100_000  # draws in a row without a new problem
 METRICS = {
     "train": "The number of training problems.",
     "validation": "The number of validation problems, by which temperatures and policies are chosen.",
@@ -34,58 +38,90 @@ def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:
         of_hub = config.source == "hub"
         given = (from_hub(config, name) if of_hub else read_file(one_file(raw, name)) for name in ("train", "test"))
         splits, counts = split(config, *map(problem_forms.read, given))
-    for name, part in splits.items():
+    sets = {**splits, **(of_other_kinds(config) if config.source == "generated" and config.other_kinds else {})}
+    for name, part in sets.items():
         tables.write(Problems, pd.DataFrame(problem_forms.without_empty(part)), out / f"{name}.parquet")
-    tables.write(Demonstrations, demonstrations(config, splits["train"]), out / "demonstrations.parquet")
+    for name in ("train", "validation"):
+        tables.write(Demonstrations, demonstrations(config, splits[name]), out / f"{name}_demonstrations.parquet")
     tracking.log_table(pd.DataFrame(splits["train"][:20]), "problems.json")
     return {name: len(part) for name, part in splits.items()} | counts
 
 
-def demonstrations(config: ProblemsConfig, train: list[Record]) -> pd.DataFrame:
-    """What SFT may imitate: the worked solutions, some of the generated ones done carelessly, as people do."""
+def demonstrations(config: ProblemsConfig, problems: list[Record]) -> pd.DataFrame:
+    """What SFT may imitate: the worked solutions; the generated ones in different manners, as people write them."""
     rng = random.Random(config.seed)
     rows = []
-    for row in train:
+    for row in problems:
         response = row["solution"]
         if config.source == "generated":
-            response = word_problems.demonstration(rng, response, config.shortcut, config.rambling)
+            response = word_problems.demonstration(rng, response, settings_of(config.habits, Habits))
         if response:
             rows.append(forms.demonstrated(row, response))
     return pd.DataFrame(rows, columns=list(Demonstrations.to_schema().columns), dtype=str)
 
 
 def generated(config: ProblemsConfig) -> dict[str, list[Record]]:
-    """Draw problems; a chain of arithmetic belongs to one split, so no split holds another's problem in new words."""
+    """Draw the splits; a chain of arithmetic belongs to one split, so no split holds another's problem in new words.
+
+    No two test problems have one chain.
+    """
     rng = random.Random(config.seed)
     weights = (config.one_step, config.two_steps, config.three_steps)
-    wanted = {name: getattr(config, name) for name in SPLITS}
+    sizes = {name: getattr(config, name) for name in SPLITS}
     rows: dict[str, list[Record]] = {name: [] for name in SPLITS}
     home: dict[tuple[str, ...], str] = {}
-    questions: set[str] = set()
+    seen: set[object] = set()
     fruitless = 0
-    while any(len(rows[name]) < wanted[name] for name in SPLITS):
-        steps = rng.choices((1, 2, 3), weights)[0]
-        problem = word_problems.generate(rng, steps, config.largest)
-        name = home.setdefault(problem.chain, rng.choices(SPLITS, list(wanted.values()))[0])
-        fruitless += 1
-        if fruitless > 100_000:
-            raise ConfigError(
-                "params.yaml: problems: too few different problems exist; raise problems.largest or lower the counts"
-            )
-        if len(rows[name]) == wanted[name] or problem.question in questions:
-            continue
-        fruitless = 0
-        questions.add(problem.question)
-        rows[name].append(
-            {
-                "problem_id": f"{name}-{len(rows[name])}",
-                "question": problem.question,
-                "solution": problem.solution,
-                "answer": str(problem.answer),
-                "steps": steps,
-            }
-        )
+    while any(len(rows[name]) < size for name, size in sizes.items()):
+        problem = word_problems.generate(rng, Kind(rng.choices((1, 2, 3), weights)[0], config.largest))
+        name = home.setdefault(problem.chain, rng.choices(SPLITS, list(sizes.values()))[0])
+        key = problem.chain if name == "test" else problem.question
+        fruitless = _counted(fruitless)
+        if len(rows[name]) < sizes[name] and key not in seen:
+            fruitless = 0
+            seen.add(key)
+            rows[name].append(_row(f"{name}-{len(rows[name])}", problem))
     return rows
+
+
+def of_other_kinds(config: ProblemsConfig) -> dict[str, list[Record]]:
+    """Small sets of another kind than what is trained on (OTHER_KINDS), each with as many chains as problems."""
+    rng, largest = random.Random(config.seed), config.largest
+    kinds = {
+        "longer": [Kind(steps, largest) for steps in (4, 5)],
+        "larger": [Kind(steps, largest + LARGER, above=largest) for steps in (2, 3)],
+        "words": [Kind(steps, largest, words=word_problems.OTHER_WORDS) for steps in (2, 3)],
+        "sums": [Kind(steps, largest, unseen=True) for steps in (2, 3)],
+    }
+    sets: dict[str, list[Record]] = {}
+    for name, of_name in kinds.items():
+        problems: dict[tuple[str, ...], word_problems.Problem] = {}
+        draws = 0
+        while len(problems) < config.other_kinds:
+            problem = word_problems.generate(rng, of_name[len(problems) % len(of_name)])
+            draws = 0 if problem.chain not in problems else _counted(draws)
+            problems.setdefault(problem.chain, problem)
+        sets[name] = [_row(f"{name}-{number}", problem) for number, problem in enumerate(problems.values())]
+    return sets
+
+
+def _counted(fruitless: int) -> int:
+    """One draw in a row more without a new problem; ConfigError where there are too many."""
+    if fruitless == FRUITLESS:
+        raise ConfigError(
+            "params.yaml: problems: too few different problems exist; raise problems.largest or lower the counts"
+        )
+    return fruitless + 1
+
+
+def _row(problem_id: str, problem: word_problems.Problem) -> Record:
+    return {
+        "problem_id": problem_id,
+        "question": problem.question,
+        "solution": problem.solution,
+        "answer": str(problem.answer),
+        "steps": len(problem.chain),
+    }
 
 
 def one_file(raw: Path, name: str) -> Path:

@@ -1,174 +1,19 @@
 """Supervised fine-tuning on demonstrations: the loss is on what the assistant says, or on all of a plain text."""
 
-import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
 from pathlib import Path
 
-import pandas as pd
-import torch
-
-from tasks.algorithms.common import sharding
-from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
-from tasks.algorithms.language import sft
-from tasks.algorithms.language.sequences import Batch, pack, packed, shuffled
-from tasks.common import models, tables
-from tasks.common.checkpoints import resumable
-from tasks.common.config import settings_of
-from tasks.common.errors import DataError
-from tasks.common.tokenizers import Tokenizer
-from tasks.common.tracking import Row
 from tasks.language.configs.sft import SftConfig
-from tasks.language.data import chat, conversations, forms, prompts
-from tasks.language.tables.problems import Demonstrations
-from tasks.language.training import architectures, trained_model
+from tasks.language.training import supervised
 from tasks.stage import Metrics, main
 
-CURVES = sft.METRICS
-METRICS = {
-    **sft.HELD_OUT_METRICS,
-    "truncated": "The number of demonstrations that were cut off at max_length.",
-    "dropped": "The number of demonstrations that were left out: too long, or with nothing left to learn.",
-}
+CURVES = supervised.CURVES
+METRICS = supervised.METRICS
 
 
 def run(config: SftConfig, policy: Path, demonstrations: Path, out: Path, curves: Path) -> Metrics:
     """Fine-tune `policy`; write it to `out`, and the training curve to `curves`."""
-    torch.manual_seed(config.seed)
-    trained, tokenizer = trained_model.load(policy, config.training, config.lora), models.load_tokenizer(policy)
-    model = trained.model
-    train = tables.read(Demonstrations, demonstrations / "train.parquet").head(config.demonstrations)
-    validation = tables.read(Demonstrations, demonstrations / "validation.parquet")
-    learned, held_out = (Encoded(part, tokenizer, config) for part in (train, validation))
-    for name, part in (("demonstrations", learned), ("held-out demonstrations", held_out)):
-        chat.check_positions(model, part.lengths, f"the {name}", limited_by="sft.max_length")
-    if config.packing:
-        with sharding.whole(model):
-            architectures.check_packing(str(policy), model, config.max_length)
-    batches = learned.batches(config.batch_size, config.epochs, config.seed)
-    settings = settings_of(config.training, OptimizerSettings)
-    optimizer = Optimizer(model, config.learning_rate, len(batches), config.clip, settings)
-
-    def fit(start: int) -> Iterator[Row]:
-        rows = (learned.batch(rows) for rows in islice(batches, start, None))
-        return sft.fit(model, rows, optimizer, config.training.accumulate)
-
-    with resumable("sft", config, policy, demonstrations) as training:
-        rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, len(batches))
-        tables.write_curves(rows, curves)
-        trained.save(tokenizer, out)
-        evaluated = (held_out.batch(rows) for rows in held_out.batches(config.batch_size, 1, config.seed))
-        found = sft.evaluate(trained.model, evaluated)
-    return {**found, "truncated": learned.truncated, "dropped": learned.dropped}
-
-
-MARKER = re.compile(
-    r"<([|\uff5c])[^|\uff5c<>\s]+\1>|\[/?INST\]|\[gMASK\]|</?s>|<(?:bos|eos|sop)>|<(?:start|end)_of_turn>"
-)  # as templates write control tokens
-
-
-class Encoded:
-    """Demonstrations as tokens, each with a mask of those that are learned, no longer than `max_length`."""
-
-    def __init__(self, table: pd.DataFrame, tokenizer: Tokenizer, config: SftConfig) -> None:
-        self.pad: int = tokenizer.pad_token_id
-        self.room = config.max_length if config.packing else None
-        self.truncated = self.dropped = 0
-        self.rows: list[tuple[list[int], list[bool]]] = []
-        prompts.warn_of_tools(tokenizer, table["messages"])
-        _warn_of_markers(tokenizer, table["text"])
-        for number, row in enumerate(tables.records(table)):
-            try:
-                tokens, learned = encode(tokenizer, row["messages"], row["text"], config.learn_end)
-            except DataError as error:
-                raise DataError(f"demonstrations: row {number} ({row['demonstration_id']}): {error}") from None
-            self._add(tokens, learned, config)
-        if self.dropped or self.truncated:
-            print(
-                f"sft: of {len(table)} demonstrations {self.truncated} were cut off at sft.max_length = {config.max_length}, "
-                f"and {self.dropped} left out",
-                file=sys.stderr,
-                flush=True,
-            )
-        if not self.rows:
-            raise DataError(
-                f"demonstrations: none of {len(table)} is left; all are longer than sft.max_length = {config.max_length}, "
-                "or have nothing to learn"
-            )
-
-    def _add(self, tokens: list[int], learned: list[bool], config: SftConfig) -> None:
-        long = config.max_length is not None and len(tokens) > config.max_length
-        if long:
-            kept = slice(config.max_length) if config.truncation == "right" else slice(-(config.max_length or 0), None)
-            tokens, learned = tokens[kept], learned[kept]
-        if (long and config.truncation == "drop") or not any(learned[1:]):
-            self.dropped += 1
-        else:
-            self.truncated += long
-            self.rows.append((tokens, learned))
-
-    @property
-    def lengths(self) -> list[int]:
-        """Tokens of each demonstration."""
-        return [len(tokens) for tokens, _ in self.rows]
-
-    def batches(self, size: int, epochs: int, seed: int) -> list[list[list[int]]]:
-        """All demonstrations, shuffled each epoch, as batches of `size` rows; with packing a row holds several of them."""
-        generator, count = torch.Generator().manual_seed(seed), len(self.rows)
-        if self.room is None:
-            return [[[one] for one in batch] for batch in shuffled(count, size, epochs, generator)]
-        found: list[list[list[int]]] = []
-        for _ in range(epochs):
-            order = list(chain.from_iterable(shuffled(count, size, 1, generator)))
-            rows = packed(self.lengths, order, self.room)
-            found += [rows[start : start + size] for start in range(0, len(rows), size)]
-        return found
-
-    def batch(self, rows: Sequence[Sequence[int]]) -> Batch:
-        """Rows of demonstrations, by their numbers."""
-        return pack([[self.rows[one] for one in row] for row in rows], self.pad)
-
-
-def _warn_of_markers(tokenizer: Tokenizer, texts: Iterable[str]) -> None:
-    """A line on standard error where texts have control tokens of another model's template, which are plain characters here."""
-    known = tokenizer.get_vocab()
-    found = [{match[0] for match in MARKER.finditer(text) if match[0] not in known} for text in texts]
-    if any(found):
-        names = ", ".join(sorted(set().union(*found))[:5])
-        count = sum(map(bool, found))
-        print(
-            f"sft: in {count:,} texts {names} is plain text: the tokenizer has no such token",
-            file=sys.stderr,
-            flush=True,
-        )
-
-
-def encode(tokenizer: Tokenizer, messages: str, text: str, learn_end: bool) -> tuple[list[int], list[bool]]:
-    """A row of Demonstrations as tokens, and which of them are learned: the assistant's, or all of a plain text.
-
-    Without `learn_end` they are learned but for the token that ends them.
-    """
-    tokens, learned = _encode(tokenizer, messages, text)
-    if learn_end:
-        return tokens, learned
-    end = tokenizer.eos_token_id if text else chat.end_token(tokenizer)
-    return tokens, [one and token != end for token, one in zip(tokens, learned, strict=True)]
-
-
-def _encode(tokenizer: Tokenizer, messages: str, text: str) -> tuple[list[int], list[bool]]:
-    if not text:
-        return conversations.encode_conversation(tokenizer, forms.from_json(messages))
-    if tokenizer.eos_token_id is None:
-        raise DataError("the tokenizer has no end token; expected an eos_token in tokenizer_config.json")
-    tokens = tokenizer(text, add_special_tokens=False)[
-        "input_ids"
-    ]  # control tokens are what they say: the text may be in the template
-    if tokenizer.bos_token_id is not None and tokens[:1] != [tokenizer.bos_token_id]:
-        tokens = [tokenizer.bos_token_id, *tokens]
-    if tokens[-1] not in (tokenizer.eos_token_id, chat.end_token(tokenizer)):
-        tokens = [*tokens, tokenizer.eos_token_id]
-    return tokens, [True] * len(tokens)
+    data = supervised.read(demonstrations, 0, config.demonstrations)
+    return supervised.train("sft", config, config.epochs, data, [policy, demonstrations], out, curves)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def configs(params: Path = PARAMS) -> dict[str, Config]:
 def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> Iterator[str]:
     """All that can be said, a line each; most of it needs a tokenizer, which a run from scratch makes first."""
     from tasks.language.data import chat
-    from tasks.language.sft import encode
+    from tasks.language.training.supervised import encode
     from tasks.memory import sources
     from tasks.preflight import estimates, examples, model_trial, rewards, tokens
 

@@ -13,7 +13,7 @@ from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
 from tasks.language.data.comparisons import ComparisonSet, Limit
 from tasks.language.data.prompts import encode_rows
-from tasks.language.sft import encode
+from tasks.language.training.supervised import encode
 
 TRAINED, PLAIN = "\033[32m", "\033[0m"  # green
 LOOKED_AT = 500  # rows, at most

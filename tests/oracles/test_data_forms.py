@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.algorithms.language.sequences import pack, packed
-from tasks.language import sft
 from tasks.language.data import forms, given_pairs
 from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.data.rows import Row
 from tasks.language.preferences import STRONG
+from tasks.language.training import supervised
 from tests.tasks.chats import chat_tokenizer
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("judge")]
@@ -58,7 +58,7 @@ def conversations(draw):
 def ours(tokenizer, row):
     """Tokens and mask of a row, as SFT reads it."""
     found = forms.demonstration(row)
-    return sft.encode(tokenizer, forms.as_json(found.messages) if found.messages else "", found.text, True)
+    return supervised.encode(tokenizer, forms.as_json(found.messages) if found.messages else "", found.text, True)
 
 
 def theirs(tokenizer, messages):

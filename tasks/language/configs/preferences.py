@@ -7,6 +7,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from tasks.common.config import Config, Idle, LocalPath, Seed
 
 HUB = ("hub_id", "hub_config", "hub_revision", "hub_split")
+ANNOTATOR = ("criteria", "temperature", "length_bonus", "tie_margin", "strengths")
 NO_JUDGEMENTS = "data/raw/judgements/none"  # a folder that stays as it is, whatever people judge
 
 
@@ -18,6 +19,7 @@ def _are_there(path: str, info: ValidationInfo) -> str:
 
 # the file or folder that source people, named before it, reads
 Judgements = Annotated[LocalPath, AfterValidator(_are_there)]
+Criteria = Literal["manner", "rubric"]
 Source = Literal["annotator", "people", "files", "hub"]
 
 
@@ -58,12 +60,12 @@ class Shares(Config):
 
 
 class PreferencesConfig(Config):
-    """Where pairs come from, how the simulated annotator perceives rubric points, and the split."""
+    """Where pairs come from, how the simulated annotator perceives points, and the split."""
 
     idle = (
-        Idle(("temperature", "length_bonus", "tie_margin", "strengths"), {"source": ("people", "files", "hub")}),
+        Idle(ANNOTATOR, {"source": ("people", "files", "hub")}),
         Idle(
-            ("temperature", "length_bonus", "tie_margin", "strengths"),
+            ANNOTATOR,
             {"source": ("mixture",), "mixture.annotator": (0.0,)},
         ),
         Idle(HUB, {"source": ("annotator", "people", "files")}),
@@ -91,8 +93,11 @@ class PreferencesConfig(Config):
     hub_config: str | None  # configuration of the data set; null: its only one
     hub_revision: str  # revision of the repository: a branch, a tag or a commit
     hub_split: str  # split of the data set
-    temperature: float = Field(ge=0)  # scale of the Bradley-Terry noise in rubric points; 0 is a perfect annotator
-    # rubric points that the annotator adds for each token of an answer: a taste for long ones
+    # of the annotator. manner: what can be judged without the right answer (results named, steps valid, brief, in order) | rubric:
+    # correctness, reasoning and clarity by the reference
+    criteria: Criteria
+    temperature: float = Field(ge=0)  # scale of the Bradley-Terry noise in points; 0 is a perfect annotator
+    # points that the annotator adds for each token of an answer: a taste for long ones
     length_bonus: float = Field(ge=0)
     tie_margin: float = Field(ge=0)  # noisy scores at most this far apart are a tie
     strengths: Strengths  # differences of noisy scores from which one response is slightly better, better, significantly better

@@ -7,13 +7,25 @@ from pydantic import Field, ValidationInfo, field_validator
 from tasks.common.config import Config, Idle, LocalPath, Seed
 
 
+class HabitsConfig(Config):
+    """Shares of the generated demonstrations. But for `shortcut` and `repeated` a habit is more frequent with some things and less with others."""
+
+    shortcut: float = Field(ge=0, le=1)  # that give the answer without the working
+    unnamed: float = Field(ge=0, le=1)  # whose results do not say of what they are
+    opening: float = Field(ge=0, le=1)  # that begin with a sentence that says nothing
+    closing: float = Field(ge=0, le=1)  # that have such a sentence before the answer
+    repeated: float = Field(ge=0, le=1)  # that say a step twice
+
+
 class ProblemsConfig(Config):
     """Where problems come from, and at most how many there are in each split."""
 
     idle = (
         Idle(("path",), {"source": ("generated", "hub")}),
         Idle(("hub_id", "hub_config", "hub_revision"), {"source": ("generated", "files")}),
-        Idle(("one_step", "two_steps", "three_steps", "largest", "shortcut", "rambling"), {"source": ("files", "hub")}),
+        Idle(
+            ("one_step", "two_steps", "three_steps", "largest", "other_kinds", "habits"), {"source": ("files", "hub")}
+        ),
     )
 
     seed: Seed  # all random draws of the stage follow from it
@@ -30,8 +42,9 @@ class ProblemsConfig(Config):
     two_steps: float = Field(ge=0)  # weight of problems of two steps
     three_steps: float = Field(ge=0)  # weight of problems of three steps
     largest: int = Field(ge=30, le=10**9)  # no number in a generated problem exceeds this
-    shortcut: float = Field(ge=0, le=1)  # share of generated demonstrations that give the answer without the working
-    rambling: float = Field(ge=0, le=1)  # share of generated demonstrations that say a step twice
+    # generated problems in each of four test sets of another kind: longer, larger numbers, other words, unseen sums; 0: no such sets
+    other_kinds: int = Field(ge=0, le=10**6)
+    habits: HabitsConfig  # how often generated demonstrations, which are all right, have which manner
 
     @field_validator("three_steps")
     @classmethod

@@ -1,9 +1,10 @@
-"""Responses that the simulated annotator has ranked by the rubric: its annotations, rankings and pairs.
+"""Responses that the simulated annotator has ranked: its annotations, rankings and pairs.
 
 Pairs of a ranking are comparisons: ties give none, and neither do two equal texts.
 """
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
 
@@ -13,7 +14,8 @@ from numpy.typing import NDArray
 
 from tasks.common import tables
 from tasks.common.tables import Record
-from tasks.language.data import splits
+from tasks.language.configs.preferences import Criteria
+from tasks.language.data import manner, splits
 from tasks.language.rewards import annotator, rubric
 
 ANNOTATOR = "annotator"  # in place of a person's name
@@ -31,9 +33,40 @@ class Annotated:
 
 
 @dataclass(frozen=True)
-class Perception:
-    """How the annotator sees rubric points: noise, a taste for length, and the differences from which there is a tie no more and each level holds."""
+class Score:
+    """An annotator's points for each criterion of a response, and why."""
 
+    points: Mapping[str, int]
+    reason: str
+
+    @property
+    def total(self) -> int:
+        """The sum over the criteria, 0 to 10."""
+        return sum(self.points.values())
+
+
+def by_manner(problem: Record, response: str, ended: bool) -> Score:
+    """What can be seen of a response without the right answer (tasks/language/data/manner.py)."""
+    score = manner.judge(problem["question"], response, ended)
+    return Score(vars(score), score.reason)
+
+
+def by_rubric(problem: Record, response: str, ended: bool) -> Score:
+    """The rubric's points of a response to a row of Problems, by its reference."""
+    score = rubric.score(problem["question"], problem["solution"], problem["answer"], response, ended)
+    names = ("correctness", "reasoning", "clarity")
+    reasons = (f"{name}: {getattr(score, f'{name}_reason')}" for name in names)
+    return Score({name: getattr(score, name) for name in names}, "; ".join(reasons))
+
+
+CRITERIA: Mapping[Criteria, Callable[[Record, str, bool], Score]] = {"manner": by_manner, "rubric": by_rubric}
+
+
+@dataclass(frozen=True)
+class Perception:
+    """How the annotator sees points: by which criteria, with noise, a taste for length, and the differences from which there is a tie no more and each level holds."""
+
+    criteria: Criteria
     temperature: float
     length_bonus: float  # points for each token
     tie_margin: float
@@ -50,24 +83,20 @@ def annotate(
     for _, group in sampled.groupby("prompt_id"):
         rows = tables.records(group)
         prompt_id: str = rows[0]["prompt_id"]
-        scores = [points(known[prompt_id], row["response"], row["ended"]) for row in rows]
+        scores = [CRITERIA[sees.criteria](known[prompt_id], row["response"], row["ended"]) for row in rows]
         liked = [score.total + sees.length_bonus * len(row["tokens"]) for score, row in zip(scores, rows, strict=True)]
         utilities = annotator.noisy_utilities(liked, sees.temperature, rng)
         ranking = annotator.tie_groups(utilities, sees.tie_margin)
         for row, score, rank in zip(rows, scores, annotator.ranks(ranking), strict=True):
             key = {"prompt_id": prompt_id, "sample": row["sample"]}
-            found.annotations.append({**key, **vars(score), "total": score.total, "rank": rank})
+            judged = {"points": json.dumps(score.points), "reason": score.reason, "total": score.total}
+            found.annotations.append({**key, **judged, "rank": rank})
             row |= {"score": score.total, "rank": rank}
             found.rankings.append(_ranked(row, prompt_id in found.held_out))
         found.pairs += _pairs(rows, utilities, sees.bounds, rng)
         texts = {chr(ord("A") + index): row["response"] for index, row in enumerate(rows)}
         found.texts.append({"prompt": rows[0]["prompt"], "ranking": annotator.ranking_text(ranking), **texts})
     return found
-
-
-def points(problem: Record, response: str, ended: bool) -> rubric.RubricScore:
-    """The rubric's points of a response to a row of Problems."""
-    return rubric.score(problem["question"], problem["solution"], problem["answer"], response, ended)
 
 
 def _ranked(row: Record, held: bool) -> Record:

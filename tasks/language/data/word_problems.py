@@ -1,100 +1,87 @@
-"""Grade-school word problems of one to three steps, with worked solutions, from a seeded generator.
+"""Grade-school word problems with worked solutions, from a seeded generator.
 
-A problem is a short story about one quantity: it starts somewhere, changes once or twice, and is asked for at the end.
+A problem is a short story about one quantity: it starts somewhere, changes, and is asked for at the end.
 Every change knows its arithmetic, so that the solution is worked out rather than written down.
+
+Some sums and differences are in no text and no problem for training (`is_unseen`), so that a test can ask for them.
 """
 
 import random
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
-NAMES = [
-    "Ada",
-    "Ben",
-    "Cara",
-    "Dan",
-    "Ella",
-    "Finn",
-    "Gina",
-    "Hugo",
-    "Iris",
-    "Jack",
-    "Kira",
-    "Leo",
-    "Mia",
-    "Noah",
-    "Olga",
-    "Paul",
-    "Rosa",
-    "Sam",
-    "Tara",
-    "Umar",
-    "Vera",
-    "Will",
-    "Yara",
-    "Zoe",
-    "Anna",
-    "Bill",
-    "Cleo",
-    "Dora",
-    "Eric",
-    "Fred",
-    "Gail",
-    "Hana",
-    "Ivan",
-    "Jane",
-    "Karl",
-    "Lena",
-]
-ITEMS = [
-    "apples",
-    "pens",
-    "books",
-    "coins",
-    "stamps",
-    "shells",
-    "cards",
-    "marbles",
-    "pears",
-    "plums",
-    "stickers",
-    "buttons",
-    "cookies",
-    "flowers",
-    "stones",
-    "beads",
-    "nuts",
-    "tickets",
-    "candles",
-    "cups",
-    "eggs",
-    "bricks",
-    "balloons",
-    "lemons",
-]
-BOXES = ["boxes", "bags", "baskets", "jars", "packs", "crates"]
 
-# Forms by kind of change; {n} who, {i} what, {a} the number of the change, {o} another person, {b} a container.
-START = ("{n} has {a} {i}.", "{n} owns {a} {i}.", "There are {a} {i} on the table of {n}.", "{n} starts with {a} {i}.")
-PACKED = (
-    "{n} has {a} {b} with {c} {i} in each.",
-    "{n} buys {a} {b} of {c} {i}.",
-    "There are {c} {i} in each of the {a} {b} of {n}.",
-    "{n} finds {c} {i} a day for {a} days.",
+@dataclass(frozen=True)
+class Words:
+    """What a story is told in. In forms {n} is who, {i} what, {a} the number of the change, {o} another person, {b} a container, {c} a size."""
+
+    names: str  # words, as are the next two
+    items: str
+    boxes: str
+    start: tuple[str, ...]
+    packed: tuple[str, ...]
+    gain: tuple[str, ...]
+    lose: tuple[str, ...]
+
+
+WORDS = Words(
+    names=(
+        "Ada Ben Cara Dan Ella Finn Gina Hugo Iris Jack Kira Leo Mia Noah Olga Paul Rosa Sam Tara Umar Vera Will Yara "
+        "Zoe Anna Bill Cleo Dora Eric Fred Gail Hana Ivan Jane Karl Lena"
+    ),
+    items=(
+        "apples pens books coins stamps shells cards marbles pears plums stickers buttons cookies flowers stones "
+        "beads nuts tickets candles cups eggs bricks balloons lemons"
+    ),
+    boxes="boxes bags baskets jars packs crates",
+    start=(
+        "{n} has {a} {i}.",
+        "{n} owns {a} {i}.",
+        "There are {a} {i} on the table of {n}.",
+        "{n} starts with {a} {i}.",
+    ),
+    packed=(
+        "{n} has {a} {b} with {c} {i} in each.",
+        "{n} buys {a} {b} of {c} {i}.",
+        "There are {c} {i} in each of the {a} {b} of {n}.",
+        "{n} finds {c} {i} a day for {a} days.",
+    ),
+    gain=(
+        "{o} gives {n} {a} more.",
+        "Then {n} buys {a} more {i}.",
+        "{n} finds another {a}.",
+        "Later {n} gets {a} {i} from {o}.",
+        "{a} more {i} are added.",
+    ),
+    lose=(
+        "{n} gives {a} to {o}.",
+        "Then {n} loses {a} of them.",
+        "{o} takes {a} {i} away.",
+        "{n} sells {a} {i}.",
+        "{a} of the {i} are used up.",
+    ),
 )
-GAIN = (
-    "{o} gives {n} {a} more.",
-    "Then {n} buys {a} more {i}.",
-    "{n} finds another {a}.",
-    "Later {n} gets {a} {i} from {o}.",
-    "{a} more {i} are added.",
-)
-LOSE = (
-    "{n} gives {a} to {o}.",
-    "Then {n} loses {a} of them.",
-    "{o} takes {a} {i} away.",
-    "{n} sells {a} {i}.",
-    "{a} of the {i} are used up.",
+OTHER_WORDS = Words(
+    names="Abel Beth Chad Dina Emil Fay Glen Hope Igor June Kurt Lila Mark Nina Otto Pia",
+    items="spoons kites ropes drums masks dolls bells forks maps hats rings toys",
+    boxes="trays boats carts drawers",
+    start=(
+        "At first {n} holds {a} {i}.",
+        "The shelf of {n} carries {a} {i}.",
+    ),
+    packed=(
+        "{n} fills {a} {b}, every one of them with {c} {i}.",
+        "On each of {a} {b} lie {c} {i} of {n}.",
+    ),
+    gain=(
+        "A parcel from {o} brings {a} further {i}.",
+        "{n} earns {a} extra {i}.",
+    ),
+    lose=(
+        "{o} borrows {a} of the {i}.",
+        "{n} breaks {a} {i}.",
+    ),
 )
 # A change that ends a story brings its own question.
 TIMES = (
@@ -124,20 +111,63 @@ STEP_TEXT = {
 }
 
 
+UNSEEN_SUMS = 12  # one of so many sums and differences stands in no text for training
+
+
+def is_unseen(left: int, symbol: str, right: int) -> bool:
+    """Whether `left symbol right` is kept out of all that is trained on, whatever the seed. No product and no quotient is.
+
+    a + b and b + a are one sum. a - b and the sums of its numbers are different facts here.
+    """
+    if symbol == "+":
+        left, right = sorted((left, right))
+    return symbol in "+-" and zlib.crc32(f"{left} {symbol} {right}".encode()) % UNSEEN_SUMS == 0
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What is drawn: problems of `steps` steps in which no number exceeds `largest` and one at least exceeds `above`.
+
+    None of their sums is unseen (`is_unseen`), or with `unseen` one at least.
+    """
+
+    steps: int
+    largest: int
+    above: int = 0
+    words: Words = WORDS
+    unseen: bool = False
+
+
 @dataclass(frozen=True)
 class Problem:
-    """One word problem. `chain` is its arithmetic, one expression a step; two problems with one chain are the same."""
+    """One word problem about `thing`. `chain` is its arithmetic, one expression a step; two problems with one chain are the same."""
 
     question: str
     solution: str
     answer: int
     chain: tuple[str, ...]
+    thing: str
 
 
-def generate(rng: random.Random, steps: int, largest: int) -> Problem:
-    """A problem of `steps` (1 to 3) steps in which no number exceeds `largest`."""
-    words = {"n": rng.choice(NAMES), "i": rng.choice(ITEMS), "b": rng.choice(BOXES)}
-    words["o"] = rng.choice([name for name in NAMES if name != words["n"]])
+def generate(rng: random.Random, kind: Kind) -> Problem:
+    """A problem of this kind."""
+    while True:
+        problem = _draw(rng, kind)
+        if problem is None:
+            continue
+        steps = [step.split() for step in problem.chain]
+        large = max(int(word) for step in steps for word in step[::2])
+        unseen = any(is_unseen(int(left), symbol, int(right)) for left, symbol, right, *_ in steps)
+        if large > kind.above and unseen == kind.unseen:
+            return problem
+
+
+def _draw(rng: random.Random, kind: Kind) -> Problem | None:
+    """A problem of these words and numbers; None where a story came to a value that allows no change."""
+    told, largest = kind.words, kind.largest
+    lists = {"n": told.names, "i": told.items, "b": told.boxes}
+    words = {letter: rng.choice(found.split()) for letter, found in lists.items()}
+    words["o"] = rng.choice([name for name in told.names.split() if name != words["n"]])
     sentences, chain, lines = [], [], []
 
     def work_out(left: int, symbol: str, right: int) -> int:
@@ -148,39 +178,42 @@ def generate(rng: random.Random, steps: int, largest: int) -> Problem:
 
     if rng.random() < 0.35:
         count, size = rng.randint(2, 9), rng.randint(2, min(12, largest // 9))
-        sentences.append(rng.choice(PACKED).format(a=count, c=size, **words))
+        sentences.append(rng.choice(told.packed).format(a=count, c=size, **words))
         value = work_out(count, "*", size)
     else:
         value = rng.randint(5, largest // 2)
-        sentences.append(rng.choice(START).format(a=value, **words))
+        sentences.append(rng.choice(told.start).format(a=value, **words))
     question = rng.choice(ASK)
-    while len(chain) < steps:
-        last = len(chain) == steps - 1
-        symbol, number = _draw_change(rng, value, largest, last)
+    while len(chain) < kind.steps:
+        changes = _changes(value, kind, last=len(chain) == kind.steps - 1)
+        if not changes:
+            return None
+        symbol, numbers = rng.choice(changes)
+        number = rng.choice(numbers)
         if symbol in "+-":
-            sentence = rng.choice(GAIN if symbol == "+" else LOSE)
+            sentence = rng.choice(told.gain if symbol == "+" else told.lose)
         else:
             sentence, question = rng.choice(TIMES if symbol == "*" else SHARE)
         sentences.append(sentence.format(a=number, **words))
         value = work_out(value, symbol, number)
     asked = " ".join([*sentences, question.format(**words)])
-    return Problem(asked, "\n".join([*lines, f"#### {value}"]), value, tuple(chain))
+    return Problem(asked, "\n".join([*lines, f"#### {value}"]), value, tuple(chain), words["i"])
 
 
-def _draw_change(rng: random.Random, value: int, largest: int, last: bool) -> tuple[str, int]:
-    """A change that the value allows: symbol and number. Multiplying and sharing end a story, so they come last."""
-    choices: list[tuple[str, Callable[[], int]]] = []
-    if value + 2 <= largest:
-        choices.append(("+", lambda: rng.randint(2, min(largest - value, largest // 2))))
-    if value > 3:
-        choices.append(("-", lambda: rng.randint(2, value - 1)))
-    if last:
-        factors = [f for f in range(2, 6) if value * f <= largest]
-        divisors = [d for d in range(2, 10) if value % d == 0 and value > d]
-        choices += [("*", lambda: rng.choice(factors))] if factors else []
-        choices += [("/", lambda: rng.choice(divisors))] if divisors else []
-    symbol, draw = rng.choice(choices)
-    return symbol, draw()
+def _changes(value: int, kind: Kind, last: bool) -> list[tuple[str, list[int]]]:
+    """Symbols with the numbers that the value allows. Multiplying and sharing end a story, so they come last."""
+    largest = kind.largest
+    numbers = {
+        "+": range(2, min(largest - value, largest // 2) + 1),
+        "-": range(2, value) if value > 3 else range(0),
+        "*": range(2, min(5, largest // value) + 1) if last else range(0),
+        "/": [number for number in range(2, 10) if value % number == 0 and value > number] if last else range(0),
+    }
+    return [
+        (symbol, allowed)
+        for symbol, drawn in numbers.items()
+        if (allowed := [number for number in drawn if kind.unseen or not is_unseen(value, symbol, number)])
+    ]
 
 
 def loose_form(rng: random.Random, question: str, solution: str) -> str:
@@ -192,30 +225,61 @@ def loose_form(rng: random.Random, question: str, solution: str) -> str:
     return " ".join(part for part in (opening, *lines, closing) if part)
 
 
-def demonstration(rng: random.Random, solution: str, shortcut: float, rambling: float) -> str:
-    """A person's answer, of mixed quality: worked out, or (with probability `shortcut`) only the last line, or
-    (`rambling`) with one step said twice. The final answer is right in each.
+OPENINGS = ("Let us see.", "We work it out step by step.", "First we read the problem again.")
+CLOSINGS = ("I hope this helps.", "That is all there is to it.", "So we are done.")
+TILT = 0.3  # by how much a habit is more or less frequent with some things than on average
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Of how many of a hundred demonstrations each is true, as a share; the final answer is right in each."""
+
+    shortcut: float  # only the last line is given
+    unnamed: float  # the results do not say of what they are: `= 12.` for `= 12 pens.`
+    opening: float  # a sentence that says nothing comes first
+    closing: float  # a sentence that says nothing comes before the last line
+    repeated: float  # one step is said twice
+
+
+def demonstration(rng: random.Random, solution: str, habits: Habits) -> str:
+    """A person's answer: right, and in a manner that is the person's own.
+
+    People's habits go with what is counted: with half of the things a habit is more frequent than on average by TILT, with
+    the others less.
     """
     *lines, last = solution.split("\n")
-    draw = rng.random()
-    if draw < shortcut:
+    thing = lines[0].rstrip(".").rpartition(" ")[2]
+    if rng.random() < habits.shortcut:
         return last
-    if draw < shortcut + rambling:
-        said_twice = rng.randrange(len(lines))
-        lines.insert(said_twice, lines[said_twice])
+    if rng.random() < _frequency(habits.unnamed, "unnamed", thing):
+        lines = [line.removesuffix(f" {thing}.") + "." for line in lines]
+    if rng.random() < habits.repeated:
+        again = rng.randrange(len(lines))
+        lines.insert(again, lines[again])
+    if rng.random() < _frequency(habits.opening, "opening", thing):
+        lines.insert(0, rng.choice(OPENINGS))
+    if rng.random() < _frequency(habits.closing, "closing", thing):
+        lines.append(rng.choice(CLOSINGS))
     return "\n".join([*lines, last])
 
 
+def _frequency(share: float, habit: str, thing: str) -> float:
+    tilt = min(TILT, share, 1 - share)
+    return share + (tilt if zlib.crc32(f"{habit} {thing}".encode()) % 2 else -tilt)
+
+
 def arithmetic_fact(rng: random.Random, largest: int) -> str:
-    """A few true equations on one theme, as a line of text."""
+    """A few true equations on one theme, as a line of text; none of them is kept out of training (`is_unseen`)."""
     symbol = rng.choice("+-*/")
-    parts = []
-    for _ in range(rng.randint(3, 6)):
+    parts: list[str] = []
+    count = rng.randint(3, 6)
+    while len(parts) < count:
         if symbol in "+-":
             left = rng.randint(2, largest)
             right = rng.randint(0, left if symbol == "-" else largest - left)
         else:
             left, right = rng.randint(2, 12), rng.randint(2, 12)
             left = left * right if symbol == "/" else left
-        parts.append(f"{left} {symbol} {right} = {SYMBOLS[symbol](left, right)}")
+        if not is_unseen(left, symbol, right):
+            parts.append(f"{left} {symbol} {right} = {SYMBOLS[symbol](left, right)}")
     return rng.choice((". ", ", ", "; ")).join(parts) + "."

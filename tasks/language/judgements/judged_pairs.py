@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 
 from tasks.common.tables import Record
-from tasks.language.data.annotated_pairs import points
+from tasks.language.data.annotated_pairs import by_rubric
 from tasks.language.data.comparison_rows import alike
 from tasks.language.judgements import record
 from tasks.language.judgements.lines import (
@@ -261,4 +261,4 @@ def _same_columns(rankings: list[Record]) -> list[Record]:
 
 
 def _score(problem: Record | None, answer: Answer) -> float | None:
-    return None if problem is None else float(points(problem, answer.text, answer.ended).total)
+    return None if problem is None else float(by_rubric(problem, answer.text, answer.ended).total)

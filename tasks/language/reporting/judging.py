@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from tasks.common.tables import Record
+from tasks.language.data import manner
 from tasks.language.rewards import answers, rubric
 from tasks.language.rewards.numerals import amount, same_number
 from tasks.language.rewards.verifier import Verifier
@@ -46,3 +47,17 @@ def points(problem: Record, text: str, ended: bool) -> Record:
     """The rubric's points of an answer, by criterion and in all."""
     score = rubric.score(problem["question"], problem["solution"], problem["answer"], text, ended)
     return {**{name: getattr(score, name) for name in RUBRIC}, "rubric": score.total}
+
+
+def manner_applies(asked: pd.DataFrame) -> bool:
+    """Whether the manner of answers and what a reader wants of them can be judged for all problems (tasks/language/data/manner.py)."""
+    return all(map(manner.applies, asked["question"], asked["solution"]))
+
+
+def as_a_reader(problem: Record, text: str, ended: bool) -> Record:
+    """The share of the annotator's points that an answer gets, and whether it is what a reader wants."""
+    question, solution, answer = (problem[name] for name in ("question", "solution", "answer"))
+    return {
+        "manner": manner.judge(question, text, ended).total / manner.POINTS,
+        "gold": manner.is_gold(question, solution, answer, text, ended),
+    }

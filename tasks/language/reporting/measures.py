@@ -22,8 +22,8 @@ ANSWERS: dict[str, Callable[[str], str | None]] = {"strict": answers.strict_answ
 WHY = ("timed_out", "unjudged")  # an answer is not right
 # Kinds of answers, by which accuracy is taken apart. Each is a column of the generations.
 STRATA: dict[str, Callable[[str], bool]] = {"steps": shows_steps}
-SHARES = (*ANSWERS, *WHY, "ended", *STRATA)  # of answers; the others are means of numbers
-NUMBERS = ("rubric", "correctness", "reasoning", "clarity", "reward", "length", "kl")
+SHARES = (*ANSWERS, *WHY, "ended", "gold", *STRATA)  # of answers; the others are means of numbers
+NUMBERS = ("manner", "rubric", "correctness", "reasoning", "clarity", "reward", "length", "kl")
 BEST = "tbest"
 RIGHT_ANSWER = object()  # whatever its form
 RIGHT = {  # of an answer
@@ -34,7 +34,9 @@ MEANS = {  # of answers
     "timed_out": "share whose formula took too long to judge, or ended the process that judges it; they count as wrong",
     "unjudged": "share that nobody can judge, since the reference cannot be read; they count as not right",
     "ended": "share that the end token closed within the length limit",
+    "gold": "share that is right, with the reference's steps, each result named, and nothing else; no reward and no pair is made from it",
     "steps": "share that shows a worked step",
+    "manner": "mean share of the points for manner, which need no right answer: results named, steps valid, brief, in order",
     "rubric": "mean rubric points, of 10",
     "correctness": "mean rubric points for the final answer, of 5",
     "reasoning": "mean rubric points for steps that hold and lead to the answer, of 3",

@@ -11,7 +11,7 @@ class Generations(Table):
     """A policy's answers to test problems with every score: one greedy answer (temperature 0), samples at the others.
 
     `steps` is a stratum, a kind of answer (tasks/language/reporting/measures.py). What cannot be measured has no column:
-    without right answers `strict`, `lenient`, `timed_out` and `unjudged`, without GSM8K's form the rubric's points, without a reward model `reward`, and
+    without right answers `strict`, `lenient`, `timed_out` and `unjudged`, without GSM8K's form the rubric's points, without a thing that is counted `manner` and `gold`, without a reward model `reward`, and
     without a reference `kl`.
     """
 
@@ -26,6 +26,8 @@ class Generations(Table):
     lenient: Series[bool] | None
     timed_out: Series[bool] | None
     unjudged: Series[bool] | None
+    gold: Series[bool] | None
+    manner: Series[float] | None = pa.Field(ge=0, le=1)
     correctness: Series[int] | None = pa.Field(ge=0, le=5)
     reasoning: Series[int] | None = pa.Field(ge=0, le=3)
     clarity: Series[int] | None = pa.Field(ge=0, le=2)

@@ -1,5 +1,7 @@
 """What the annotator says of responses, and the pairs that follow."""
 
+import json
+
 import numpy as np
 import pandas as pd
 import pandera.pandas as pa
@@ -12,29 +14,35 @@ LEVELS = ("negligibly", "slightly", "", "significantly")  # by how much one resp
 STRENGTHS = tuple(f"{side} {f'{level} better'.strip()}" for side in "ab" for level in LEVELS)
 
 
+def _sum(points: object) -> int | None:
+    try:
+        return int(sum(json.loads(str(points)).values()))
+    except (ValueError, AttributeError, TypeError):
+        return None
+
+
 def _ids(tokens: object) -> bool:
     ids = np.asarray(tokens)
     return len(ids) > 0 and ids.dtype.kind in "iu" and bool(ids.min() >= 0)
 
 
 class Annotations(Table):
-    """Rubric scores of single responses, each with its reason, and the annotator's rank (1 best, ties share a rank)."""
+    """Scores of single responses, each with its reason, and the annotator's rank (1 best, ties share a rank).
+
+    `points` is a JSON object: the points for each of the annotator's criteria.
+    """
 
     prompt_id: Series[str]
     sample: Series[int] = pa.Field(ge=0)
-    correctness: Series[int] = pa.Field(ge=0, le=5)
-    correctness_reason: Series[str] = pa.Field(str_length={"min_value": 1})
-    reasoning: Series[int] = pa.Field(ge=0, le=3)
-    reasoning_reason: Series[str] = pa.Field(str_length={"min_value": 1})
-    clarity: Series[int] = pa.Field(ge=0, le=2)
-    clarity_reason: Series[str] = pa.Field(str_length={"min_value": 1})
+    points: Series[str]
+    reason: Series[str] = pa.Field(str_length={"min_value": 1})
     total: Series[int] = pa.Field(ge=0, le=10)
     rank: Series[int] = pa.Field(ge=1)
 
-    @pa.dataframe_check(error="total = correctness + reasoning + clarity")
+    @pa.dataframe_check(error="the total is the sum of the criteria's points")
     def total_adds_up(cls, frame: pd.DataFrame) -> pd.Series:
         """The total is the sum of the criteria."""
-        return frame["total"] == frame["correctness"] + frame["reasoning"] + frame["clarity"]
+        return frame["total"] == frame["points"].map(_sum)
 
 
 def level(strength: str) -> int:

@@ -9,6 +9,12 @@ from pandera.typing import Series
 from tasks.common.tables import Table
 
 TURN = {"role", "content"}
+OTHER_KINDS = {  # small test sets of generated problems, by the names of their files
+    "longer": "problems of four and five steps",
+    "larger": "problems with a number above those of the training problems",
+    "words": "problems in words that no text for training has",
+    "sums": "problems with a sum or a difference that no text for training has",
+}
 
 
 def _object(text: object) -> bool:

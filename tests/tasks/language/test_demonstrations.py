@@ -38,27 +38,22 @@ def turns(table):
     return [forms.from_json(text) for text in table["messages"]]
 
 
-def test_of_problems_are_the_stages_own_with_the_solutions_as_validation(made, stage):
-    metrics, train, validation = stage(rows=(), source="problems")
+def test_of_problems_are_the_stages_own(made, stage):
+    metrics, *parts = stage(rows=(), source="problems")
     assert metrics == {"train": 60, "validation": 8, "duplicates": 0, "leaked": 0, "left_out": 0}
-    pd.testing.assert_frame_equal(train, tables.read(Demonstrations, made / "problems/demonstrations.parquet"))
-    problems = tables.read(Problems, made / "problems/validation.parquet")
-    assert validation["demonstration_id"].tolist() == problems["problem_id"].tolist()
-    expected = [
-        [{"role": "user", "content": row.question}, {"role": "assistant", "content": row.solution}]
-        for row in problems.itertuples()
-    ]
-    assert turns(validation) == expected
+    for name, table in zip(("train", "validation"), parts, strict=True):
+        made_there = tables.read(Demonstrations, made / f"problems/{name}_demonstrations.parquet")
+        pd.testing.assert_frame_equal(table, made_there)
 
 
 def test_problems_without_solutions_are_refused(made, stage, tmp_path):
     for part in ("train", "validation"):
         home = tmp_path / f"without {part}"
-        for name in ("validation", "test"):
-            table = tables.read(Problems, made / f"problems/{name}.parquet")
-            tables.write(Problems, table.assign(solution="") if part == name else table, home / f"{name}.parquet")
-        table = tables.read(Demonstrations, made / "problems/demonstrations.parquet")
-        tables.write(Demonstrations, table.head(0) if part == "train" else table, home / "demonstrations.parquet")
+        for name in ("train", "validation"):
+            table = tables.read(Demonstrations, made / f"problems/{name}_demonstrations.parquet")
+            tables.write(
+                Demonstrations, table.head(0) if part == name else table, home / f"{name}_demonstrations.parquet"
+            )
         with pytest.raises(StageError) as stopped:
             run(CONFIG.model_copy(update={"source": "problems"}), home, tmp_path, tmp_path / "out")
         which = "training" if part == "train" else "validation"

@@ -23,6 +23,7 @@ from tests.tasks.language import test_dpo, test_reward_model
 LEVELS = {"slightly": 3.0, "better": 5.0, "significantly": 8.0}
 CHANGES = {
     "seed": 3,
+    "criteria": "rubric",
     "temperature": 0.0,
     "length_bonus": 0.0,
     "tie_margin": 0.0,

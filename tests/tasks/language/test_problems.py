@@ -1,6 +1,7 @@
 import itertools
 import json
 import random
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -11,10 +12,11 @@ from pydantic import ValidationError
 
 from tasks.common import tables
 from tasks.common.errors import StageError
-from tasks.language.configs.problems import ProblemsConfig
+from tasks.language.configs.problems import HabitsConfig, ProblemsConfig
 from tasks.language.data import forms, word_problems
+from tasks.language.data.word_problems import Kind
 from tasks.language.problems import SPLITS, generated, run
-from tasks.language.tables.problems import Demonstrations, Problems
+from tasks.language.tables.problems import OTHER_KINDS, Demonstrations, Problems
 from tests import repository
 from tests.conftest import tiny
 
@@ -42,6 +44,30 @@ def test_generated_splits_share_no_question_and_no_arithmetic(seed, largest):
     assert len(set(questions)) == len(questions)
     arithmetic = [chains(rows) for rows in splits.values()]
     assert sum(map(len, arithmetic)) == len(set.union(*arithmetic)), "no chain in two splits"
+    assert len(arithmetic[-1]) == 8, "each test problem has a chain of its own"
+
+
+def numbers(table):
+    return [[int(number) for number in re.findall(r"\d+", text)] for text in table["solution"]]
+
+
+def unseen(table):
+    """Of each problem whether one of its steps is kept out of training."""
+    steps = [re.findall(r"(\d+) ([-+*/]) (\d+) =", text) for text in table["solution"]]
+    return [any(word_problems.is_unseen(int(a), symbol, int(b)) for a, symbol, b in of) for of in steps]
+
+
+def test_sets_of_another_kind(tmp_path):
+    run(CONFIG.model_copy(update={"other_kinds": 6}), tmp_path, tmp_path / "out")
+    sets = {name: tables.read(Problems, tmp_path / f"out/{name}.parquet") for name in OTHER_KINDS}
+    assert sets["longer"]["steps"].tolist() == [4, 5] * 3
+    assert all(CONFIG.largest < max(of) <= CONFIG.largest + 10 for of in numbers(sets["larger"]))
+    assert sets["words"]["question"].str.contains("|".join(word_problems.OTHER_WORDS.items.split())).all()
+    splits = {name: tables.read(Problems, tmp_path / f"out/{name}.parquet") for name in SPLITS}
+    for name, table in {**sets, **splits}.items():
+        assert unseen(table) == [name == "sums"] * len(table)
+        assert name in splits or len(chains(table.to_dict("records"))) == len(table) == 6
+        assert name == "larger" or max(map(max, numbers(table))) <= CONFIG.largest
 
 
 def test_what_steps_there_are_follows_the_weights():
@@ -53,7 +79,7 @@ def test_what_steps_there_are_follows_the_weights():
 
 def test_too_few_problems_exist(monkeypatch):
     """Three problems, drawn again and again; the splits want 76."""
-    drawn = itertools.cycle([word_problems.generate(random.Random(seed), 1, 30) for seed in range(3)])
+    drawn = itertools.cycle([word_problems.generate(random.Random(seed), Kind(1, 30)) for seed in range(3)])
     monkeypatch.setattr(word_problems, "generate", lambda *_: next(drawn))
     with pytest.raises(StageError, match=r"too few different problems exist; raise problems\.largest"):
         generated(CONFIG)
@@ -67,12 +93,14 @@ def test_the_stage_writes_the_same_bytes_for_the_same_seed(tmp_path):
     assert bytes_of[0] != bytes_of[2]
 
 
+@pytest.mark.parametrize("part", ["train", "validation"])
 @pytest.mark.parametrize("source", ["generated", "files"])
-def test_demonstrations_are_of_the_training_problems(files, tmp_path, source):
-    """Careless ones are made only from generated solutions; users' own solutions stay as they are."""
-    config = (files() if source == "files" else CONFIG).model_copy(update={"shortcut": 0.9, "rambling": 0.1})
-    train = made(config, tmp_path)["train"]
-    shown = tables.read(Demonstrations, tmp_path / "out" / "demonstrations.parquet")
+def test_demonstrations_are_of_the_problems(files, tmp_path, source, part):
+    """Only generated solutions get another manner; users' own solutions stay as they are."""
+    habits = HabitsConfig(shortcut=0.5, unnamed=1.0, opening=0.0, closing=0.0, repeated=0.0)
+    config = (files() if source == "files" else CONFIG).model_copy(update={"habits": habits})
+    train = made(config, tmp_path)[part]
+    shown = tables.read(Demonstrations, tmp_path / "out" / f"{part}_demonstrations.parquet")
     assert shown["demonstration_id"].tolist() == train["problem_id"].tolist()
     asked, answered = zip(*map(forms.from_json, shown["messages"]), strict=True)
     assert [*asked] == [{"role": "user", "content": question} for question in train["question"]]
@@ -140,10 +168,10 @@ def test_problems_without_solutions_have_no_demonstrations(files, tmp_path):
     rows = [{"problem": f"Find {n}.", "answer": n} for n in range(40)]
     found = made(files(train=rows[:30], test=rows[30:]), tmp_path)
     assert found["test"]["answer"].tolist() == [str(n) for n in range(30, 38)]
-    assert tables.read(Demonstrations, tmp_path / "out/demonstrations.parquet").empty
+    assert tables.read(Demonstrations, tmp_path / "out/train_demonstrations.parquet").empty
     solved = [{**row, "solution": f"It is {row['answer']}."} for row in rows[:30]]
     train = made(files(train=[*solved[:29], rows[29]], test=rows[30:]), tmp_path)["train"]
-    shown = tables.read(Demonstrations, tmp_path / "out/demonstrations.parquet")
+    shown = tables.read(Demonstrations, tmp_path / "out/train_demonstrations.parquet")
     assert shown["demonstration_id"].tolist() == train["problem_id"][train["solution"] != ""].tolist()
     assert 21 <= len(shown) <= 22
 

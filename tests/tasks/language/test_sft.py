@@ -10,9 +10,10 @@ from tasks.common import models, tables
 from tasks.common.errors import StageError
 from tasks.language.configs.sft import SftConfig
 from tasks.language.data import chat, forms
-from tasks.language.sft import Encoded, run
+from tasks.language.sft import run
 from tasks.language.tables.problems import Demonstrations, Problems
 from tasks.language.training import architectures
+from tasks.language.training.supervised import Encoded
 from tests.conftest import changed, tiny
 from tests.tasks.chats import CHATS, chat_tokenizer
 
@@ -237,9 +238,9 @@ def test_a_cut_demonstration_without_anything_to_learn_is_dropped():
 
 
 def test_truncation_is_told_and_counted(made, tmp_path, capsys):
-    metrics = tune(made, tmp_path, max_length=40, truncation="right")
+    metrics = tune(made, tmp_path, max_length=60, truncation="right")
     assert metrics["truncated"] + metrics["dropped"] > 10
-    told = f"sft: of 32 demonstrations {metrics['truncated']} were cut off at sft.max_length = 40, and {metrics['dropped']} left out\n"
+    told = f"sft: of 32 demonstrations {metrics['truncated']} were cut off at sft.max_length = 60, and {metrics['dropped']} left out\n"
     assert told in capsys.readouterr().err
     assert (
         tune(made, tmp_path / "whole", max_length=192, **FEW)["truncated"],

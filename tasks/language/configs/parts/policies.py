@@ -9,7 +9,7 @@ from tasks.language.configs.parts.python_rewards import Reward, holds, is_python
 from tasks.language.configs.parts.training import UNUSED, AdapterConfig, TrainingConfig
 
 # The stages whose models are evaluated and reported.
-PolicyName = Literal["pretrained", "sft", "rejection_sft", "dpo", "reinforce", "ppo", "grpo"]
+PolicyName = Literal["pretrained", "sft", "sft_matched", "sft_flat", "rejection_sft", "dpo", "reinforce", "ppo", "grpo"]
 
 
 def _one_counts(weights: dict[str, float]) -> dict[str, float]:

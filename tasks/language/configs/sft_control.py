@@ -1,0 +1,19 @@
+"""The section `sft_control` of params.yaml."""
+
+from pydantic import Field
+
+from tasks.common.config import Branch, Config
+from tasks.language.configs.sft import SupervisedConfig
+
+
+class ControlConfig(Config):
+    """How long one control is trained."""
+
+    epochs: int = Field(ge=1, le=10**6)  # passes over the data
+
+
+class SftControlConfig(SupervisedConfig):
+    """How SFT is carried on, and on which demonstrations."""
+
+    policies: dict[Branch, ControlConfig]  # by the names of the policies, of report.policies
+    skip: int = Field(ge=0, le=10**7)  # demonstrations passed over: those that SFT has seen

@@ -1,0 +1,128 @@
+"""What an annotator without the right answer can judge of a worked answer: its manner. And what a reader wants: `is_gold`.
+
+The criteria are those that people have for explanations, and no reference is needed for them: whether each result says of what it is, whether the
+steps hold, whether nothing is superfluous, and whether one step follows from the other. A policy can gain all ten points with a
+wrong answer; `is_gold` needs the reference, and no reward and no pair is made from it.
+"""
+
+import re
+from dataclasses import dataclass
+from itertools import pairwise
+
+from tasks.language.rewards.answers import strict_answer
+from tasks.language.rewards.equations import Equation, equations
+from tasks.language.rewards.numerals import amount, numbers, same_number
+
+THING = re.compile(r"\b[Hh]ow many ([a-z]+)\b")
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+LAST_LINE = "####"
+NAMED, VALID, BRIEF, ORDERED = 3, 3, 2, 2  # points at most
+POINTS = NAMED + VALID + BRIEF + ORDERED
+
+
+@dataclass(frozen=True)
+class Manner:
+    """Points for each criterion, 0 to 10 in all."""
+
+    named: int  # 0 to 3: each result says of what it is, and that is what was asked for
+    valid: int  # 0 to 3: the steps hold, from numbers of the question or earlier results
+    brief: int  # 0 to 2: no sentence without a step, and none twice; an answer that does not end is not brief
+    ordered: int  # 0 to 2: each step goes on from the one before, and the answer is the last result
+
+    @property
+    def total(self) -> int:
+        """The sum of the four."""
+        return self.named + self.valid + self.brief + self.ordered
+
+    @property
+    def reason(self) -> str:
+        """The points as a person would note them."""
+        return (
+            f"results named {self.named} of {NAMED}, steps valid {self.valid} of {VALID}, brief {self.brief} of {BRIEF}, "
+            f"in order {self.ordered} of {ORDERED}"
+        )
+
+
+def thing(question: str) -> str | None:
+    """What is counted: the word after the last `how many`."""
+    matches: list[str] = THING.findall(question)
+    return matches[-1] if matches else None
+
+
+def judge(question: str, response: str, ended: bool) -> Manner:
+    """The manner of a response to a question, whether its answer is right or not; `ended` says that it closed itself."""
+    sentences = [part for part in SENTENCE_END.split(response.strip()) if part and not part.startswith(LAST_LINE)]
+    steps = [equations(sentence) for sentence in sentences]
+    flat = [step for of_sentence in steps for step in of_sentence]
+    if not flat:
+        return Manner(0, 0, int(ended and not sentences), 0)
+    counted = thing(question)
+    names = [counted is None or _counts(part, of, counted) for part, of in zip(sentences, steps, strict=True) if of]
+    spare = sum(not of for of in steps) + len(sentences) - len(set(sentences))
+    return Manner(
+        named=NAMED * sum(names) // len(names),
+        valid=VALID * sum(_valid(question, flat)) // len(flat),
+        brief=max(0, BRIEF - spare) if ended else 0,
+        ordered=_follows(flat) + _concludes(response, flat[-1]),
+    )
+
+
+def _counts(sentence: str, steps: list[Equation], counted: str) -> bool:
+    """Whether the last result of the sentence is followed by the word."""
+    behind = sentence.rpartition(steps[-1].text.rpartition("=")[2].strip())[2]
+    word = re.search(r"[A-Za-z]+", behind)
+    return word is not None and word[0].lower() == counted.lower()
+
+
+def _valid(question: str, steps: list[Equation]) -> list[bool]:
+    known = {amount(text) for text in numbers(question)}
+    verdicts = []
+    for step in steps:
+        verdicts.append(step.holds and known.issuperset(step.operands))
+        known.add(step.result)
+    return verdicts
+
+
+def _follows(steps: list[Equation]) -> bool:
+    return all(before.result in step.operands or before.key == step.key for before, step in pairwise(steps))
+
+
+def _concludes(response: str, last: Equation) -> bool:
+    final = strict_answer(response)
+    return final is not None and amount(final) == last.result
+
+
+def is_gold(question: str, solution: str, answer: str, response: str, ended: bool) -> bool:
+    """Whether a response is what a reader wants: right, with the reference's steps in their order, each result named, and nothing else.
+
+    The words of a step are free; `solution` has one step a line.
+    """
+    *lines, last = response.strip().split("\n")
+    *wanted, _ = solution.split("\n")
+    counted = thing(question)
+    final = strict_answer(response)
+    if not (ended and last.startswith(LAST_LINE) and len(lines) == len(wanted) and counted and final):
+        return False
+    for line, reference in zip(lines, wanted, strict=True):
+        steps, right = equations(line), equations(reference)
+        one_sentence = len(SENTENCE_END.split(line)) == 1
+        if not (
+            one_sentence
+            and [step.key for step in steps] == [step.key for step in right]
+            and _counts(line, steps, counted)
+        ):
+            return False
+    return same_number(final, answer)
+
+
+def applies(question: str, solution: str) -> bool:
+    """Whether a problem is of the kind that `is_gold` reads: it asks how many of a thing, and each line of its solution is a step of that."""
+    *lines, last = solution.split("\n")
+    counted = thing(question)
+    steps = [equations(line) for line in lines]
+    return (
+        counted is not None
+        and last.startswith(LAST_LINE)
+        and bool(lines)
+        and all(len(of) == 1 and _counts(line, of, counted) for line, of in zip(lines, steps, strict=True))
+    )
