@@ -18,7 +18,8 @@ from tests.clone import ROOT, Clone, states
 pytestmark = pytest.mark.slow
 SHARED = ROOT.parent / "shared"
 TUNED = ("rejection_sft", "dpo", "reinforce", "ppo", "grpo")
-POLICIES = ("pretrained", "sft", *TUNED)
+CONTROLS = ("sft_matched",)
+POLICIES = ("pretrained", "sft", *CONTROLS, *TUNED)
 PRESETS = (
     "solutions",
     "search",
@@ -31,7 +32,7 @@ STAGES = {  # this flow's other stages in dvc.yaml
     f"{name}@{policy}" if policy else name
     for name, stage in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"].items()
     if "tasks.language." in stage.get("do", stage)["cmd"] and name not in PRESETS
-    for policy in (POLICIES if "foreach" in stage else [""])
+    for policy in ([""] if "foreach" not in stage else CONTROLS if name == "sft_control" else POLICIES)
 }
 SHORT = {"steps": 3, "prompts_per_step": 4, "max_new_tokens": 24, "evaluate_every": 2, "evaluate_prompts": 4}
 TINY: dict[str, dict[str, Any]] = {
@@ -40,6 +41,7 @@ TINY: dict[str, dict[str, Any]] = {
     "tokenizer": {"vocabulary": 400},
     "pretrained": {"width": 32, "layers": 2, "heads": 2, "context": 192, "batch_size": 4, "steps": 30},
     "sft": {"demonstrations": 200, "batch_size": 16},
+    "sft_control": {"policies": {"sft_matched": {"epochs": 1}}, "skip": 200, "demonstrations": 60, "batch_size": 16},
     "responses": {"skip": 200, "prompts": 40, "max_new_tokens": 24},
     "preferences": {"temperature": 2.0, "tie_margin": 0.0},
     "reward_model": {"epochs": 1, "prompts_per_batch": 8},
@@ -58,6 +60,7 @@ TINY: dict[str, dict[str, Any]] = {
         "max_new_tokens": 24,
         "bootstrap": 50,
     },
+    "report": {"policies": [*POLICIES]},
 }
 
 
@@ -175,7 +178,8 @@ def test_the_same_params_from_an_empty_cache_give_the_same_hashes(
     twin = clone.twin(tmp_path / "twin")
     assert not (twin.root / ".dvc/cache").exists()
     others = {f"evaluate@{policy}" for policy in POLICIES if policy != "dpo"}
-    assert twin.dvc("repro", *POLICIES, "evaluate@dpo").count("Running stage") == len(STAGES - others) - 1
+    stages = [f"sft_control@{policy}" if policy in CONTROLS else policy for policy in POLICIES]
+    assert twin.dvc("repro", *stages, "evaluate@dpo").count("Running stage") == len(STAGES - others) - 1
     assert states(twin.posttrain("run", *sorted(others)))["ran"] == others
     assert twin.dvc("repro", "report").count("Running stage") == 1
     hashes = [
@@ -250,6 +254,7 @@ def test_real_problems_and_a_real_model(tmp_path: Path) -> None:
         "problems": {"source": "files", "path": str(short), "train": 100, "validation": 8, "test": 8},
         "pretrained": {"init": "directory", "path": str(model)},
         "sft": {"demonstrations": 60, "batch_size": 12},
+        "sft_control": {**TINY["sft_control"], "skip": 60, "demonstrations": 30},
         "responses": {"skip": 60, "prompts": 30, "max_new_tokens": 24},
         "mixture": {"skip": 60},
         "evaluate": {**TINY["evaluate"], "problems": 6},

@@ -1,4 +1,5 @@
 import json
+import shutil
 from dataclasses import asdict
 from itertools import cycle
 from types import SimpleNamespace
@@ -116,6 +117,30 @@ def test_one_row_an_answer(table, metrics):
     assert list(zip(table["problem_id"], table["temperature"], table["sample"], strict=True)) == expected
     assert table["length"].max() <= 8
     assert (table["ended"] | (table["length"] == 8)).all()
+
+
+def test_sets_of_another_kind_are_answered_greedily(home):
+    """Where the folder of problems has them; the answers stand beside those to the test problems."""
+    for name in ("longer", "sums"):
+        rows = tables.read(Problems, home / "problems/test.parquet").head(3 if name == "longer" else 5)
+        rows["problem_id"] = [f"{name}-{number}" for number in range(len(rows))]
+        tables.write(Problems, rows, home / f"kinds/{name}.parquet")
+    for name in ("validation", "test"):
+        shutil.copyfile(home / f"problems/{name}.parquet", home / f"kinds/{name}.parquet")
+    config = CONFIG.model_copy(update=FEW)
+    paths = [home / name for name in ("policy", "reference", "reward_model", "kinds", "nothing", "nothing")]
+    (home / "nothing").mkdir(exist_ok=True)
+    metrics = run(config, *paths, home / "curve.csv", home / "kinds-out")
+    answers = tables.read(Generations, home / "kinds-out/other_kinds.parquet")
+    assert answers["problem_id"].tolist() == [*(f"longer-{n}" for n in range(3)), *(f"sums-{n}" for n in range(5))]
+    assert set(answers["temperature"]) == {0.0}
+    for name in ("longer", "sums"):
+        right = answers["strict"][answers["problem_id"].str.startswith(name)]
+        assert metrics[f"strict_greedy_{name}"] == asdict(estimates.share(right.astype(float)))
+    assert not {"strict_greedy_larger", "strict_greedy_words"} & {*metrics}
+    ours = tables.read(Generations, home / "kinds-out/generations.parquet")
+    same = ours[ours["temperature"] == 0].head(3)["response"].tolist()
+    assert answers["response"].tolist() == [*same, *same, *answers["response"].tolist()[6:]]
 
 
 def test_kl_and_reward_are_those_of_each_sequence_alone(home, table):

@@ -53,3 +53,18 @@ def test_why_an_answer_is_not_right_is_told_apart():
 def test_the_rubric_is_for_gsm8ks_form(answer, solution, applies):
     rows = [{"answer": "3", "solution": "1 + 2 = 3\n#### 3"}, {"answer": answer, "solution": solution}]
     assert judging.rubric_applies(pd.DataFrame(rows)) == applies
+
+
+def problems(*rows):
+    return pd.DataFrame([{"question": question, "solution": solution, "answer": "7"} for question, solution in rows])
+
+
+STORY = ("Ada has 3 pens. Ben gives Ada 4 more. How many pens does Ada have now?", "That makes 3 + 4 = 7 pens.\n#### 7")
+
+
+def test_manner_and_gold_are_judged_where_all_problems_count_a_thing():
+    assert judging.manner_applies(problems(STORY, STORY))
+    assert not judging.manner_applies(problems(STORY, ("What is 3 + 4?", "3 + 4 = 7\n#### 7")))
+    [row] = problems(STORY).to_dict("records")
+    assert judging.as_a_reader(row, STORY[1], ended=True) == {"manner": 1.0, "gold": True}
+    assert judging.as_a_reader(row, "So 3 + 4 = 7.\n#### 7", ended=True) == {"manner": 0.7, "gold": False}
