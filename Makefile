@@ -36,7 +36,7 @@ lint: developer
 docs: developer
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-# The numbers of README, LOG and benchmarks against the files of results.
+# Blocks of measured numbers against their result files; --write makes them again.
 claims: developer
 	$(BIN)/python -m benchmarks.claims
 

@@ -1,4 +1,4 @@
-"""Episodes a second against loops that sample each turn anew: `python -m benchmarks.agents` writes benchmarks/agents.md.
+"""Episodes a second against loops that sample each turn anew: `python -m benchmarks.agents` writes benchmarks/results/agents.json.
 
 Ours plays all turns on one key-value cache. The other two read the whole transcript again before every action: one samples with this
 repository's sampler, the other with `generate` of transformers. Models have random weights; the game is `rooms`, and every action has the
@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from transformers import LlamaForCausalLM
 
+from benchmarks import result_files
 from benchmarks.engine import machine
 from benchmarks.rl_report import span
 from tasks.agents.environments.games import Game, games, step_all
@@ -28,7 +29,7 @@ from tasks.language.data import byte_pairs
 from tasks.language.training.starting_model import architecture
 from tasks.stage import keep_freed_memory
 
-RESULT = Path(__file__).with_suffix(".md")
+RESULT = Path(__file__).parent / "results/agents.json"
 SETTINGS = {"rooms": 6, "doors": 2, "turns": 100}
 ACTION, ROUNDS = 8, 3
 
@@ -146,17 +147,18 @@ def measure(width: int, layers: int, count: int, turns: int, rounds: int) -> dic
 
 
 def main() -> None:
-    """Measure and write the page."""
+    """Measure, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     quick = parser.parse_args().quick
     torch.set_num_threads(1)
     keep_freed_memory()
     load, count, rounds = os.getloadavg()[0], 4 if quick else 48, 1 if quick else ROUNDS
-    lines = []
+    lines, single = [], {}
     for width, layers in ((64, 2), (256, 4)):
         for turns in (2, 8, 16) if not quick else (2,):
             found = measure(width, layers, count, turns, rounds)
+            single[f"{width} x {layers}, {turns} turns"] = found
             rates = {name: [count / seconds for seconds in times] for name, times in found.items()}
             first, *others = rates.values()
             factors = [statistics.median(first) / statistics.median(other) for other in others]
@@ -167,23 +169,19 @@ def main() -> None:
             print(lines[-1], flush=True)
     if quick:
         return
-    RESULT.write_text(
-        "\n".join(
-            [
-                "# Playing episodes of several turns: episodes a second",
-                "",
-                f"Made by `python -m benchmarks.agents` on {machine('torch', 'transformers')}. Load of the machine when it began: {load:.1f}.",
-                "",
-                f"Episodes in a second of processor time, one thread, {count} episodes side by side, actions of {ACTION} tokens, random weights. Medians of {rounds} "
-                "rounds (range in brackets) after one that did not count, the sides in turn.",
-                "",
-                "| width x layers | turns | one cache | each turn anew, this repository's sampler | times as fast | each turn anew, transformers' generate | times as fast |",
-                "|---|---|---|---|---|---|---|",
-                *lines,
-                "",
-            ]
-        )
-    )
+    page = [
+        "# Playing episodes of several turns: episodes a second",
+        "",
+        f"Made by `python -m benchmarks.agents` on {machine('torch', 'transformers')}. Load of the machine when it began: {load:.1f}.",
+        "",
+        f"Episodes in a second of processor time, one thread, {count} episodes side by side, actions of {ACTION} tokens, random weights. Medians of {rounds} "
+        "rounds (range in brackets) after one that did not count, the sides in turn.",
+        "",
+        "| width x layers | turns | one cache | each turn anew, this repository's sampler | times as fast | each turn anew, transformers' generate | times as fast |",
+        "|---|---|---|---|---|---|---|",
+        *lines,
+    ]
+    result_files.write(RESULT, {"page": page}, single)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Bias and noise of the policy gradient by who gets the credit: `python -m benchmarks.credit` writes benchmarks/credit.md.
+"""Bias and noise of the policy gradient by who gets the credit: `python -m benchmarks.credit` writes benchmarks/results/credit.json.
 
 A policy that does not learn plays batches of episodes, and every kind of credit makes a gradient of each of them. So the kinds are compared
 on the same episodes, and not by where a training came to. Critics learn first, on other episodes of the same policy: on few, as at the
@@ -7,7 +7,6 @@ alone; benchmarks/results/credit.json keeps them. `--quick` only shows that ever
 """
 
 import argparse
-import json
 import os
 import tempfile
 import time
@@ -21,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks import result_files
 from benchmarks.engine import machine
 from tasks.agents import behaviour_cloning, expert_episodes
 from tasks.agents.agents import loop_settings
@@ -39,7 +39,7 @@ from tasks.common import models
 from tasks.common.config import settings_of
 from tasks.stage import keep_freed_memory, read_section
 
-RESULT, KEPT = Path(__file__).with_suffix(".md"), Path(__file__).parent / "results/credit.json"
+RESULT = Path(__file__).parent / "results/credit.json"
 PARTS = ("kinds", "lengths")
 ORCHARDS = (0, 2, 6)  # turns between the first and the last
 GAMES, EPISODES, SEED = 12, 4, 9  # in a batch; the seed of games that no clone learned from
@@ -200,14 +200,14 @@ def of_clones(orchard: int, chosen: Mapping[str, Kind], unbiased: str, quick: bo
 
 
 def main() -> None:
-    """Measure and write the page."""
+    """Measure, and write the result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--part", choices=PARTS, help="what is measured; both without it")
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()
-    kept = json.loads(KEPT.read_text()) if KEPT.is_file() and not given.quick else {}
+    kept = {} if given.quick else result_files.load(RESULT, {})
     for part in [given.part] if given.part else PARTS:
         began = time.monotonic()
         if part == "kinds":
@@ -221,8 +221,7 @@ def main() -> None:
             "found": values,
         }
     if not given.quick:
-        KEPT.write_text(json.dumps(kept, indent=1) + "\n")
-        RESULT.write_text(render(kept))
+        result_files.write(RESULT, kept, adds=True)
 
 
 def render(kept: Mapping[str, Any]) -> str:

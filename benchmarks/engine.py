@@ -1,4 +1,4 @@
-"""The engine against plain `dvc repro`: `python -m benchmarks.engine` writes benchmarks/engine.md.
+"""The engine against plain `dvc repro`: `python -m benchmarks.engine` writes benchmarks/results/engine.json.
 
 Both run the same toy pipelines as whole processes, in turn, in repositories of their own under a temporary folder. With `--snakemake PROGRAM` so does
 Snakemake, from an environment of its own: it judges files by their times, hashes none and keeps no record.
@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from benchmarks import result_files
 from flows.engine.recording import journal
 from flows.unchanged import SETTLED
 
 ROOT = Path(__file__).parent.parent
-RESULT = Path(__file__).with_suffix(".md")
+RESULT = ROOT / "benchmarks/results/engine.json"
 ROUNDS, LARGE_ROUNDS = 5, 3
 STAGES, LARGE_STAGES, LARGE_MB = 15, 8, 200
 MANY, CHAIN = 300, 176
@@ -158,13 +159,8 @@ def row(name: str, times: dict[str, float], after: str = "", spread: str = "") -
 
 def machine(*packages: str) -> str:
     """The machine, without its host name, and the versions of Python and of these packages."""
-    info = Path("/proc/cpuinfo")
-    facts = dict(map(str.strip, line.split(":", 1)) for line in info.read_text().splitlines() if ":" in line)
-    cpu = facts.get("model name", platform.machine())
-    if "cpu family" in facts:  # the name alone can stand for processors of several generations
-        cpu += f", family {facts['cpu family']}, model {facts['model']}"
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
-    return f"{os.cpu_count()} cores ({cpu}), {platform.system()}, Python {platform.python_version()}, {versions}"
+    return f"{os.cpu_count()} cores ({result_files.processor()}), {platform.system()}, Python {platform.python_version()}, {versions}"
 
 
 def main() -> None:
@@ -190,10 +186,11 @@ def main() -> None:
         "| case | posttrain | dvc repro | ratio | snakemake | then | runs, lowest to highest |",
         "|---|---|---|---|---|---|---|",
     ]
-    medians = []
+    medians, single = [], {}
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:
             times = measure(case, Path(folder), tools)
+        single[case.name] = times
         middle = {tool: statistics.median(values) for tool, values in times.items()}
         spread = "; ".join(f"{tool} {min(times[tool]):.2f} to {max(times[tool]):.2f}" for tool in tools)
         told = f"{case.rounds}: {spread}"
@@ -205,7 +202,7 @@ def main() -> None:
     each = {tool: (many[tool] - one[tool]) / (CHAIN - 1) for tool in tools}
     lines.append(row("each further trivial stage", each, "", f"from 1 and {CHAIN}"))
     print(lines[-1])
-    RESULT.write_text("\n".join(lines) + "\n")
+    result_files.write(RESULT, {"page": lines}, single)
 
 
 if __name__ == "__main__":

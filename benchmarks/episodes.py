@@ -1,4 +1,4 @@
-"""Reading a Minari data set against Minari's own reader: `python -m benchmarks.episodes` writes benchmarks/episodes.md.
+"""Reading a Minari data set against Minari's own reader: `python -m benchmarks.episodes` writes benchmarks/results/episodes.json.
 
 Both read the same file, which our code wrote, and take turns. `--quick` only shows that everything runs; its times mean nothing.
 """
@@ -15,13 +15,14 @@ from pathlib import Path
 import numpy as np
 from minari.dataset.minari_storage import MinariStorage
 
+from benchmarks import result_files
 from benchmarks.engine import machine
 from benchmarks.rl_report import span
 from tasks.offline.datasets import episodes, stored
 from tasks.offline.datasets.episodes import Episode
 from tasks.offline.datasets.stored import Reference
 
-RESULT = Path(__file__).with_suffix(".md")
+RESULT = Path(__file__).parent / "results/episodes.json"
 ENVIRONMENT, SEEN, TAKEN = "Hopper-v5", 11, 3
 
 
@@ -106,14 +107,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="where the table goes; with --quick nowhere by default")
     given = parser.parse_args()
     load, rounds, rows = os.getloadavg()[0], QUICK_ROUNDS if given.quick else ROUNDS, []
+    single: dict[str, dict[str, list[float]]] = {}
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:
             seconds = measure(case, QUICK_COUNT if given.quick else case.count, rounds, Path(folder))
+        single[case.name] = seconds
         rows.append(row(case, seconds))
         print(rows[-1], flush=True)
     out = given.out or (None if given.quick else RESULT)
     if out:
-        out.write_text("\n".join([*introduction(rounds, load), *rows]) + "\n")
+        result_files.write(out, {"page": [*introduction(rounds, load), *rows]}, single)
 
 
 if __name__ == "__main__":

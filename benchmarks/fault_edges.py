@@ -17,6 +17,7 @@ from typing import Any
 
 from dvc.utils.serialize import dumps_yaml, parse_yaml
 
+from benchmarks import result_files
 from benchmarks.fault_inputs import PARAMS, SCHEMA, SECTIONS, resolved
 from flows.engine import plan as planning
 from flows.params import editing
@@ -192,12 +193,12 @@ def tried(section: str) -> Outcome:
 
 def main(sections: Sequence[str]) -> int:
     """Try the sections that are named, or all that have not been tried."""
-    known: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
+    known: dict[str, Any] = result_files.load(RESULT, {})
     every = [name for name in PARAMS if name != SEED]
     for section in sections or [name for name in every if name not in known]:
         began = time.monotonic()
         known[section] = asdict(outcome := tried(section))
-        RESULT.write_text(json.dumps({name: known[name] for name in every if name in known}, indent=1) + "\n")
+        result_files.write(RESULT, {name: known[name] for name in every if name in known}, adds=True)
         print(
             f"{section}: {outcome.parameters} parameters, {outcome.trials} trials, {outcome.taken} taken, "
             f"{len(outcome.failures)} failures, {time.monotonic() - began:.0f} s; {len(known)} of {len(every)} sections",

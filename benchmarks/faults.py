@@ -12,7 +12,6 @@ which benchmarks/faults.md shows.
 """
 
 import argparse
-import json
 import random
 import sys
 import tempfile
@@ -23,11 +22,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import fault_commands, fault_edges, fault_flows, fault_inputs, fault_strangers
+from benchmarks import fault_commands, fault_edges, fault_flows, fault_inputs, fault_strangers, result_files
 from benchmarks.fault_runs import ERRORS, SITUATIONS, Toy, in_child
 
 ROOT = Path(__file__).parents[1]
-RESULT, PAGE = ROOT / "benchmarks/results/faults.json", ROOT / "benchmarks/faults.md"
+RESULT = ROOT / "benchmarks/results/faults.json"
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT", "SIGHUP")
 PAIRS = ("run", "repro", "gc")
 MANY_SIGNALS, MANY_PAIRS = 300, 30
@@ -209,13 +208,12 @@ def main() -> None:
 
 
 def keep(name: str, outcome: Mapping[str, Any]) -> None:
-    """Add a campaign's outcome to the result file, and write the page."""
-    before = json.loads(RESULT.read_text()) if RESULT.exists() else {"campaigns": {}, "conditions": ""}
+    """Add a campaign's outcome to the result file."""
+    before = result_files.load(RESULT, {"campaigns": {}, "conditions": ""})
     known = {**before["campaigns"], name: outcome}
     campaigns = {name: known[name] for name in CAMPAIGNS if name in known}
     result = {"conditions": before["conditions"], "campaigns": campaigns, "untried": UNTRIED}
-    RESULT.write_text(json.dumps(result, indent=1) + "\n")
-    PAGE.write_text(render(result))
+    result_files.write(RESULT, result, adds=True)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ The peer is MLflow's own search for the same runs.
 
 import argparse
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -23,6 +22,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from benchmarks import result_files
 from benchmarks.engine import machine
 
 ROOT = Path(__file__).parents[1]
@@ -241,9 +241,7 @@ def main() -> None:
             "seconds": measured(roots, given.rounds),
             "merge": merged(some, Path(scratch, "into")),
         }
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
-    if given.out == RESULT:
-        RESULT.parents[1].joinpath("history.md").write_text(render(result))
+    result_files.write(given.out, result)
     print(render(result), *misses(result), sep="\n")
 
 

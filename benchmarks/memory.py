@@ -1,4 +1,4 @@
-"""Peak memory of a DPO and a GRPO step with a vocabulary of 151,936, against TRL: `python -m benchmarks.memory` writes benchmarks/memory.md.
+"""Peak memory of a DPO and a GRPO step with a vocabulary of 151,936, against TRL: `python -m benchmarks.memory` writes benchmarks/results/memory.json.
 
 The sides are those of benchmarks/rl.py; beside them stands our own with the logits of all positions in memory, as it was before
 they were computed in chunks. Each run is a process of its own, one after another. First the losses and gradients of both must be
@@ -14,12 +14,13 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from benchmarks import result_files
 from benchmarks.engine import machine
 from benchmarks.rl import QUIET, Gate, check_agreement, told
 from benchmarks.rl_cases import ALGORITHMS, OURS, QUICK, THEIRS, THREADS, Case, Size, llama
 from benchmarks.rl_report import parameters, span
 
-RESULT = Path(__file__).with_suffix(".md")
+RESULT = Path(__file__).parent / "results/memory.json"
 WHOLE = "posttrain, all logits at once"
 SIDES = (OURS, WHOLE, THEIRS)
 ROUNDS, PROMPT = 3, 64
@@ -151,7 +152,7 @@ def main() -> None:
     print("\n".join(lines))
     out = given.out or (None if given.quick else RESULT)
     if out:
-        out.write_text("\n".join(lines) + "\n")
+        result_files.write(out, {"page": lines}, found)
 
 
 if __name__ == "__main__":

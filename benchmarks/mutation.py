@@ -16,7 +16,6 @@ import ast
 import contextlib
 import importlib
 import itertools
-import json
 import os
 import random
 import shutil
@@ -31,6 +30,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks import result_files
 from benchmarks.engine import machine
 from tasks.common.estimates import share
 from tests.reach import Reach, files_of
@@ -373,7 +373,7 @@ def main() -> None:
     )
     given = parser.parse_args()
     if given.result.exists():
-        result = json.loads(given.result.read_text())
+        result = result_files.load(given.result)
         mutants = [Mutant(**row) for row in result["mutants"]]
     else:
         mutants = draw(given.tree, given.sample, given.seed, files_of(given.tree))
@@ -383,12 +383,10 @@ def main() -> None:
 
     def keep() -> None:
         result["mutants"] = [asdict(mutant) for mutant in mutants]
-        given.result.parent.mkdir(parents=True, exist_ok=True)
-        given.result.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
+        result_files.write(given.result, result, adds=True)
 
     asked = [mutant for mutant in mutants if not killed(mutant, given.unless_killed_by)]
     measure(given.tree.resolve(), given.column, asked, given.processes, keep)
-    given.result.parent.with_name("mutation.md").write_text(render(result)) if given.result == RESULT else None
 
 
 if __name__ == "__main__":

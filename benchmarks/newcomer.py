@@ -7,7 +7,6 @@ benchmarks/results/newcomer.json, by the run's name (`--name`), and benchmarks/n
 """
 
 import argparse
-import json
 import os
 import re
 import signal
@@ -19,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks import result_files
 from benchmarks.engine import machine
 
 ROOT = Path(__file__).parents[1]
@@ -122,15 +122,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         caches = {"PIP_CACHE_DIR": f"{scratch}/pip", "UV_CACHE_DIR": f"{scratch}/uv"} if given.cold else {}
         seconds = measure(ROOT, Path(scratch, "posttrain"), {**os.environ, **caches}, given.until)
-    results = json.loads(RESULT.read_text()) if RESULT.exists() else {}
+    results = result_files.load(RESULT, {})
     results[given.name] = {
         "machine": machine("torch"),
         "commit": commit.stdout.strip(),
         "load": load,
         "seconds": seconds,
     }
-    RESULT.write_text(json.dumps(results, indent=1, sort_keys=True) + "\n")
-    RESULT.parents[1].joinpath("newcomer.md").write_text(render(results))
+    result_files.write(RESULT, results, adds=True)
 
 
 if __name__ == "__main__":

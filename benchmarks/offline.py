@@ -1,4 +1,4 @@
-"""Gradient steps a second against d3rlpy: `python -m benchmarks.offline` writes benchmarks/offline.md.
+"""Gradient steps a second against d3rlpy: `python -m benchmarks.offline` writes benchmarks/results/offline.json.
 
 Both sides train on the same made-up data and take turns, d3rlpy in a process of its own. Both compute the same in a
 step (tests/oracles/test_d3rlpy.py). `--quick` only shows that everything runs; its times mean nothing.
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import offline_peer as peer
+from benchmarks import result_files
 from benchmarks.engine import machine
 from benchmarks.offline_ours import Ours
 from benchmarks.rl_report import span
@@ -27,7 +28,7 @@ from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Transitions
 from tasks.stage import keep_freed_memory
 
-RESULT = Path(__file__).with_suffix(".md")
+RESULT = Path(__file__).parent / "results/offline.json"
 ROUNDS, QUICK_ROUNDS = 7, 2
 WORK_STEPS = 4  # whose products are counted: some methods move the policy in every other step
 LUNAR_LANDER, HOPPER = Spaces(8, 4, discrete=True), Spaces(11, 3, discrete=False)
@@ -226,18 +227,19 @@ def main() -> None:
     peer.python()
     torch.set_num_threads(1)
     load, began, version, rows = os.getloadavg()[0], time.perf_counter(), "", []
-    speed = Speed.measured()
+    speed, single = Speed.measured(), {}
     rounds = QUICK_ROUNDS if given.quick else ROUNDS
     for case in CASES:
         with tempfile.TemporaryDirectory() as folder:
             size = (2, 5) if given.quick else (case.steps, EPISODES)
             rates, version = measure(case, rounds, *size, Path(folder))
+        single[case.name] = vars(rates)
         rows.append(row(case, rates, speed))
         print(rows[-1], flush=True)
     lines = [*introduction(version, rounds, load, time.perf_counter() - began, speed), *rows]
     out = given.out or (None if given.quick else RESULT)
     if out:
-        out.write_text("\n".join(lines) + "\n")
+        result_files.write(out, {"page": lines}, single)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Compares what d3rlpy and our methods learn from one data set: `python -m benchmarks.offline_agreement data/transitions/NAME`.
 
 Both train for the same number of steps with the same sizes, batch, rates and discount, each on batches of its own. Our code plays
-the policies of both in the same episodes. Further lines change one setting at a time. Adds a section to benchmarks/offline_agreement.md.
+the policies of both in the same episodes. Further lines change one setting at a time. Adds a section to benchmarks/results/offline_agreement.json.
 """
 
 import argparse
@@ -15,13 +15,14 @@ from typing import Any
 import torch
 
 from benchmarks import offline_peer as peer
+from benchmarks import result_files
 from benchmarks.engine import machine
 from benchmarks.offline_ours import Ours
 from tasks.common.estimates import over_seeds
 from tasks.offline.datasets.stored import StoredDataset, read
 from tasks.offline.environments.rollouts import as_player, play
 
-RESULT = Path(__file__).with_suffix(".md")
+RESULT = Path(__file__).parent / "results/offline_agreement.json"
 SEED = 7_000_000  # of the episodes played
 SETTINGS = {"hidden": [128, 128], "batch_size": 256, "learning_rate": 1e-3, "gamma": 0.99, "target_every": 100}
 METHODS = {
@@ -156,8 +157,8 @@ def main() -> None:
         "|---|---|---|",
         *rows,
     ]
-    with given.out.open("a") as file:
-        file.write("\n".join(lines) + "\n")
+    before = result_files.load(given.out, {"page": []})["page"]
+    result_files.write(given.out, {"page": [*before, *lines]}, adds=True)
 
 
 if __name__ == "__main__":

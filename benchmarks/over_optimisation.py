@@ -8,7 +8,6 @@ Results go to benchmarks/results/training_faults/over-optimised.json, the pictur
 """
 
 import argparse
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from benchmarks import over_optimisation_picture, variants
+from benchmarks import over_optimisation_picture, result_files, variants
 from benchmarks.training_faults import workspace
 from flows.params import checking, editing, files
 from tasks.common import estimates, models
@@ -160,9 +159,9 @@ def measure(given: Path, small: Path, folder: Path) -> None:
 
 def keep(kind: str, name: str, row: Mapping[str, Any]) -> None:
     """Add a result, and draw the picture anew."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    results = result_files.load(RESULTS, {})
     results.setdefault(kind, {})[name] = row
-    RESULTS.write_text(json.dumps(results) + "\n")
+    result_files.write(RESULTS, results, adds=True)
     over_optimisation_picture.write(results, PICTURE)
 
 
@@ -174,7 +173,7 @@ def main() -> None:
     parser.add_argument("--scratch", type=Path, help="a folder for the clone, which is kept")
     given = parser.parse_args()
     if given.data is None:
-        over_optimisation_picture.write(json.loads(RESULTS.read_text()), PICTURE)
+        over_optimisation_picture.write(result_files.load(RESULTS), PICTURE)
     elif given.small is None or given.scratch is None:
         parser.error("DATA needs --small and --scratch")
     else:

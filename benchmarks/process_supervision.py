@@ -2,7 +2,7 @@
 
 DATA is the data folder of a run of the default pipeline with that seed in every section, up to `evaluate@sft`. The process reward model is
 that of presets/reward-models.yaml, and so is GRPO by steps; the other GRPO is the default one. Results are added to
-benchmarks/results/process_supervision.json, from which benchmarks/process_supervision.md is written.
+benchmarks/results/process_supervision.json, of which benchmarks/process_supervision.md is made (benchmarks/claims.py).
 """
 
 import argparse
@@ -15,11 +15,11 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from benchmarks import variants
+from benchmarks import result_files, variants
 from flows.params import checking, editing
 
 ROOT = Path(__file__).parents[1]
-RESULTS, TABLE = ROOT / "benchmarks/results/process_supervision.json", ROOT / "benchmarks/process_supervision.md"
+RESULTS = ROOT / "benchmarks/results/process_supervision.json"
 PRESET = "reward-models"
 CONTROL, BY_STEPS = "right answers", "right answers and steps"
 ONE_CANDIDATE = "evaluate.candidates=[0.0]"  # the best temperature is not read here
@@ -60,8 +60,8 @@ def run_seed(seed: int, folder: Path, given: Path) -> None:
 
 
 def keep(seed: int, found: Mapping[str, tuple[pd.DataFrame, float]], sft: pd.DataFrame) -> None:
-    """Add a seed's results, from the measures of both policies with their CPU seconds, and write the page anew."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    """Add a seed's results, from the measures of both policies with their CPU seconds."""
+    results = result_files.load(RESULTS, {})
     results.setdefault("SFT", {})[str(seed)] = {name: float(sft[name].mean()) for name in COLUMNS}
     for name, (values, seconds) in found.items():
         row: dict[str, Any] = {**variants.compared(values, sft), "cpu_seconds": seconds}
@@ -69,8 +69,9 @@ def keep(seed: int, found: Mapping[str, tuple[pd.DataFrame, float]], sft: pd.Dat
             control = variants.compared(values, found[CONTROL][0])
             row |= {f"{metric}_over_control": control[f"{metric}_over_sft"] for metric in WITH_INTERVAL}
         results.setdefault(name, {})[str(seed)] = row
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    TABLE.write_text(render(results))
+    single = {f"{name} / {seed}": values.to_dict("list") for name, (values, _) in found.items()}
+    single[f"SFT / {seed}"] = sft.to_dict("list")
+    result_files.write(RESULTS, results, single, adds=True)
 
 
 def render(results: Mapping[str, Mapping[str, Any]]) -> str:

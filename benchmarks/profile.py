@@ -1,10 +1,9 @@
-"""Where the time and memory of the default flows go: `python -m benchmarks.profile [language] [offline]` writes benchmarks/profile.md.
+"""Where the time and memory of the default flows go: `python -m benchmarks.profile [language] [offline]` writes benchmarks/results/profile.json.
 
 Each flow runs in a clone of the last commit, from an empty cache. What is told of each stage is what its run in MLflow says.
 """
 
 import argparse
-import json
 import os
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import result_files
 from benchmarks.engine import machine
 from flows.engine import mlflow_runs
 from flows.engine.mlflow_runs import PEAK_MEMORY, PREFIX
@@ -23,7 +23,7 @@ from flows.engine.state import PlannedStage
 from flows.running import FLOWS, targets
 
 ROOT = Path(__file__).parent.parent
-RESULT, NUMBERS = Path(__file__).with_suffix(".md"), ROOT / "benchmarks/results/profile.json"
+RESULT = ROOT / "benchmarks/results/profile.json"
 
 
 @dataclass(frozen=True)
@@ -121,23 +121,28 @@ def render(results: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def duration(results: Mapping[str, Any], flow: str) -> str:
+    """A sentence: what the default run of a flow took, and where."""
+    where = results[flow]["machine"].partition("),")[0]
+    return f"From an empty cache the default run took {_told(results[flow]['seconds'])} on {where}), without a GPU.\n"
+
+
 def _told(seconds: float) -> str:
     return f"{int(seconds) // 60} min {int(seconds) % 60:02} s"
 
 
 def main() -> None:
-    """Run the flows, keep what they took, and write the page."""
+    """Run the flows, and keep what they took."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("flows", nargs="*", choices=[*FLOWS, []], default=[*FLOWS])
     asked = parser.parse_args().flows
-    profiles = parsed(json.loads(NUMBERS.read_text())) if NUMBERS.is_file() else {}
+    profiles = parsed(result_files.load(RESULT, {}))
     for flow in asked:
         with tempfile.TemporaryDirectory() as folder:
             root, load = Path(folder) / "clone", os.getloadavg()[0]
             profiles[flow] = profiled(flow, root, run(flow, root), load)
         results = {name: asdict(one) for name, one in profiles.items()}
-        NUMBERS.write_text(json.dumps(results, indent=1) + "\n")
-        RESULT.write_text(render(results))
+        result_files.write(RESULT, results, adds=True)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 DATA is the data folder of a run of the default pipeline with that seed in every section, up to `evaluate@sft`. Each case trains one reward model
 by the stage's own command with params.yaml changed, and scores the 8 answers of SFT to each test problem that `evaluate@sft` sampled at two
 temperatures. These are the same in all cases of a seed, so that differences are paired by problem.
-Results are added to benchmarks/results/reward_models.json, from which benchmarks/reward_models.md is written.
+Results are added to benchmarks/results/reward_models.json, of which benchmarks/reward_models.md is made (benchmarks/claims.py).
 """
 
 import argparse
@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from benchmarks import simulated_people
+from benchmarks import result_files, simulated_people
 from benchmarks.variants import call
 from flows.params import checking, editing
 from tasks.algorithms.language import experience, reward_model, step_rewards
@@ -33,7 +33,7 @@ from tasks.language.tables.evaluation import Generations
 from tasks.language.tables.problems import Problems
 
 ROOT = Path(__file__).parents[1]
-RESULTS, TABLE = ROOT / "benchmarks/results/reward_models.json", ROOT / "benchmarks/reward_models.md"
+RESULTS = ROOT / "benchmarks/results/reward_models.json"
 UPSTREAM = ("raw", "problems", "sft", "responses", "preferences", "evaluate")
 ANSWERS = Path("data/evaluate/sft")
 BEST = {
@@ -238,15 +238,14 @@ def run_seed(seed: int, folder: Path, given: Path, names: Sequence[str]) -> None
         values = pd.read_parquet(folder / "values.parquet")
         if name == BASE:
             values.to_parquet(table)
-        keep(seed, name, {**found, "over_pairs": compared(values, pd.read_parquet(table))})
+        keep(seed, name, {**found, "over_pairs": compared(values, pd.read_parquet(table))}, values)
 
 
-def keep(seed: int, name: str, row: dict[str, Any]) -> None:
-    """Add a result, and write the page anew."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+def keep(seed: int, name: str, row: dict[str, Any], values: pd.DataFrame) -> None:
+    """Add a result, with the values of its problems."""
+    results = result_files.load(RESULTS, {})
     results.setdefault(name, {})[str(seed)] = row
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    TABLE.write_text(render(results))
+    result_files.write(RESULTS, results, {f"{name} / {seed}": values.to_dict("list")}, adds=True)
 
 
 def render(results: Mapping[str, Mapping[str, Any]]) -> str:

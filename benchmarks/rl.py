@@ -1,4 +1,4 @@
-"""Rollouts, GRPO and DPO steps against TRL: `python -m benchmarks.rl` writes benchmarks/rl.md.
+"""Rollouts, GRPO and DPO steps against TRL: `python -m benchmarks.rl` writes benchmarks/results/rl.json.
 
 For each case both sides run in processes of their own and take steps in turn, while the other waits. First the losses
 and gradients of both on one batch must be equal. `--quick` only shows that everything runs; its times mean nothing.
@@ -18,10 +18,11 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from benchmarks import result_files
 from benchmarks.rl_cases import ALGORITHMS, CPU, CUDA, OURS, QUICK, THEIRS, THREADS, Case, Device, Size
 from benchmarks.rl_report import Times, introduction, name, tables, variant_table
 
-RESULT = Path(__file__).with_suffix(".md")
+RESULT = Path(__file__).parent / "results/rl.json"
 LENGTHS = (64, 256)  # of prompts
 ROUNDS, VARIANT_ROUNDS, WARM_UP = 5, 2, 1
 # TRL reports every new trainer to its hub, unless it believes itself to be in CI.
@@ -195,7 +196,11 @@ def main() -> None:
     print("\n".join(lines))
     out = given.out or (None if given.quick or given.device == "cuda" else RESULT)
     if out:
-        out.write_text("\n".join(lines) + "\n")
+        single = {
+            f"{case.algorithm}, {name(case)}": {side: vars(times) for side, times in sides.items()}
+            for case, sides in results
+        }
+        result_files.write(out, {"page": lines}, single)
 
 
 if __name__ == "__main__":

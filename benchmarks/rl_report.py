@@ -1,8 +1,11 @@
 """The tables of benchmarks/rl.md, and the text above them."""
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from benchmarks import tables as page_tables
 from benchmarks.engine import machine
 from benchmarks.rl_cases import OURS, THEIRS, THREADS, Case, Device, Size
 
@@ -127,3 +130,23 @@ def introduction(size: Size, device: Device, rounds: int, load: float, seconds: 
         *([] if device == "cuda" else ["", NO_GPU]),
         "",
     ]
+
+
+def fastest(result: Mapping[str, Any], *headings: str) -> str:
+    """A row for each of these tables of the page: the least and the greatest factor by which ours is faster than TRL."""
+    rows = [["", "times as fast as TRL"]]
+    for heading in headings:
+        factors = _factors(result, heading)
+        rows.append([heading, f"{min(factors):.1f} to {max(factors):.1f}"])
+    return page_tables.rows(rows)
+
+
+def least(result: Mapping[str, Any]) -> str:
+    """A sentence: how fast a GRPO step is at least, against TRL's."""
+    factor = min(_factors(result, "A GRPO step, seconds"))
+    return f"On a CPU a GRPO step is at least {factor:.1f} times as fast as TRL's with a model of 10 million weights.\n"
+
+
+def _factors(result: Mapping[str, Any], heading: str) -> list[float]:
+    columns, *rows = page_tables.parse(page_tables.page(result))[heading]
+    return [float(row[columns.index("times as fast")]) for row in rows]

@@ -1,4 +1,4 @@
-"""The time to judge long and hostile answers: `python -m benchmarks.rubric` writes benchmarks/results/rubric.json and rubric.md.
+"""The time to judge long and hostile answers: `python -m benchmarks.rubric` writes benchmarks/results/rubric.json.
 
 It measures the processor time of the rubric and of the verifier's plain numbers, beside math-verify on the same text as the verifier
 runs it. Then it searches for slow texts: repeated short strings of what the patterns match are timed at two lengths, and those
@@ -6,7 +6,6 @@ whose time grows most are listed.
 """
 
 import itertools
-import json
 import math
 import os
 import random
@@ -17,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from benchmarks import result_files
 from benchmarks.engine import machine
 from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
 from tasks.language.rewards.rubric import score
@@ -142,9 +142,7 @@ def main() -> None:
         print(name, result["kinds"][name], flush=True)
     peer.close()
     result["search"] = search()
-    RESULT.parent.mkdir(exist_ok=True)
-    RESULT.write_text(json.dumps(result, indent=1) + "\n")
-    RESULT.parents[1].joinpath("rubric.md").write_text(render(result))
+    result_files.write(RESULT, result)
 
 
 if __name__ == "__main__":

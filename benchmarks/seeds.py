@@ -1,6 +1,6 @@
 """What the default pipeline learns, over seeds: `python -m benchmarks.seeds [SEED ...]` writes benchmarks/results/seeds.json.
 
-benchmarks/seeds.md and the table in README.md are made of that file (benchmarks/claims.py).
+benchmarks/seeds.md and the tables of other pages are made of that file (benchmarks/claims.py).
 
 Each seed is set in every section of params.yaml and run in a fresh clone, so with an empty cache. A seed that is named twice
 is run twice, and the table says whether all outs have the same hashes.
@@ -13,12 +13,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
 
+from benchmarks import result_files, tables
+from tasks.common.estimates import over_seeds
 from tasks.language.reporting.scoreboard import at
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +40,7 @@ FACTS = [
 ]
 CHANGE = "change "
 GREEDY, BEST, HOT = "strict_greedy", "strict_mean_at_8_tbest", "strict_mean_at_8_t1.0"
+PROBLEMS = (GREEDY, "strict_mean_at_8_t0.5", HOT, "rubric_greedy")  # metrics whose values are kept, problem by problem
 COLUMNS = {  # metrics of the evaluation; with the prefix CHANGE the report's differences to sft
     GREEDY: "greedy",
     f"{CHANGE}{GREEDY}": "change",
@@ -97,7 +100,7 @@ def render(result: dict[str, Any]) -> str:
 
 
 def headline(result: dict[str, Any]) -> str:
-    """README's table: the first run, with measures that a mere change of temperature cannot improve."""
+    """A table of the first run, with measures that a mere change of temperature cannot improve."""
     shown = (GREEDY, f"{CHANGE}{GREEDY}", "gained, lost", BEST, f"{CHANGE}{BEST}", HOT)
     lines = [f"| | {' | '.join(COLUMNS.get(name, name) for name in shown)} |", "|---|" + "---|" * len(shown)]
     run = result["runs"][0]
@@ -111,7 +114,7 @@ def headline(result: dict[str, Any]) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as README writes it."""
+    """A share as pages write it."""
     return f"{100 * share:.1f} %"
 
 
@@ -136,32 +139,64 @@ def table(runs: list[dict[str, Any]]) -> str:
     for policy in POLICIES:
         for run in (first[seed] for seed in sorted(first)):
             lines.append(f"| {policy} | {run['seed']} | {' | '.join(cell(run, policy, name) for name in COLUMNS)} |")
-    lines += ["", f"| seed | {' | '.join(FACTS)} |", "|---|" + "---|" * len(FACTS)]
-    for run in runs:
+    distinct = {"runs": [first[seed] for seed in sorted(first)]}
+    lines += ["", facts({"runs": runs})]
+    if len(first) > 1:
+        lines += [
+            f"Differences to sft over {len(first)} seeds: the mean, the least and the greatest; gained and lost: all seeds' problems.",
+            "",
+            gains(distinct).removesuffix("\n"),
+        ]
+    return "\n".join([*lines, *repeated(runs)]) + "\n"
+
+
+def facts(result: Mapping[str, Any], *names: str) -> str:
+    """A row for each run: its reward model, the gradient's variance, the time; all of FACTS, or these."""
+    rows = [["seed", *FACTS]]
+    for run in result["runs"]:
         model, variance = run["reward_model"], [run["reinforce"][f"grad_variance/{name}"] for name in BASELINES]
-        ordered = [found["against_rubric"][pairs] for found in (model, model["untrained"]) for pairs in JUDGED]
+        ordered = [scores["against_rubric"][pairs] for scores in (model, model["untrained"]) for pairs in JUDGED]
         cells = [f"{share:.3f}" for share in (model["accuracy"], *ordered)]
-        cells += [*(f"{value:.1f}" for value in variance), f"{run['seconds']:.0f}"]
-        lines.append(f"| {run['seed']} | {' | '.join(cells)} |")
-    return "\n".join([*lines, *over_seeds([first[seed] for seed in sorted(first)]), *repeated(runs)]) + "\n"
+        rows.append([str(run["seed"]), *cells, *(f"{value:.1f}" for value in variance), f"{run['seconds']:.0f}"])
+    return tables.rows(tables.select(rows, names or FACTS))
 
 
-def over_seeds(runs: list[dict[str, Any]]) -> Iterator[str]:
-    """A row for each policy after sft: the mean of its changes over seeds with the least and the greatest, and all problems gained and lost."""
-    if len(runs) < 2:
-        return
-    yield f"\nDifferences to sft over {len(runs)} seeds: the mean, the least and the greatest; gained and lost: all seeds' problems.\n"
-    yield f"| policy | {' | '.join(name for name, _, _ in GAINS.values())} | gained, lost |"
-    yield "|---|" + "---|" * (len(GAINS) + 1)
-    for policy in POLICIES[2:]:
-        changes = [run["report"][policy]["change"] for run in runs]
+def gains(result: Mapping[str, Any], *policies: str) -> str:
+    """A row for each policy after sft, or for these: the mean of its changes over seeds with the least and the greatest, and all problems gained and lost."""
+    rows = [["policy", *(name for name, _, _ in GAINS.values()), "gained, lost"]]
+    for policy in policies or POLICIES[2:]:
+        changes = [run["report"][policy]["change"] for run in result["runs"]]
         cells = []
         for metric, (_, factor, decimals) in GAINS.items():
-            found = [factor * change[metric]["mean"] for change in changes]
-            shown = [f"{value:+.{decimals}f}" for value in (sum(found) / len(found), min(found), max(found))]
+            values = [factor * change[metric]["mean"] for change in changes]
+            shown = [f"{value:+.{decimals}f}" for value in (sum(values) / len(values), min(values), max(values))]
             cells.append("{} [{} to {}]".format(*shown))
-        counts = [sum(change[GREEDY][name] for change in changes) for name in ("gained", "lost")]
-        yield f"| {policy} | {' | '.join(cells)} | {counts[0]}, {counts[1]} |"
+        counts = [str(sum(change[GREEDY][name] for change in changes)) for name in ("gained", "lost")]
+        rows.append([policy, *cells, ", ".join(counts)])
+    return tables.rows(rows)
+
+
+def gain(result: Mapping[str, Any], policy: str) -> str:
+    """A sentence: what a policy changes in greedy accuracy over SFT, with Student's interval over the seeds, and whether that is beyond chance."""
+    runs = result["runs"]
+    before = sum(run["evaluate@sft"][GREEDY]["mean"] for run in runs) / len(runs)
+    change = over_seeds([run["report"][policy]["change"][GREEDY]["mean"] for run in runs])
+    beyond = change.low > 0 or change.high < 0
+    return (
+        f"Over {len(runs)} seeds SFT is right in {percent(before)} of the test problems, and {policy} changes that by {100 * change.mean:+.1f} points, "
+        f"{'beyond' if beyond else 'not beyond'} chance by Student's 95 % interval over the seeds ({100 * change.low:+.1f} to {100 * change.high:+.1f}).\n"
+    )
+
+
+def solved(result: Mapping[str, Any], policy: str) -> str:
+    """A row for each seed: the problems that a policy solves, greedily and in the mean of its samples."""
+    rows = [["seed", "greedy", "mean@8 at 0.5", "mean@8 at 1.0"]]
+    for run in result["runs"]:
+        scores = run[f"evaluate@{policy}"]
+        rows.append(
+            [str(run["seed"]), *(percent(scores[name]["mean"]) for name in (GREEDY, "strict_mean_at_8_t0.5", HOT))]
+        )
+    return tables.rows(rows)
 
 
 def cell(run: dict[str, Any], policy: str, column: str) -> str:
@@ -190,12 +225,15 @@ def repeated(runs: list[dict[str, Any]]) -> Iterator[str]:
 def main() -> None:
     """Run the seeds named on the command line, or 0, 1, 2."""
     runs: list[dict[str, Any]] = []
+    single: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as scratch:
         for seed in [int(word) for word in sys.argv[1:]] or [0, 1, 2]:
-            runs.append(kept(run_seed(seed, Path(scratch) / f"seed-{seed}")))
-            RESULT.parent.mkdir(exist_ok=True)
-            RESULT.write_text(json.dumps({"runs": runs}, indent=1) + "\n")  # a stop keeps the earlier seeds
-            (ROOT / "benchmarks/seeds.md").write_text(render({"runs": runs}))
+            folder = Path(scratch) / f"seed-{seed}-{len(runs)}"
+            runs.append(kept(run_seed(seed, folder)))
+            for policy in POLICIES:
+                evaluation = folder / "data/evaluate" / policy
+                single[f"{policy} / {seed}"] = result_files.problem_values(evaluation, *PROBLEMS)
+            result_files.write(RESULT, {"runs": runs}, single)  # a stop keeps the earlier seeds
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks import result_files
 from benchmarks.engine import machine
 
 RESULT = Path(__file__).parent / "results/sharding.json"
@@ -160,9 +161,7 @@ def main() -> None:
         "planned": {way: planned(way, statistics.median(one["base"] for one in of)) for way, of in runs.items()},
         "runs": runs,
     }
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
-    if given.out == RESULT:
-        RESULT.parents[1].joinpath("sharding.md").write_text(render(result))
+    result_files.write(given.out, result)
     print(render(result))
 
 

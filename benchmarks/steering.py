@@ -2,12 +2,11 @@
 
 The settings are those of presets/reviews.yaml. Each seed has a language model of reviews, two
 classifiers and a policy for each method, with and without the KL. A cell that is in benchmarks/results/steering.json is not measured
-again. From that file benchmarks/steering.md is written, and docs/reviews.png by benchmarks/steering_picture.py.
+again. Of that file benchmarks/steering.md is made (benchmarks/claims.py), and docs/reviews.png by benchmarks/steering_picture.py.
 """
 
 import argparse
 import fcntl
-import json
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -17,6 +16,8 @@ from typing import Any, TypeVar
 import torch
 import yaml
 
+from benchmarks import result_files
+from benchmarks import tables as page_tables
 from tasks.common import estimates, models, tables
 from tasks.common.config import Config
 from tasks.common.estimates import Estimate
@@ -54,7 +55,7 @@ from tasks.language.sentiment import continuations, measures
 from tasks.language.tables.reviews import Reviews
 
 ROOT = Path(__file__).parents[1]
-RESULTS, TABLE = ROOT / "benchmarks/results/steering.json", ROOT / "benchmarks/steering.md"
+RESULTS = ROOT / "benchmarks/results/steering.json"
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> the stage, and what differs from the preset
     "REINFORCE": ("reinforce", {}),
     "A2C": ("reinforce", {"baseline": "critic"}),
@@ -167,7 +168,7 @@ def run_seed(seed: int, data: Path, only: Collection[str]) -> None:
         seconds = time.process_time() - before
         values, top = own.values(policy)
         more = {"commonest_sentence": top, "cpu_seconds": round(seconds, 1)}
-        keep(name, seed, {**row(measures.measured(own.config, values, own.sft)), **more})
+        keep(name, seed, {**row(measures.measured(own.config, values, own.sft)), **more}, values.to_dict("list"))
 
 
 def row(measured: Mapping[str, Estimate]) -> dict[str, Any]:
@@ -177,23 +178,37 @@ def row(measured: Mapping[str, Estimate]) -> dict[str, Any]:
 
 def read() -> Results:
     """All that is measured."""
-    found: Results = json.loads(RESULTS.read_text() or "{}") if RESULTS.exists() else {}
+    found: Results = result_files.load(RESULTS, {})
     return found
 
 
-def keep(name: str, seed: int, found: dict[str, Any]) -> None:
-    """Add a cell, and write the page anew; seeds that run side by side take turns."""
-    with RESULTS.open("a") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+def keep(name: str, seed: int, found: dict[str, Any], single: Mapping[str, Any] | None = None) -> None:
+    """Add a cell, with the sums of each opening; seeds that run side by side take turns."""
+    folder = os.open(RESULTS.parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
         results = read()
         results.setdefault(name, {})[str(seed)] = found
-        RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-        TABLE.write_text(render(results))
+        result_files.write(RESULTS, results, {f"{name} / {seed}": single} if single else None, adds=True)
+    finally:
+        os.close(folder)
 
 
 def over_seeds(values: list[float]) -> Estimate:
     """The mean over seeds with Student's 95 % interval; a single seed has none."""
     return estimates.over_seeds(values) if len(values) > 1 else Estimate(values[0], values[0], values[0])
+
+
+def summary(results: Mapping[str, Mapping[str, Any]], *columns: str) -> str:
+    """A row for each policy: means over seeds with their intervals, of all columns or of these."""
+    heads = [head for head, _, _ in COLUMNS.values()]
+    rows = [["policy", "seeds", *heads]]
+    for name, cells in ((name, results.get(name, {})) for name in ("SFT", *CELLS)):
+        if cells:
+            means = [over_seeds([cell[key][0] for cell in cells.values()]) for key in COLUMNS]
+            shown = [interval(mean, key) for mean, key in zip(means, COLUMNS, strict=True)]
+            rows.append([name, str(len(cells)), *shown])
+    return page_tables.rows(page_tables.select(rows, columns or ("seeds", *heads)))
 
 
 def render(results: Mapping[str, Mapping[str, Any]]) -> str:
@@ -209,15 +224,8 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
         "",
         "Means over seeds with Student's 95 % intervals.",
         "",
-        f"| policy | seeds | {' | '.join(heads)} |",
-        "|---|---|" + "---|" * len(heads),
+        summary(results).removesuffix("\n"),
     ]
-    for name in names:
-        cells = results.get(name, {})
-        if cells:
-            found = [over_seeds([cell[key][0] for cell in cells.values()]) for key in COLUMNS]
-            shown = [interval(one, key) for one, key in zip(found, COLUMNS, strict=True)]
-            lines.append(f"| {name} | {len(cells)} | {' | '.join(shown)} |")
     lines += ["", "## Every seed", "", "Means over openings with 95 % intervals.", ""]
     lines += [
         f"| policy | seed | {' | '.join(heads)} | which sentence | CPU |",

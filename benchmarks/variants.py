@@ -2,8 +2,8 @@
 
 Each seed's upstream (problems to reward model) is made once in a fresh clone, or copied from DATA, the data folder of an earlier
 run; the policies that this run trained and evaluated at the defaults are read from there. Every other variant is trained and
-evaluated by the stages' own commands with params.yaml changed. Results are added to benchmarks/results/variants.json, from
-which benchmarks/variants.md is written.
+evaluated by the stages' own commands with params.yaml changed. Results are added to benchmarks/results/variants.json, of
+which benchmarks/variants.md is made (benchmarks/claims.py).
 """
 
 import json
@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ import numpy as np
 import pandas as pd
 from dvc.repo import Repo
 
+from benchmarks import result_files, tables
 from flows.params import checking, editing
 from tasks.common import estimates
 
 ROOT = Path(__file__).parents[1]
-RESULTS, TABLE = ROOT / "benchmarks/results/variants.json", ROOT / "benchmarks/variants.md"
+RESULTS = ROOT / "benchmarks/results/variants.json"
 UPSTREAM = ("raw", "problems", "mixture", "sft", "preferences", "reward_model")
 VARIANTS: dict[str, tuple[str, list[str]]] = {  # name -> the stage that trains it, and its changes to the defaults
     "DPO": ("dpo", []),
@@ -114,7 +116,7 @@ def run_seed(seed: int, folder: Path, given: str, names: list[str]) -> None:
     if "sft" not in there:
         call(folder, "evaluate@sft")
     sft = measured(there.get("sft", made), "sft")
-    keep(seed, "SFT", compared(sft, sft))
+    keep(seed, "SFT", compared(sft, sft), sft)
     for name in names:
         stage, settings = VARIANTS[name]
         data, cost = there.get(stage, made), {}
@@ -130,16 +132,16 @@ def run_seed(seed: int, folder: Path, given: str, names: list[str]) -> None:
             cost = {"cpu_seconds": call(folder, stage)}
             call(folder, f"evaluate@{stage}")
         trained = json.loads((data / f"metrics/{stage}.json").read_text())
-        keep(seed, name, {**compared(measured(data, stage), sft), **cost, "trained": trained})
+        values = measured(data, stage)
+        keep(seed, name, {**compared(values, sft), **cost, "trained": trained}, values)
 
 
-def keep(seed: int, name: str, row: dict[str, Any]) -> None:
-    """Add a result, and write the page anew."""
-    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+def keep(seed: int, name: str, row: dict[str, Any], values: pd.DataFrame) -> None:
+    """Add a result, with the values of its problems."""
+    results = result_files.load(RESULTS, {})
     results.setdefault(name, {})[str(seed)] = row
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(results, indent=1) + "\n")
-    TABLE.write_text(render(results))
+    single = {f"{name} / {seed}": values.to_dict("list")}
+    result_files.write(RESULTS, results, single, adds=True)
 
 
 def render(results: dict[str, dict[str, dict[str, Any]]]) -> str:
@@ -163,6 +165,18 @@ def render(results: dict[str, dict[str, dict[str, Any]]]) -> str:
             lines.append(f"| {name} | {seed} | {' | '.join(cells(row))} | {seconds} |")
     missing = [name for name in VARIANTS if name not in results]
     return "\n".join([*lines, *([f"\nNot measured yet: {'; '.join(missing)}."] if missing else [])]) + "\n"
+
+
+def greedy(results: Mapping[str, Mapping[str, Any]], *names: str) -> str:
+    """A row for each of these variants: greedy accuracy over SFT's in points by seed, and in brackets the KL to SFT at temperature 1."""
+    seeds = sorted(results["SFT"])
+    rows = [["", *(f"seed {seed}" for seed in seeds)]]
+    for name in names:
+        shown = []
+        for row in (results[name][seed] for seed in seeds):
+            shown.append(f"{100 * row[f'{GREEDY}_over_sft'][0]:+.1f} ({row['kl_sampled_t1.0']:.2f})")
+        rows.append([name, *shown])
+    return tables.rows(rows)
 
 
 def cells(row: dict[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a stage costs before it begins, warm and cold: `python -m benchmarks.warm_starts` writes benchmarks/warm_starts.md.
+"""What a stage costs before it begins, warm and cold: `python -m benchmarks.warm_starts` writes benchmarks/results/warm_starts.json.
 
 Each stage's command is started with `--help`, which ends as soon as everything is imported: by the engine's two ways of starting
 it, turn about. The server of warm starts has its modules already; how long it took for them, and its memory, are a line of their own.
@@ -15,13 +15,14 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks import result_files
 from benchmarks.engine import machine
 from flows.engine.warm_stages import MODULES
 from flows.machine.supervisor import Command
 from flows.machine.warm_start import WarmStarts
 
 ROOT = Path(__file__).parent.parent
-RESULT = Path(__file__).with_suffix(".md")
+RESULT = ROOT / "benchmarks/results/warm_starts.json"
 ROUNDS = 7
 STAGES = ("language.problems", "language.sft", "language.grpo", "language.evaluate", "language.report", "offline.cql")
 Times = dict[str, dict[str, list[float]]]
@@ -96,7 +97,7 @@ def page(
 
 
 def main() -> None:
-    """Measure, and write the page."""
+    """Measure, and write the result."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.warm_starts", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--stages", nargs="+", default=STAGES)
@@ -107,10 +108,11 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory() as folder:
             first, times = measured(given.stages, given.rounds, warm, Path(folder))
-            given.out.write_text(page(first, times, memory(), given.rounds, load))
+            lines = page(first, times, memory(), given.rounds, load).splitlines()
+            result_files.write(given.out, {"page": lines}, times)
     finally:
         warm.close()
-    print(given.out.read_text(), end="")
+    print(*lines, sep="\n")
 
 
 if __name__ == "__main__":

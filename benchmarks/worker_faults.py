@@ -20,10 +20,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import result_files
 from benchmarks.worker_fault_site import LIMIT, ROOT, Site, left_over
 from benchmarks.worker_fault_trials import FAULTS, LARGE, Trial, tear_dep
 
-RESULT, PAGE = ROOT / "benchmarks/results/worker_faults.json", ROOT / "benchmarks/worker_faults.md"
+RESULT = ROOT / "benchmarks/results/worker_faults.json"
 REPOSITORIES = {"shared": {"k1": "one", "k2": "one"}, "clone": {"k1": "two", "k2": "three"}}
 
 
@@ -201,11 +202,10 @@ def main() -> None:
 
 
 def keep(outcome: Mapping[str, Any]) -> None:
-    """Add a trial to the result file, and write the page."""
-    before = json.loads(RESULT.read_text()) if RESULT.exists() else {"conditions": "", "notes": [], "trials": []}
+    """Add a trial to the result file."""
+    before = result_files.load(RESULT, {"conditions": "", "notes": [], "trials": []})
     result = {**before, "trials": [*before["trials"], outcome]}
-    RESULT.write_text(json.dumps(result, indent=1) + "\n")
-    PAGE.write_text(render(result))
+    result_files.write(RESULT, result, adds=True)
 
 
 if __name__ == "__main__":

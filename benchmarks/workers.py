@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks import result_files, tables
 from benchmarks.engine import machine
 from flows.engine.prefect_server import TemporaryServer
 
@@ -156,10 +157,21 @@ def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
     return found
 
 
-def render(result: Mapping[str, Any]) -> str:
-    """benchmarks/workers.md."""
+def table(result: Mapping[str, Any]) -> str:
+    """A row for each place where a stage ran."""
     times: dict[str, list[float]] = result["seconds"]
     here = statistics.median(times["here"])
+    rows = [["where", "seconds", "beyond a local stage", "aim"]]
+    for name, values in times.items():
+        middle = statistics.median(values)
+        beyond = "" if name == "here" else f"{middle - here:.2f}"
+        aim = f"under {TARGETS[name]:g}" if name in TARGETS else ""
+        rows.append([name, f"{middle:.2f} ({min(values):.2f} to {max(values):.2f})", beyond, aim])
+    return tables.rows(rows)
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """benchmarks/workers.md."""
     lines = [
         "# What a stage on a worker costs",
         "",
@@ -167,14 +179,8 @@ def render(result: Mapping[str, Any]) -> str:
         f"machine. The stage copies a file of a few bytes. Seconds of wall time, medians of {result['rounds']} (lowest to highest), turn about, after a",
         f"warm-up. Load of the machine when it began: {result['load']:.1f}.",
         "",
-        "| where | seconds | beyond a local stage | aim |",
-        "|---|---|---|---|",
+        table(result).removesuffix("\n"),
     ]
-    for name, of in times.items():
-        middle = statistics.median(of)
-        beyond = "" if name == "here" else f"{middle - here:.2f}"
-        aim = f"under {TARGETS[name]:g}" if name in TARGETS else ""
-        lines.append(f"| {name} | {middle:.2f} ({min(of):.2f} to {max(of):.2f}) | {beyond} | {aim} |")
     return "\n".join(lines) + "\n"
 
 
@@ -191,9 +197,7 @@ def main() -> None:
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     result = {"machine": machine("dvc", "prefect", "mlflow"), "load": load, "rounds": given.rounds, "seconds": times}
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
-    if given.out == RESULT:
-        RESULT.parents[1].joinpath("workers.md").write_text(render(result))
+    result_files.write(given.out, result)
     print(render(result))
 
 

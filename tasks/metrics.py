@@ -70,7 +70,7 @@ has `rewards/FUNCTION/seconds`, the time that a reward in Python took since the 
 a stage that may be several processes it also has `system/processes`, `system/threads` of each and `system/gpus`, on which bits depend.
 Of one that used a GPU it has `system/gpu_peak_memory_megabytes`, the most that its tensors held there (of the first process).
 Of a stage that `posttrain run` started it has `system/peak_memory_megabytes`, the most resident memory that the processes of the stage had together;
-a stage that starts warm shares what its server has imported, and that counts too: `tokenizer` of preset `tiny` has 457 MB warm and 194 MB by `--cold`.
+a stage that starts warm shares what its server has imported, and that counts too, which `--cold` leaves out.
 
 A *result* is a number that a stage reports at its end, in data/metrics/STAGE.json or STAGE@KEY.json. Where a row names both, the result is the end of
 the curve: the mean over its last tenth in the language flow, over the seeds' last rows in the offline flow.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from benchmarks import result_files
 from benchmarks.training_faults.fault import Arm, Fault, Row
 from benchmarks.variants import call
 from flows.params import checking, editing
@@ -66,12 +67,10 @@ def keep(fault: str, arm: str, seed: int, row: Row) -> None:
     path = RESULTS / f"{fault}.json"
     results = results_of(fault)
     results.setdefault(arm, {})[str(seed)] = row
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps(results) + "\n")
+    result_files.write(path, results, adds=True)
 
 
 def results_of(fault: str) -> dict[str, dict[str, Row]]:
     """What was kept of a fault: by arm and seed."""
-    path = RESULTS / f"{fault}.json"
-    found: dict[str, dict[str, Row]] = json.loads(path.read_text()) if path.exists() else {}
+    found: dict[str, dict[str, Row]] = result_files.load(RESULTS / f"{fault}.json", {})
     return found

@@ -1,139 +1,185 @@
-"""A number on a page that differs from its measurement is noticed."""
+"""A number, verdict, block or result file that was changed by hand is noticed."""
 
 import json
-import shutil
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from benchmarks import seeds
-from benchmarks.claims import agrees, faults, rendered, tables
+from benchmarks import claims, result_files, tables
 
-ROOT = Path(__file__).parent.parent.parent
-SOURCE = "seeds.json: runs / 0 / evaluate@grpo / strict_greedy / mean"
-ESTIMATE = {"mean": 0.8136, "low": 0.7, "high": 0.9}
-CHANGED = {"mean": 0.05, "low": 0.01, "high": 0.1, "gained": 40, "lost": 15, "p": 0.001}
-ORDERED = {"all": 0.85, "both_show_steps": 0.8}
-RUN = {
-    "seed": 0,
-    "seconds": 639.2,
-    "outs": {},
-    "reward_model": {"accuracy": 0.75, "against_rubric": ORDERED, "untrained": {"against_rubric": ORDERED}},
-    "reinforce": {f"grad_variance/{name}": 1.0 for name in seeds.BASELINES},
-    "report": {"grpo": {"change": dict.fromkeys((seeds.GREEDY, seeds.BEST, seeds.HOT), CHANGED)}},
-    **{
-        f"evaluate@{policy}": {"best_temperature": 0.3, **dict.fromkeys(seeds.COLUMNS, ESTIMATE)}
-        for policy in seeds.POLICIES
-    },
+ROOT = Path(__file__).parents[2]
+LECTURES = {
+    "agents": [
+        {
+            "claim": "A tool helps",
+            "differences": [["calculator", 0.678, 0.599, 0.758]],
+            "beside": "the clone 0.556",
+            "run": "default",
+        }
+    ]
 }
-README = f"""# Title
-
-It took 10 min 39 s; grpo solves 81.4 % (95 % intervals).
-<!-- claim: 10 min 39 s = seeds.json: runs / 0 / seconds -->
-<!-- claim: 81.4 % = {SOURCE} --> <!-- given: 95 % -->
-
-Sampling is 2.2 to 3.8 times as fast, and the other flow took 24 min 55 s.
-<!-- claim: 2.2 = min rl.md: Rollouts / * / times as fast --> <!-- claim: 3.8 times = max rl.md: Rollouts / * / times as fast -->
-<!-- logged: 24 min 55 s -->
-
-<!-- made: seeds.headline -->
-<!-- end -->
-"""
-PAGE = f"""# GRPO
-
-It solves 81.4 % after 24 min 55 s. <!-- claim: 81.4 % = {SOURCE} --> <!-- logged: 24 min 55 s -->
-
-<!-- quoted: benchmarks/rl.md -->
-| | ours | times as fast |
-|---|---|---|
-| b | 1,234 | 3.81 |
-"""
+SEARCH = {
+    "SFT": [
+        {"method": "greedy", "samples": 1, "right": 72.6, "low": 68.5, "high": 76.3},
+        {"method": "majority", "samples": 64, "right": 74.2, "over_greedy": [1.6, -1.0, 4.6]},
+    ]
+}
+PAIRS = {
+    "best of n": {
+        f"default, {pairs}": {
+            "held_out": 0.7,
+            "n": [1, 2, 4],
+            "kl": [0.0, 0.2, 0.6],
+            "rubric": [[0.5, 0, 1], [0.6, 0, 1], [last, 0, 1]],
+        }
+        for pairs, last in (("60 pairs", 0.4), ("all pairs", 0.55))
+    }
+}
+SCORES = {"rows": [["", "BC", "DQN"], ["medium", "80.4 +- 2.4", "1.0 +- 23.1"]]}
+PAGES = {
+    "README.md": "# Title\n\nIt is quick, with 95 % intervals and `5 points`.\n\n{tables.page | speed}\n",
+    "docs/lectures.md": "# Lectures\n\n{lectures.claims | lectures | agents}\n",
+    "docs/search.md": "# Search\n\n{search.right | search | SFT}\n",
+    "docs/faults.md": "# Faults\n\n{training_faults.numbers.best_of_n | pairs}\n\n{training_faults.numbers.moves | pairs | default}\n",
+    "docs/algorithms/dqn.md": "# DQN\n\n{tables.columns | tables/scores | DQN}\n",
+    "LOG.md": "# Log\n\n## Ten seeds\n\nResult file: benchmarks/results/tables/scores.json.\n\n{tables.table | tables/scores}\n\n"
+    "## Tried\n\nNo result file.\n\nIt took 24 min 55 s.\n",
+}
 
 
 @pytest.fixture
-def root(tmp_path):
-    """A repository in which every number agrees with its source."""
-    (tmp_path / "benchmarks/results").mkdir(parents=True)
-    (tmp_path / "README.md").write_text(README)
-    (tmp_path / "docs/algorithms").mkdir(parents=True)
-    (tmp_path / "docs/algorithms/grpo.md").write_text(PAGE)
-    (tmp_path / "LOG.md").write_text(f"It took 24 min 55 s.\n\nThen 81 %. <!-- claim: 81 % = {SOURCE} -->\n")
-    table = (
-        "## Rollouts\n\n| | ours | times as fast |\n|---|---|---|\n| a | 4 (3 to 5) | 2.19 |\n| b | 1,234 | 3.81 |\n"
-    )
-    (tmp_path / "benchmarks/rl.md").write_text(table)
-    (tmp_path / "benchmarks/results/seeds.json").write_text(json.dumps({"runs": [RUN]}))
-    for page, text in rendered(tmp_path).items():
-        page.write_text(text)
-    assert faults(tmp_path) == []
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A repository with one commit, in which every block is made of a result file of that commit."""
+    for words in (["init", "-q"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "a", "--allow-empty"]):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    monkeypatch.setattr(result_files, "ROOT", tmp_path)
+    results = {"speed": {"page": ["It is 2.4 times as fast."]}, "lectures": LECTURES, "search": SEARCH, "pairs": PAIRS}
+    for name, result in {**results, "tables/scores": SCORES}.items():
+        result_files.write(tmp_path / f"benchmarks/results/{name}.json", result)
+    for page, text in PAGES.items():
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / page).write_text(re.sub(r"\{(.+?)\}", r"<!-- block \1 -->\n<!-- /block -->", text))
+    claims.write(tmp_path)
+    assert claims.faults(tmp_path) == []
     return tmp_path
 
 
 @pytest.mark.parametrize(
     ("page", "old", "new", "fault"),
     [
-        ("README.md", "solves 81.4 %", "solves 82.4 %", "81.4 % is claimed and not said"),
-        ("README.md", "81.4 %", "82.4 %", "82.4 %, but seeds.json says 0.8136"),
-        ("README.md", "10 min 39 s", "10 min 38 s", "10 min 38 s, but seeds.json says 639.2"),
-        ("README.md", "2.2", "2.3", "2.3, but rl.md says 2.19"),
-        ("README.md", "(95 %", "(95 % of 70 %", "nothing backs 70 %"),
-        ("README.md", "| grpo | 81.4 %", "| grpo | 81.5 %", "README.md: not what is made of its result"),
-        ("README.md", "rl.md: Rollouts / *", "rl.md: Rollouts / c", "rl.md has 0 values at Rollouts / c"),
-        ("README.md", "= min rl.md", "= rl.md", "rl.md has 2 values"),
-        ("README.md", "= seeds.json: runs / 0 / seconds", "seeds.json", "a claim cannot be read"),
-        ("LOG.md", "81 %", "80 %", "LOG.md: 80 %, but seeds.json says 0.8136"),
-        ("LOG.md", "It took", "(benchmarks/seeds.md) It took", "cites benchmarks/seeds.md without a claim or a commit"),
-        ("LOG.md", "55 s", "56 s", "24 min 55 s is not in LOG.md"),
-        ("README.md", "took 24 min 55 s", "took long", "24 min 55 s is logged and not said"),
-        ("docs/algorithms/grpo.md", "solves 81.4 %", "solves 81.5 %", "docs/algorithms/grpo.md: 81.4 % is claimed"),
-        ("docs/algorithms/grpo.md", "after 24 min 55 s", "after 2 s", "docs/algorithms/grpo.md: nothing backs 2 s"),
-        ("docs/algorithms/grpo.md", "| 3.81 |", "| 3.82 |", "benchmarks/rl.md has no line | b | 1,234 | 3.82 |"),
-        ("docs/algorithms/grpo.md", "quoted: benchmarks/rl.md", "quoted: rl.md", "rl.md has no line | b | 1,234"),
-        ("benchmarks/seeds.md", "| 639 |", "| 640 |", "benchmarks/seeds.md: not what is made of its result"),
-        ("benchmarks/results/seeds.json", "639.2", "700", "seeds.json says 700"),
+        ("README.md", "2.4 times", "2.6 times", "README.md: block tables.page | speed is not what is made"),
+        ("README.md", "It is quick", "It is 3 points better", "README.md:3: 3 points stands outside of a block"),
+        ("README.md", "It is quick", "It takes 10 min 39 s", "README.md:3: 10 min 39 s stands outside of a block"),
+        ("README.md", "It is quick", "It is right in 81.4 %", "README.md:3: 81.4 % stands outside of a block"),
+        ("README.md", "It is quick", "It differs, p 0.022", "README.md:3: p 0.022 stands outside of a block"),
+        ("README.md", "It is quick", "It is 0.5 ± 0.1", "README.md:3: 0.5 ± 0 stands outside of a block"),
+        ("README.md", "<!-- /block -->", "", "README.md: a block has no beginning or no end"),
+        ("README.md", "| speed -->", "| sped -->", "block tables.page | sped cannot be made: FileNotFoundError"),
+        ("docs/lectures.md", "+0.678", "+0.778", "docs/lectures.md: block lectures.claims"),
+        ("docs/lectures.md", "| holds |", "| does not |", "docs/lectures.md: block lectures.claims"),
+        ("docs/search.md", "74.2 %", "84.2 %", "docs/search.md: block search.right"),
+        ("docs/search.md", "no method whose", "majority, whose", "docs/search.md: block search.right"),
+        ("docs/faults.md", "| 0.60 |", "| 0.70 |", "docs/faults.md: block training_faults.numbers.best_of_n"),
+        ("docs/faults.md", "it moves to", "it does not move to", "docs/faults.md: block training_faults.numbers.moves"),
+        ("docs/algorithms/dqn.md", "1.0 +- 23.1", "11.0 +- 23.1", "dqn.md: block tables.columns"),
+        ("LOG.md", "80.4 +- 2.4", "90.4 +- 2.4", "LOG.md: block tables.table | tables/scores"),
+        ("LOG.md", "No result file.\n\n", "", "LOG.md: Tried: the first line neither names a result file nor says"),
+        ("LOG.md", "tables/scores.json.", "tables/other.json.", "tables/other.json is not there"),
+        ("benchmarks/results/search.json", "74.2", "84.2", "search.json: was changed: its sha256 is not that of"),
     ],
 )
-def test_a_number_changed_by_hand(root, page, old, new, fault):
+def test_what_was_changed_by_hand_is_noticed(root: Path, page: str, old: str, new: str, fault: str) -> None:
     text = (root / page).read_text()
     assert old in text
-    (root / page).write_text(text.replace(old, new))
-    assert any(fault in line for line in faults(root)), faults(root)
+    (root / page).write_text(text.replace(old, new, 1))
+    lines = claims.faults(root)
+    assert any(fault in line for line in lines), lines
 
 
-def test_a_result_that_is_missing(root):
-    (root / "README.md").write_text(README.partition("<!-- made")[0])
-    (root / "benchmarks/results/seeds.json").unlink()
-    assert any("benchmarks/results/seeds.json is not there" in line for line in faults(root))
+def test_a_block_says_where_it_differs(root: Path) -> None:
+    page = root / "docs/search.md"
+    page.write_text(page.read_text().replace("74.2 %", "84.2 %"))
+    [line] = claims.faults(root)
+    assert "84.2 %" in line
+    assert "74.2 %" in line
 
 
-@pytest.mark.parametrize(
-    ("text", "value", "same"),
-    [
-        ("60.3 %", 0.6034, True),
-        ("60.3 %", 0.6036, False),
-        ("16.6 points", 0.166, True),
-        ("1,578", 1578.4, True),
-        ("11 minutes", 639, True),
-        ("10 min 39 s", 639.4, True),
-        ("-0.05", -0.0536, True),
-        ("2.2 times", 2.26, False),
-    ],
-)
-def test_rounding(text, value, same):
-    assert agrees(text, value) == same
+def reseal(path: Path, **fields: str) -> None:
+    """Change fields of a result file, with a hash that fits."""
+    content = {**json.loads(path.read_text()), **fields}
+    path.write_text(json.dumps({**content, "sha256": result_files.seal(content)}))
 
 
-def test_the_tables_of_this_repository_can_be_read():
-    found = tables((ROOT / "benchmarks/engine.md").read_text())
-    (rows,) = found.values()
-    assert rows["1 trivial stage"]["posttrain"] > 0
+def test_a_commit_that_is_not_in_the_history(root: Path) -> None:
+    path = root / "benchmarks/results/search.json"
+    reseal(path, commit="0123456789abcdef")
+    assert claims.faults(root) == ["benchmarks/results/search.json: commit 0123456789abcdef is not in the history"]
+    reseal(path, commit="unknown")
+    assert claims.faults(root) == ["benchmarks/results/search.json: its commit is unknown, for no reason"]
+    reseal(path, reason="it was not written down")
+    assert claims.faults(root) == []
 
 
-def test_pages_made_of_results_are_what_they_should_be(tmp_path):
-    """In this repository itself: benchmarks/NAME.md is rendered from benchmarks/results/NAME.json, where that exists."""
-    shutil.copytree(ROOT / "benchmarks", tmp_path / "benchmarks")
-    (tmp_path / "README.md").write_text("")
-    pages = {
-        page: text for page, text in rendered(tmp_path).items() if page.suffix == ".md" and page.name != "README.md"
-    }
-    assert all(page.read_text() == text for page, text in pages.items())
+def test_a_shallow_clone_cannot_know_old_commits(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    reseal(root / "benchmarks/results/search.json", commit="0123456789abcdef")
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["add", "-A"], [*identity, "commit", "-qm", "b"]):
+        subprocess.run(["git", *words], cwd=root, check=True)
+    shallow = tmp_path_factory.mktemp("shallow") / "clone"
+    subprocess.run(["git", "clone", "-q", "--depth", "1", root.as_uri(), str(shallow)], check=True)
+    assert claims.faults(shallow) == []
+
+
+def test_a_result_file_without_its_fields(root: Path) -> None:
+    (root / "benchmarks/results/bare.json").write_text("{}")
+    assert claims.faults(root) == [
+        "benchmarks/results/bare.json: has no commit, per_problem, processor, result, sha256"
+    ]
+
+
+def test_numbers_of_others_and_in_code_may_stand_in_prose(root: Path) -> None:
+    text = "People agreed in 73 % of pairs. <!-- quoted: arXiv:2203.02155 -->\n\n```\n5 points\n```\n\nA limit of `20 s`, 10%BC.\n"
+    (root / "docs/other.md").write_text(text)
+    assert claims.faults(root) == []
+    (root / "docs/other.md").write_text(text.replace(" <!-- quoted: arXiv:2203.02155 -->", ""))
+    assert claims.faults(root) == ["docs/other.md:1: 73 % stands outside of a block"]
+
+
+def test_results_are_added_with_their_commits_and_values(root: Path) -> None:
+    path = root / "benchmarks/results/more.json"
+    result_files.write(path, {"a": 1}, {"a": [0.0, 1.0]}, adds=True)
+    reseal(path, commit="unknown", processor="another", reason="older")
+    result_files.write(path, {"a": 1, "b": 2}, {"b": [1.0]}, adds=True)
+    content = json.loads(path.read_text())
+    assert content["commit"] == f"unknown {result_files.commit()}"
+    assert content["processor"] == f"another; {result_files.processor()}"
+    assert result_files.load(path) == {"a": 1, "b": 2}
+    assert result_files.values(path) == {"a": [0.0, 1.0], "b": [1.0]}
+    assert claims.faults(root) == []
+    result_files.write(path, {"c": 3})
+    assert result_files.values(path) == {}, "a result that replaces another has no values of that"
+
+
+def test_tables_are_read_as_they_are_written() -> None:
+    text = "# One\n\n| | a | b |\n|---|---|---|\n| x | 1 | |\n| y | | 2 |\n"
+    result = {"rows": tables.parse(text)["One"], "page": text.splitlines()}
+    assert tables.table(result) in text
+    assert tables.columns(result, "b") == "| | b |\n|---|---|\n| y | 2 |\n"
+    assert tables.lines(result, "One", "x") == "| | a | b |\n|---|---|---|\n| x | 1 | |\n"
+
+
+@pytest.mark.tree
+def test_readme_has_at_most_six_measured_numbers() -> None:
+    """An interval counts two."""
+    blocks = "".join(text for _, text in claims.BLOCK.findall((ROOT / "README.md").read_text()))
+    measured = [match[0] for match in claims.MEASURED.finditer(claims.LEVEL.sub("", blocks))]
+    assert 3 <= sum(2 if " to " in number else 1 for number in measured) <= 6
+
+
+@pytest.mark.tree
+def test_this_repository_has_no_number_outside_of_blocks_and_sealed_results() -> None:
+    pages = [page for pattern in claims.PAGES for page in ROOT.glob(pattern)]
+    assert not [line for page in pages for line in claims.loose_numbers(ROOT, page)]
+    assert not [*claims.unsourced(ROOT), *result_files.faults(ROOT)]

@@ -7,15 +7,16 @@ import numpy as np
 from minari.dataset.minari_storage import MinariStorage
 
 from benchmarks import episodes as benchmark
+from benchmarks import result_files
 from tasks.offline.datasets import episodes, stored
 from tasks.offline.datasets.stored import Reference
 
 
 def test_the_command(tmp_path, monkeypatch):
-    out = tmp_path / "episodes.md"
+    out = tmp_path / "episodes.json"
     monkeypatch.setattr(sys, "argv", ["episodes", "--quick", "--out", str(out)])
     benchmark.main()
-    rows = [line for line in out.read_text().splitlines() if re.match(r"\| \w", line)]
+    rows = [line for line in result_files.load(out)["page"] if re.match(r"\| \w", line)]
     assert [row.split("|")[1].strip() for row in rows] == [case.name for case in benchmark.CASES]
     assert all(float(cell.split()[0]) >= 0 for row in rows for cell in row.split("|")[2:-1])
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import memory
+from benchmarks import memory, result_files, tables
 from benchmarks.rl_cases import OURS, THEIRS
 
 ROOT = Path(__file__).parent.parent.parent
@@ -31,7 +31,7 @@ def test_tables_and_sentences_by_hand():
 
 @pytest.mark.slow
 def test_the_command(tmp_path):
-    out = tmp_path / "memory.md"
+    out = tmp_path / "memory.json"
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.memory", "--quick", "--out", str(out)],
         cwd=ROOT,
@@ -40,7 +40,7 @@ def test_the_command(tmp_path):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    written = out.read_text()
+    written = tables.page(result_files.load(out))
     for title in ("Peak memory, MB", "Before the first step, MB", "A step, processor seconds"):
         [table] = re.findall(rf"## {title}\n\n(.*?)\n\n", written, re.DOTALL)
         rows = table.splitlines()[2:]

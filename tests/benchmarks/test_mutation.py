@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import mutation
+from benchmarks import mutation, result_files
 from benchmarks.mutation import ROOT, Mutant, difference, draw, functions_of, mutants_of, render
 from tests.reach import files_of
 
@@ -203,7 +203,7 @@ def test_another_checkout_is_tried_with_the_faults_of_the_first(
         for mutant in mutants:
             mutant.outcomes[column] = {"outcome": next(outcomes), "test": "", "seconds": 1.0}
             keep()
-            seen.append(json.loads(result.read_text())["mutants"])
+            seen.append(result_files.load(result)["mutants"])
 
     seen: list[list[dict[str, object]]] = []
     monkeypatch.setattr(mutation, "measure", tries)
@@ -216,7 +216,7 @@ def test_another_checkout_is_tried_with_the_faults_of_the_first(
     [before], [after] = seen
     assert [*after["outcomes"]] == ["old", "new"]
     assert {**after, "outcomes": None} == {**before, "outcomes": None}
-    kept = json.loads(result.read_text())
+    kept = result_files.load(result)
     assert (kept["seed"], kept["columns"]) == (3, ["old", "new"]), "the old tests noticed it: nothing was tried"
 
 

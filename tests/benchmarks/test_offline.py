@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import offline, offline_agreement
+from benchmarks import offline, offline_agreement, result_files
 from benchmarks import offline_peer as peer
 from tasks.offline.datasets.stored import read
 from tests.tasks.offline.worlds import record
@@ -21,11 +21,11 @@ with_d3rlpy = pytest.mark.skipif(not Path(os.environ.get(peer.VARIABLE, "none"))
 @pytest.mark.slow
 @with_d3rlpy
 def test_the_command(tmp_path):
-    out = tmp_path / "offline.md"
+    out = tmp_path / "offline.json"
     command = [sys.executable, "-m", "benchmarks.offline", "--quick", "--out", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    rows = [line for line in out.read_text().splitlines() if re.match(r"\| \w", line)]
+    rows = [line for line in result_files.load(out)["page"] if re.match(r"\| \w", line)]
     assert [row.split("|")[1].strip() for row in rows] == [case.name for case in offline.CASES]
     for row, case in zip(rows, offline.CASES, strict=True):
         cells = [cell.strip() for cell in row.split("|")[2:-1]]

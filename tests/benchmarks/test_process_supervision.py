@@ -1,9 +1,7 @@
-import json
-
 import pandas as pd
 import pytest
 
-from benchmarks import process_supervision, variants
+from benchmarks import process_supervision, result_files, variants
 
 NAMES = [variants.GREEDY, *variants.SAMPLED, *variants.OTHERS]
 
@@ -14,14 +12,15 @@ def measures(right):
 
 def test_steps_are_compared_with_right_answers_alone_and_both_with_sft(tmp_path, monkeypatch):
     monkeypatch.setattr(process_supervision, "RESULTS", tmp_path / "results.json")
-    monkeypatch.setattr(process_supervision, "TABLE", tmp_path / "page.md")
     alone, steps = (measures([1, 1, 0, 0]), 9.6), (measures([1, 1, 1, 0]), 12.2)
     found = {process_supervision.CONTROL: alone, process_supervision.BY_STEPS: steps}
     process_supervision.keep(2, found, measures([1, 0, 0, 0]))
-    row = json.loads((tmp_path / "results.json").read_text())[process_supervision.BY_STEPS]["2"]
+    results = result_files.load(process_supervision.RESULTS)
+    row = results[process_supervision.BY_STEPS]["2"]
+    assert result_files.values(process_supervision.RESULTS)["SFT / 2"]["strict_greedy"] == [1, 0, 0, 0]
     assert row["strict_greedy_over_sft"][0] == pytest.approx(0.5)
     assert row["strict_greedy_over_control"][0] == pytest.approx(0.25)
-    lines = (tmp_path / "page.md").read_text().splitlines()[-3:]
+    lines = process_supervision.render(results).splitlines()[-3:]
     assert [line.split(" | ")[:3] for line in lines] == [
         ["| nothing (SFT)", "2", "25.0 %"],
         ["| right answers", "2", "50.0 %"],

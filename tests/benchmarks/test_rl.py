@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import rl, rl_report
+from benchmarks import result_files, rl, rl_report, tables
 from benchmarks.rl_cases import QUICK, Case
 
 pytestmark = [
@@ -42,12 +42,12 @@ def test_another_loss_would_be_noticed(agreement, tmp_path, monkeypatch, part, w
 
 
 def test_the_command(tmp_path):
-    out = tmp_path / "rl.md"
+    out = tmp_path / "rl.json"
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.rl", "--quick", "--out", str(out)], cwd=ROOT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    written = out.read_text()
+    written = tables.page(result_files.load(out))
     both = QUICK.prompts * QUICK.samples * QUICK.response
     assert f"6 tokens each: {both} and {both} tokens |" in written
     [natural] = re.findall(r"natural lengths: (\d+) and (\d+) tokens \|", written)

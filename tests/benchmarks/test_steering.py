@@ -1,10 +1,8 @@
 """The benchmark of steering: settings, means over seeds and the page, from results made up here."""
 
-import json
-
 import pytest
 
-from benchmarks import steering, steering_picture
+from benchmarks import result_files, steering, steering_picture
 from tasks.language.configs.reinforce import ReinforceConfig
 
 
@@ -33,14 +31,13 @@ def test_a_mean_over_seeds_by_hand():
 
 def test_a_cell_is_kept_at_once_and_the_page_has_every_seed(tmp_path, monkeypatch):
     monkeypatch.setattr(steering, "RESULTS", tmp_path / "results.json")
-    monkeypatch.setattr(steering, "TABLE", tmp_path / "page.md")
     assert steering.read() == {}
     steering.keep("SFT", 0, cell(0.5))
     steering.keep("PPO, no KL", 0, cell(0.8, commonest_sentence="It was superb.", cpu_seconds=12.4))
     steering.keep("PPO, no KL", 1, cell(0.9))
-    results = json.loads((tmp_path / "results.json").read_text())
+    results = result_files.load(steering.RESULTS)
     assert [*results["PPO, no KL"]] == ["0", "1"]
-    lines = (tmp_path / "page.md").read_text().splitlines()
+    lines = steering.render(results).splitlines()
     [over] = [line for line in lines if line.startswith("| PPO, no KL | 2 |")]
     assert over.startswith("| PPO, no KL | 2 | 85.0 % [")
     [first] = [line for line in lines if line.startswith("| PPO, no KL | 0 |")]

@@ -1,6 +1,5 @@
 """Each fault has a preset, a picture and a paragraph; its arms are valid, and what they gave is drawn."""
 
-import json
 import re
 import shutil
 import struct
@@ -10,7 +9,8 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from benchmarks.training_faults import pictures, workspace
+from benchmarks import result_files
+from benchmarks.training_faults import numbers, pictures, workspace
 from benchmarks.training_faults.__main__ import FAULTS
 from flows.params import editing
 from tests import repository
@@ -60,7 +60,7 @@ def test_a_picture_shows_the_arms_that_were_kept(tmp_path, monkeypatch, name):
 
 def kept(name):
     """The results in the repository."""
-    return json.loads((workspace.RESULTS / f"{name}.json").read_text())
+    return result_files.load(workspace.RESULTS / f"{name}.json")
 
 
 def test_a_picture_is_a_file_as_wide_as_a_page_wants_it(tmp_path):
@@ -80,3 +80,35 @@ def test_results_are_added_by_arm_and_seed(tmp_path, monkeypatch):
 def test_a_running_mean_begins_with_what_there_is():
     assert pictures.smoothed(np.array([4.0, 0.0, 2.0, 7.0]), 3).tolist() == [4.0, 2.0, 2.0, 3.0]
     assert pictures.smoothed(np.array([4.0, 0.0]), 1).tolist() == [4.0, 0.0]
+
+
+def test_a_curve_is_told_by_its_first_and_its_last_tenth():
+    results = {"with": {"0": {"curve": {"x": [float(n) for n in range(20)]}}}, "measured": {"0": {}}}
+    assert numbers.curve(results, "x") == "| | x |\n|---|---|\n| with | 0.5 to 18.5 |\n"
+
+
+def test_an_evaluation_says_what_is_apart_from_the_first():
+    first, near, far = (
+        {"a": {"mean": mean, "low": mean - 0.1, "high": mean + 0.1}, "b": {"mean": 1.0, "low": 1.0, "high": 1.0}}
+        for mean in (0.5, 0.6, 0.8)
+    )
+    arms = {name: {"0": {"evaluated": scores}} for name, scores in (("x", first), ("y", near), ("z", far))}
+    lines = numbers.evaluated(arms, "a", "b").splitlines()[2:]
+    assert [line.split(" | ")[-1] for line in lines] == ["none |", "none |", "a |"]
+
+
+def test_an_estimator_is_biased_where_its_error_is_beyond_its_interval():
+    point = {"exact": 0.05, **{name: {"bias": 0.0, "error": 0.1, "spread": 0.2} for name in ("k1", "k3")}}
+    point["k2"] = {"bias": -0.3, "error": 0.1, "spread": 0.2}
+    text = numbers.estimators({"grpo": {"0": {"estimates": [point]}}}, "grpo")
+    assert text.endswith("| 0.05 | 0.2 | 0.2 | 0.2 | k2 by -0.3 |\n")
+
+
+@pytest.mark.parametrize(("few", "verdict"), [(0.4, "it moves to larger n"), (0.55, "it does not move to larger n")])
+def test_the_turn_of_the_best_of_n_moves_or_does_not(few, verdict):
+    """The best of 4 is better than one sample with all pairs, and with few pairs only in the second case."""
+    rows = {
+        f"default, {name}": {"n": [1, 2, 4, 8], "rubric": [[0.5], [0.6], [last], [0.4]]}
+        for name, last in (("60 pairs", few), ("500 pairs", 0.55), ("all pairs", 0.55))
+    }
+    assert verdict in numbers.moves({"best of n": rows}, "default")

@@ -3,7 +3,7 @@ import json
 import pandas as pd
 import pytest
 
-from benchmarks import variants
+from benchmarks import result_files, variants
 from flows.params import editing
 from tests import repository
 from tests.conftest import SECTIONS
@@ -32,11 +32,11 @@ def test_a_policy_is_compared_with_sft_problem_by_problem():
 
 def test_the_table_has_what_was_measured_and_says_what_was_not(tmp_path, monkeypatch):
     monkeypatch.setattr(variants, "RESULTS", tmp_path / "results/variants.json")
-    monkeypatch.setattr(variants, "TABLE", tmp_path / "variants.md")
     row = variants.compared(measures([1.0, 1, 1, 0]), measures([0.0, 1, 0, 0]))
-    variants.keep(1, "IPO", {**row, "cpu_seconds": 12.3})
-    variants.keep(0, "IPO", row)
-    text = (tmp_path / "variants.md").read_text()
+    variants.keep(1, "IPO", {**row, "cpu_seconds": 12.3}, measures([1.0, 1, 1, 0]))
+    variants.keep(0, "IPO", row, measures([0.0]))
+    text = variants.render(result_files.load(variants.RESULTS))
+    assert result_files.values(variants.RESULTS)["IPO / 1"]["strict_greedy"] == [1, 1, 1, 0]
     lines = [line for line in text.splitlines() if line.startswith("| IPO")]
     assert [line.split(" | ")[1] for line in lines] == ["0", "1"]
     assert lines[1].startswith("| IPO | 1 | 75.0 % | 37.5 % | 37.5 % | 0.38 | 0.38 | +50.0 [")
@@ -48,7 +48,6 @@ def test_the_table_has_what_was_measured_and_says_what_was_not(tmp_path, monkeyp
 def test_what_a_run_has_at_its_defaults_is_read_and_the_rest_is_made(tmp_path, monkeypatch):
     """The run has SFT's evaluation and DPO. IPO, the same stage with other settings, and GRPO are missing and are made."""
     monkeypatch.setattr(variants, "RESULTS", tmp_path / "variants.json")
-    monkeypatch.setattr(variants, "TABLE", tmp_path / "variants.md")
     monkeypatch.setattr(variants, "prepare", lambda seed, folder, given: prepared.append(seed))
     given, folder, prepared, called = tmp_path / "given", tmp_path / "clone", [], []
 
@@ -74,7 +73,7 @@ def test_what_a_run_has_at_its_defaults_is_read_and_the_rest_is_made(tmp_path, m
     assert prepared == [3]
     assert [stage for stage, _ in called] == ["dpo", "evaluate@dpo", "grpo", "evaluate@grpo"]
     assert ["loss: ipo" in params for _, params in called] == [True, True, False, False]
-    kept = json.loads((tmp_path / "variants.json").read_text())
+    kept = result_files.load(variants.RESULTS)
     assert {name: of["3"]["strict_greedy"] for name, of in kept.items()} == {
         "SFT": 0.25,
         "DPO": 0.5,

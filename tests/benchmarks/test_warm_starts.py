@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import result_files, tables
 from benchmarks.warm_starts import page
 
 ROOT = Path(__file__).parent.parent.parent
@@ -22,7 +23,7 @@ def test_the_tables_by_hand() -> None:
 @pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "benchmarks.warm_starts", "--rounds", "1", "--stages", "offline.cql"]
-    subprocess.run([*command, "--out", str(tmp_path / "page.md")], cwd=ROOT, check=True, capture_output=True)
-    said = (tmp_path / "page.md").read_text()
+    subprocess.run([*command, "--out", str(tmp_path / "page.json")], cwd=ROOT, check=True, capture_output=True)
+    said = tables.page(result_files.load(tmp_path / "page.json"))
     assert re.search(r"\| cql \| \d+\.\d\d \| \d+\.\d\d \|", said)
     assert re.search(r"\| tasks\.offline \| \d+\.\d \| \d+ \| \d+ \|", said)
