@@ -237,7 +237,7 @@ def test_what_does_nothing_is_known(known, settings, why, keys):
     [
         ([], "grpo.clip_low"),
         ([], "ppo.kl_rate"),
-        ([], "reward_model.beta"),
+        (["reward_model.kind=log_probability", "reward_model.likelihood=1.0"], "reward_model.beta"),
         (["ppo.epochs=1"], "ppo.clip_ratio"),
         (["ppo.minibatches=1"], "ppo.clip_ratio"),
         ([], "reinforce.mean_rate"),  # the variance with it is still measured

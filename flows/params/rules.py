@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tasks.language.configs.pretrained import PretrainedConfig
     from tasks.language.configs.responses import ResponsesConfig
     from tasks.language.configs.reward_model import RewardModelConfig
+    from tasks.language.configs.sft_control import SftControlConfig
     from tasks.language.configs.steering import SteeringConfig
 
 
@@ -162,10 +163,12 @@ def mixed_functions(given: Given, own: "MixtureConfig") -> Iterator[Fault]:
             yield f"datasets.{number}.reward", f"{one.reward}: {wrong}"
 
 
-def passed_over(given: Given, own: "ResponsesConfig | MixtureConfig") -> Iterator[Fault]:
+def passed_over(given: Given, own: "ResponsesConfig | MixtureConfig | SftControlConfig") -> Iterator[Fault]:
     """Fewer training problems are skipped than there are; this is known of generated ones, and of those that are there already."""
     problems, mixed = given.configs["problems"], getattr(own, "datasets", None)
     if mixed is not None and not any(one.source == "problems" for one in mixed):
+        return
+    if hasattr(own, "demonstrations") and given.configs["demonstrations"].source != "problems":
         return
     counted = given.root / "data/metrics/problems.json"
     if problems.source == "generated":
@@ -205,6 +208,7 @@ def _model_fault(folder: Path, refused: Collection[str]) -> str:
 RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # Any: the Config of that section
     ("pretrained", model_to_start_from),
     ("responses", passed_over),
+    ("sft_control", passed_over),
     ("reward_model", examples),
     ("reward_model", labels_of_steps),
     ("steering", probabilities),
