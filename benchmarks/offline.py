@@ -141,7 +141,7 @@ def made_up(spaces: Spaces, episodes: int) -> Transitions:
 
 def work(ours: Ours) -> float:
     """The operations of the matrix products of a step, by torch's count, which knows torch's products only."""
-    with mock.patch.object(linear, "BY_ONEDNN", False), FlopCounterMode(display=False) as counter:
+    with mock.patch.object(linear, "uses_onednn", return_value=False), FlopCounterMode(display=False) as counter:
         ours.fit(WORK_STEPS)
     return counter.get_total_flops() / WORK_STEPS
 
