@@ -1,7 +1,7 @@
-"""A linear layer whose large matrix products are computed by oneDNN on the machines where that is faster than torch's default.
+"""A linear layer whose large matrix products are computed by oneDNN on machines where it is faster than torch's default.
 
-On x86 the default is MKL, which oneDNN needs half of the time of on some of AMD's processors, and 1.1 to 1.4 times on others
-(products.py measures which it is). The results differ in rounding only.
+On x86 the default is MKL. oneDNN takes half of its time on some of AMD's processors, and 1.1 to 1.4 times as much on
+others; products.py measures it. The results differ in rounding only.
 The product is the one that `torch.compile` uses for inference; here it also has a gradient.
 """
 
@@ -20,7 +20,7 @@ SMALLEST = 2**19  # multiplications; with fewer the call costs as much time as o
 
 @cache
 def uses_onednn() -> bool:
-    """Whether large products are oneDNN's; TrainingError where POSTTRAIN_PRODUCTS names no library that this torch has."""
+    """Whether large products are oneDNN's; TrainingError if POSTTRAIN_PRODUCTS names a library that torch lacks."""
     library, available = products.name(), torch.backends.mkldnn.is_available()
     libraries = [products.TORCH, *([products.ONEDNN] if available else [])]
     if library not in libraries:
@@ -31,7 +31,7 @@ def uses_onednn() -> bool:
 
 
 class Linear(nn.Linear):
-    """torch's linear layer; large products in single precision by the library of this machine, all else as torch does it."""
+    """torch's linear layer; large products in single precision by the machine's library, all else as torch does it."""
 
     activation = "none"  # what oneDNN applies to the product while it writes it
 

@@ -1,7 +1,7 @@
 """Which library computes large products in single precision on this machine: torch's default (MKL on x86), or oneDNN.
 
-Neither is faster on every processor, and they round differently. So each machine measures once and keeps the answer in the
-user's cache folder: every later run gives the same bits. Only the measurement imports torch; it is a process of its own.
+Neither is faster on every processor, and they round differently. So each machine measures once and keeps the answer in
+the user's cache folder: every later run gives the same bits. Only the measurement imports torch, in a process of its own.
 """
 
 import fcntl
@@ -65,7 +65,7 @@ def _file() -> Path:
 
 
 def _machine() -> str:
-    """Processor and version of torch. Family and model are named too: processors of several generations share a name."""
+    """Processor and version of torch. Processors of several generations share a name, so family and model count too."""
     facts = processor()
     keys = ("model name", "vendor_id", "cpu family", "model", "stepping", "CPU part", "vectors")
     described = ", ".join(f"{key} {facts[key]}" for key in keys if facts.get(key))
@@ -120,7 +120,7 @@ def _measure() -> Seconds:
 
 
 def seconds() -> Seconds:
-    """Processor seconds of one thread for x W^T + b with its gradients, the least of several; the libraries take turns."""
+    """Processor seconds of one thread for x W^T + b with its gradients, the least of several in alternation."""
     import torch
     from torch.nn.functional import linear as by_torch
 

@@ -118,6 +118,24 @@ IN_PREFECT = {
 }
 
 
+@pytest.mark.parametrize("recorder", [JournalledRun, FlowRun])
+def test_a_stage_computes_with_the_products_that_its_run_is_recorded_with(
+    make_toy: Any, monkeypatch: pytest.MonkeyPatch, recorder: type[JournalledRun | FlowRun]
+) -> None:
+    """Whatever this machine would choose by the time it starts."""
+    toy = make_toy("toy")
+    toy.stage("a", cmd="mkdir -p data && echo $POSTTRAIN_PRODUCTS > data/a")
+    monkeypatch.setenv("POSTTRAIN_PRODUCTS", "onednn")
+    recording = (
+        JournalledRun(toy.root, "language", toy.plan()) if recorder is JournalledRun else FlowRun(toy.root, "language")
+    )
+    monkeypatch.setenv("POSTTRAIN_PRODUCTS", "torch")
+    run(toy, recording)
+    settling.settle(toy.root, wholly=True)
+    assert (toy.root / "data/a").read_text() == "onednn\n"
+    assert recorded(toy.root)["a"]["tags"]["posttrain.env.products"] == "onednn"
+
+
 @pytest.mark.slow
 def test_a_journal_makes_the_records_that_the_run_itself_would_have_made(varied: Any) -> None:
     toy, other = varied("journalled"), varied("itself")

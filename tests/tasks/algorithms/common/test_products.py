@@ -83,7 +83,15 @@ def test_another_processor_and_another_torch_are_measured_for_themselves(file, m
     assert measurement.count == 2
 
 
-ZEN = "processor : 0\nmodel name : AMD EPYC\ncpu family : 25\nmodel : {}\nflags : fpu avx2{}\n\nprocessor : 1\nmodel name : another\n"
+ZEN = """processor : 0
+model name : AMD EPYC
+cpu family : 25
+model : {}
+flags : fpu avx2{}
+
+processor : 1
+model name : another
+"""
 
 
 def test_processors_of_one_name_are_told_apart(monkeypatch, tmp_path):
