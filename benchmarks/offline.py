@@ -23,7 +23,7 @@ from benchmarks import result_files
 from benchmarks.engine import machine
 from benchmarks.offline_ours import Ours
 from benchmarks.rl_report import span
-from tasks.algorithms.common import linear
+from tasks.algorithms.common import linear, products
 from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.transitions import Transitions
 from tasks.stage import keep_freed_memory
@@ -142,7 +142,7 @@ def made_up(spaces: Spaces, episodes: int) -> Transitions:
 
 def work(ours: Ours) -> float:
     """The operations of the matrix products of a step, by torch's count, which knows torch's products only."""
-    with mock.patch.object(linear, "BY_ONEDNN", False), FlopCounterMode(display=False) as counter:
+    with mock.patch.object(linear, "uses_onednn", return_value=False), FlopCounterMode(display=False) as counter:
         ours.fit(WORK_STEPS)
     return counter.get_total_flops() / WORK_STEPS
 
@@ -201,8 +201,8 @@ def introduction(version: str, rounds: int, load: float, seconds: float, speed: 
         "evaluation; ours draws batches, steps, gathers metrics and reuses freed memory as the stages do. Losses and gradients of BC, DQN and CQL are "
         "equal on both sides (tests/oracles/test_d3rlpy.py). The transformers are alike, not equal: d3rlpy's computes every "
         "layer at all positions, masks its padding, and its discrete one has other position embeddings. d3rlpy's "
-        "products in single precision are MKL's, which torch takes; so are ours, but for large ones on AMD's processors, which are oneDNN's "
-        "(tasks/algorithms/common/linear.py).",
+        f"products in single precision are torch's default; of ours the large ones are by {products.name()} "
+        "(tasks/algorithms/common/products.py).",
         "",
         "The last three columns say what the processor allows: the operations of the matrix products of one of our steps (10^9, by torch's count), and how many times d3rlpy's rate a step would have that were these products and nothing else, "
         f"at the {speed.single / 1e9:.0f} x 10^9 operations a second that one core reaches here in a product of 2,560 x 256 by 256, and at the {speed.half / 1e9:.0f} x 10^9 in bfloat16.",

@@ -19,7 +19,8 @@ from ruamel.yaml import YAML
 from tasks import metrics, parameters
 from tasks.common.config import Config, Schema, schema_of
 
-# Modules that cannot change an out, so that a change to them re-runs nothing. tests/test_contract.py shows it.
+# Modules that cannot change an out, so that a change to them, or to what they alone import, re-runs nothing.
+# tests/test_without_influence.py shows it.
 WITHOUT_INFLUENCE = {
     "tasks.algorithms.common.errors",  # exceptions; where one is raised, nothing is written
     "tasks.algorithms.language.causal_lm",  # Protocols, for the type checker alone
@@ -58,9 +59,11 @@ def stage_modules(pipeline: Pipeline) -> dict[str, str]:
 def code_deps(modules: dict[str, str]) -> dict[str, list[str]]:
     """Stage name -> the files of all project modules that it imports, directly or not, its own first."""
     graph = grimp.build_graph("tasks", include_external_packages=False, cache_dir=None)
+    for idle in WITHOUT_INFLUENCE:
+        graph.remove_module(idle)
     deps = {}
     for name, module in modules.items():
-        closure = graph.find_upstream_modules(module) - WITHOUT_INFLUENCE
+        closure = graph.find_upstream_modules(module)
         files = [Path(*imported.split(".")).with_suffix(".py").as_posix() for imported in closure]
         deps[name] = [f"{module.replace('.', '/')}.py", *sorted(file for file in files if Path(file).is_file())]
     return deps

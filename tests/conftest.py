@@ -33,6 +33,8 @@ for variable in [
 ]:
     del os.environ[variable]
 
+os.environ.setdefault("POSTTRAIN_PRODUCTS", "torch")  # no test measures, and all machines compute alike
+
 # A busy machine is slow; with SEED_OF_TESTS, hypothesis draws the same cases each time.
 settings.register_profile("here", deadline=None, derandomize="SEED_OF_TESTS" in os.environ)
 settings.load_profile("here")

@@ -120,7 +120,8 @@ def test_file_stage_section_and_folder_have_one_name(stages):
         stem, _, item = name.partition("@")
         module, given = flags(stage)
         assert module == f"tasks.{files[stem]}.{stem}"
-        assert given["out"] == ["/".join(filter(None, ["data", stem, item]))]
+        folder = [item] if stem == "sft_control" else [stem, item]  # a control is a policy like others, at data/POLICY
+        assert given["out"] == ["/".join(filter(None, ["data", *folder]))]
         assert given["metrics"] == [f"data/metrics/{name}.json"]
 
 

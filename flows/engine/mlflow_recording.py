@@ -110,7 +110,10 @@ class FlowRun:
             mlflow_store.set_tags(self.client, run_id, {PREFIX + "waiting": line})
 
     def variables(self, run_id: str, log: Path) -> dict[str, str]:
-        """What a command finds its run by; from now on what it leaves in its file of records is written to the run."""
+        """What a command finds its run by, and the products that the run is recorded with.
+
+        From now on what it leaves in its file of records is written to the run.
+        """
         file = log.with_suffix(".records")
         file.parent.mkdir(parents=True, exist_ok=True)
         log.with_suffix(".memory").unlink(missing_ok=True)
@@ -121,6 +124,7 @@ class FlowRun:
             "MLFLOW_RUN_ID": run_id,  # for a command that knows MLflow; the stages here leave what they record in the file
             "MLFLOW_TRACKING_URI": self.uri,
             "POSTTRAIN_RECORDS": str(file),
+            environment.PRODUCTS: self._environment[environment.TAG + "products"],
         }
 
     def follow(self, run_id: str, file: Path) -> None:

@@ -9,16 +9,13 @@ import platform
 from importlib import metadata
 from pathlib import Path
 
-VECTORS = {
-    "avx512f": "AVX-512",
-    "avx2": "AVX2",
-    "sve": "SVE",
-    "asimd": "NEON",
-}  # flag of the processor -> name, widest first
+from tasks.algorithms.common import products
+
 PACKAGES = ("torch", "transformers", "tokenizers", "numpy", "datasets", "dvc", "prefect", "mlflow", "pandera")
 
 
 TAG = "posttrain.env."  # begins the tag of each of `versions`
+PRODUCTS = products.VARIABLE  # by which a command is given the products of a recorded run
 
 
 def tags() -> dict[str, str]:
@@ -53,13 +50,10 @@ def prepare() -> None:
 
 def processor() -> str:
     """The processor's name and the widest vectors that it has: the order of sums, and with it the bits of a result, depends on them."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:  # no Linux
+    facts = products.processor()
+    if not facts:  # no Linux
         return platform.processor() or platform.machine()
-    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
-    flags = facts.get("flags", facts.get("Features", "")).split()
-    widest = next((f" ({name})" for flag, name in VECTORS.items() if flag in flags), "")
+    widest = f" ({facts['vectors']})" if facts["vectors"] else ""
     return facts.get("model name", platform.machine()) + widest
 
 
@@ -71,6 +65,7 @@ def versions() -> dict[str, str]:
         "cpu": processor(),
         "cores": str(os.cpu_count()),
         "threads": os.environ.get("OMP_NUM_THREADS", "not set"),
+        "products": products.name(),
     }
     return {**machine, **{name: _version(name) for name in PACKAGES}}
 

@@ -36,6 +36,8 @@ class JournalledRun:
         with mlflow_runs.one_line():
             mlflow_database.prepare(self.root, make=False)
         self._source = source or source_code.state(self.root)
+        tags = environment.tags()
+        self._products = {environment.PRODUCTS: tags[environment.TAG + "products"]}
         self._made: dict[tuple[str, str], str] = {}  # run-cache key and hashes of the outs -> run
         self._journal = Journal(
             self.root,
@@ -44,7 +46,7 @@ class JournalledRun:
             flow=flow,
             stages=[asdict(stage) for stage in planned],
             source=as_event(self._source),
-            environment=environment.tags(),
+            environment=tags,
         )
         self._later = Timer(LATER, self._begin)
         self._later.daemon = True
@@ -86,7 +88,7 @@ class JournalledRun:
             return records is not None and records.head(run_id) is not None
 
     def variables(self, run_id: str, log: Path) -> dict[str, str]:
-        """What a command finds its run by, and the file for what it records."""
+        """What a command finds its run by, the file for what it records, and the products that the run is recorded with."""
         self._logs[run_id] = log
         file = self._place(run_id, log, ".records")
         with journal.one_line():
@@ -99,6 +101,7 @@ class JournalledRun:
             "MLFLOW_RUN_ID": run_id,  # for a command that knows MLflow; the stages here leave what they record in the file
             "MLFLOW_TRACKING_URI": mlflow_database.address(self.root),
             "POSTTRAIN_RECORDS": str(file),
+            **self._products,
         }
 
     def _place(self, run_id: str, log: Path, ending: str) -> Path:

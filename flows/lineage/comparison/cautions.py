@@ -33,6 +33,7 @@ MATTERS = (
     "cpu",
     "platform",
     "threads",
+    "products",
     "torch",
     "transformers",
     "tokenizers",

@@ -12,6 +12,7 @@ from flows.lineage.record import Record
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
 from flows.machine import devices
 from flows.machine.resources import Slots
+from tasks.common import environment
 
 # What would have the command write to the repository's records, or import from elsewhere than the copy.
 POSTTRAIN = ("POSTTRAIN_PROGRESS", "POSTTRAIN_RECORDS", "POSTTRAIN_TOKEN", "POSTTRAIN_WORKER_")
@@ -22,7 +23,7 @@ LOG = Path("mlruns/logs")  # in the copy; no stage lists it among its deps
 def run(record: Record, copy: Path, say: Callable[[str], None], tell: Progress) -> Path:
     """Run the recorded command in the copy; returns its log. CannotReproduceError if it fails or leaves an out unmade.
 
-    The command has the recorded number of threads, and a lease of as many GPUs as dvc.yaml of the copy grants it; `say` gets a
+    The command has the recorded number of threads and products, and a lease of as many GPUs as dvc.yaml of the copy grants it; `say` gets a
     line if another process holds them.
     """
     log = copy / LOG / f"{record.stage}.log"
@@ -53,6 +54,8 @@ def variables(record: Record, copy: Path) -> dict[str, str]:
         found["OMP_NUM_THREADS"] = threads
     elif threads:
         found.pop("OMP_NUM_THREADS", None)
+    if library := record.environment.get("products"):
+        found[environment.PRODUCTS] = library
     return found
 
 

@@ -23,7 +23,7 @@ from tasks.common import environment
 MODULE = "tasks.first_difference"
 READ = 10  # files that are read for their first difference; of more only the names are told
 MACHINE = ("cpu", "cores", "platform")  # the others are versions of packages
-GIVEN = "threads"  # the command is given the recorded number, whatever it is here
+GIVEN = ("threads", "products")  # the command is given the recorded ones, whatever they are here
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def environment_differences(record: Record) -> dict[str, tuple[str, str]]:
     return {
         name: (value, here[name])
         for name, value in sorted(record.environment.items(), key=lambda item: (item[0] in MACHINE, item[0]))
-        if name in here and name != GIVEN and here[name] != value
+        if name in here and name not in GIVEN and here[name] != value
     }
 
 

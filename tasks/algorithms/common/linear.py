@@ -1,40 +1,44 @@
-"""A linear layer whose large matrix products are computed by oneDNN on AMD's processors, not by MKL, which torch would choose.
+"""A linear layer whose large matrix products are computed by oneDNN on machines where it is faster than torch's default.
 
-MKL is slow on AMD's newer processors: on an EPYC of 2025 oneDNN needs half of MKL's time, on one of 2022 (Zen 4) nine tenths.
-On Intel's it is as fast, and takes less time to call. The results differ in rounding only.
+On x86 the default is MKL. oneDNN takes half of its time on some of AMD's processors, and 1.1 to 1.4 times as much on
+others; products.py measures it. The results differ in rounding only.
 The product is the one that `torch.compile` uses for inference; here it also has a gradient.
 """
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from functools import cache
 from typing import Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-PROCESSOR = Path("/proc/cpuinfo")
+from tasks.algorithms.common import products
+from tasks.algorithms.common.errors import TrainingError
 
-
-def _by_amd() -> bool:
-    """Whether the processor is AMD's, as Linux says; False on other systems."""
-    return PROCESSOR.is_file() and "AuthenticAMD" in PROCESSOR.read_text()
-
-
-BY_ONEDNN = torch.backends.mkldnn.is_available() and _by_amd()
 SMALLEST = 2**19  # multiplications; with fewer the call costs as much time as oneDNN saves
 
 
+@cache
+def uses_onednn() -> bool:
+    """Whether large products are oneDNN's; TrainingError if POSTTRAIN_PRODUCTS names a library that torch lacks."""
+    library, available = products.name(), torch.backends.mkldnn.is_available()
+    libraries = [products.TORCH, *([products.ONEDNN] if available else [])]
+    if library not in libraries:
+        raise TrainingError(
+            f"{products.VARIABLE} is {library!r}: of the libraries this torch has {', '.join(libraries)}"
+        )
+    return library == products.ONEDNN
+
+
 class Linear(nn.Linear):
-    """torch's linear layer; large products in single precision on AMD's processors by oneDNN, all else as torch does it."""
+    """torch's linear layer; large products in single precision by the machine's library, all else as torch does it."""
 
     activation = "none"  # what oneDNN applies to the product while it writes it
 
     def forward(self, input: Tensor) -> Tensor:
         """(.., inputs) to (.., outputs)."""
         return (
-            _differentiable(input, self.weight, self.bias, self.activation)
-            if self._suits(input)
-            else self._of_torch(input)
+            by_onednn(input, self.weight, self.bias, self.activation) if self._suits(input) else self._of_torch(input)
         )
 
     def _of_torch(self, input: Tensor) -> Tensor:
@@ -45,7 +49,7 @@ class Linear(nn.Linear):
     def _suits(self, input: Tensor) -> bool:
         large = input.numel() * self.out_features >= SMALLEST
         single = input.dtype == self.weight.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
-        return BY_ONEDNN and large and single and input.device.type == "cpu"
+        return large and single and input.device.type == "cpu" and uses_onednn()
 
 
 class Rectified(Linear):
@@ -88,6 +92,11 @@ class _Product(torch.autograd.Function):
 
 
 _differentiable: Callable[[Tensor, Tensor, Tensor | None, str], Tensor] = _Product.apply
+
+
+def by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str = "none") -> Tensor:
+    """x W^T + b by oneDNN, rectified where `activation` is "relu"; x (.., inputs), W (outputs, inputs), b (outputs,)."""
+    return _differentiable(x, weight, bias, activation)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None, activation: str = "none") -> Tensor:

@@ -36,6 +36,9 @@ def test_the_digest_changes_with_all_that_decides(tmp_path, monkeypatch):
     monkeypatch.setattr(models, "device", lambda: "meta")
     changed()
     monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setenv("POSTTRAIN_PRODUCTS", "onednn")
+        changed()
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "sft.py").write_text("a = 1")
     monkeypatch.setattr(checkpoints, "__file__", str(tmp_path / "tasks" / "training.py"))

@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import time
@@ -19,7 +20,7 @@ from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_repository import PlanError
 from flows.engine.execute import Execution
 from flows.engine.mlflow_recording import FlowRun
-from flows.engine.recording import journal, settling
+from flows.engine.recording import journal, journalled_run, settling
 from flows.engine.recording.journalled_run import JournalledRun
 from flows.engine.recording.recorder import Recorder
 from flows.engine.state import StageResult
@@ -116,6 +117,23 @@ IN_PREFECT = {
     "tasks": [("a", "Ran"), ("b", "Ran"), ("bad", "Failed"), ("lost", "NotReady")],
     "log": [("made data/b",), ("this is wrong",), ("working",)],
 }
+
+
+@pytest.mark.parametrize("recorder", ["journalled", "itself"])
+def test_a_stage_computes_with_the_products_that_its_run_is_recorded_with(
+    tmp_path: Path, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch, recorder: str
+) -> None:
+    """Whatever this machine would choose by the time it starts."""
+    (tmp_path / "mlruns").mkdir()
+    shutil.copy(empty_mlflow, tmp_path / "mlruns/mlflow.db")
+    monkeypatch.setattr(journalled_run, "LATER", 3600.0)  # nothing is recorded
+    monkeypatch.setenv("POSTTRAIN_PRODUCTS", "onednn")
+    recording: Recorder = (
+        JournalledRun(tmp_path, "language", []) if recorder == "journalled" else FlowRun(tmp_path, "language")
+    )
+    monkeypatch.setenv("POSTTRAIN_PRODUCTS", "torch")
+    run_id = recording.start("a", {"cmd": "python -m tasks.a", "deps": [], "outs": []}, "never run")
+    assert recording.variables(run_id, tmp_path / "mlruns/logs/a.log")["POSTTRAIN_PRODUCTS"] == "onednn"
 
 
 @pytest.mark.slow

@@ -51,3 +51,12 @@ def test_the_command_writes_to_no_record_of_a_run_around_it(monkeypatch: pytest.
     found = command.variables(Record("a", {}, environment={"threads": "2"}), tmp_path)
     assert set(around).isdisjoint(found)
     assert (found["POSTTRAIN_DEVICE"], found["OMP_NUM_THREADS"]) == ("around", "2")
+
+
+@pytest.mark.parametrize(("recorded", "expected"), [({"products": "onednn"}, "onednn"), ({}, "torch")])
+def test_the_command_has_the_recorded_products(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recorded: dict[str, str], expected: str
+) -> None:
+    """A record from before they were chosen names none."""
+    monkeypatch.setenv("POSTTRAIN_PRODUCTS", "torch")
+    assert command.variables(Record("a", {}, environment=recorded), tmp_path)["POSTTRAIN_PRODUCTS"] == expected

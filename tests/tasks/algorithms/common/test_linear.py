@@ -5,14 +5,17 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tasks.algorithms.common import linear
+from tasks.algorithms.common import linear, products
+from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.linear import Linear, Rectified
 from tests.tasks.tiny import llama
+
+USES_ONEDNN = linear.uses_onednn  # `small` replaces it
 
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
-    monkeypatch.setattr(linear, "BY_ONEDNN", True)
+    monkeypatch.setattr(linear, "uses_onednn", lambda: True)
     monkeypatch.setattr(linear, "SMALLEST", 100 * 64 * 96)
 
 
@@ -75,24 +78,36 @@ def test_torch_does_the_rest(calls, layer, x):
     assert not calls
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("vendor_id\t: AuthenticAMD\n", True), ("vendor_id\t: GenuineIntel\n", False), (None, False)],
-    ids=["AMD", "Intel", "another system"],
-)
-def test_only_amds_processors_need_onednn(tmp_path, monkeypatch, text, expected):
-    monkeypatch.setattr(linear, "PROCESSOR", tmp_path / "cpuinfo")
-    if text is not None:
-        linear.PROCESSOR.write_text(text)
-    assert linear._by_amd() == expected
-
-
 def test_elsewhere_all_is_torchs(calls, monkeypatch):
-    monkeypatch.setattr(linear, "BY_ONEDNN", False)
+    monkeypatch.setattr(linear, "uses_onednn", lambda: False)
     ours, theirs = both(layer=Rectified)
     x = torch.randn(100, 64)
     assert all(torch.equal(mine, its) for mine, its in zip(through(ours, x), through(theirs, x), strict=True))
     assert not calls
+
+
+@pytest.mark.parametrize(("library", "expected"), [("torch", False), ("onednn", True)])
+def test_products_are_those_of_the_chosen_library(monkeypatch, library, expected):
+    monkeypatch.setenv("POSTTRAIN_PRODUCTS", library)
+    assert USES_ONEDNN.__wrapped__() is expected
+
+
+@pytest.mark.parametrize(("library", "available"), [("mkl", True), ("onednn", False)])
+def test_a_library_that_torch_does_not_have_is_refused(monkeypatch, library, available):
+    monkeypatch.setenv("POSTTRAIN_PRODUCTS", library)
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: available)
+    with pytest.raises(TrainingError, match="POSTTRAIN_PRODUCTS"):
+        USES_ONEDNN.__wrapped__()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [shape[:3] for shape in products.SHAPES])
+def test_both_libraries_give_the_same_numbers(rows, inputs, outputs, bias):
+    """Each within 1e-5 of the largest number, for the shapes that are measured."""
+    ours, theirs = both(inputs, outputs, bias)
+    x = torch.randn(rows, inputs)
+    for mine, its in zip(through(ours, x), through(theirs, x), strict=True):
+        assert (mine - its).abs().max() <= 1e-5 * its.abs().max()
 
 
 def test_half_precision_stays_torchs(calls):
