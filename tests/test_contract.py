@@ -236,10 +236,19 @@ def test_every_stage_with_data_sets_of_its_own_is_a_method():
 
 
 def test_plain_dvc_repro_is_both_flows_and_all_data_sets(tmp_path):
-    """What `dvc repro` runs without a target is what the flows run, reviews and solutions, on which nothing depends by default, and no stage that cannot."""
+    """What `dvc repro` runs without a target is what the flows run, what presets add to it, and no stage that cannot."""
     with dvc_repo(copied(tmp_path)) as repo:
         graph = StageGraph(repo)
-        targets = {*language_model.TARGETS, *offline_rl.TARGETS, *agents.TARGETS, "reviews", "solutions", "transitions"}
+        targets = {
+            *language_model.TARGETS,
+            *offline_rl.TARGETS,
+            *agents.TARGETS,
+            "reviews",
+            "solutions",
+            "rejection_sft",
+            "reinforce",
+            "transitions",
+        }
         assert {*graph.closure({one for one in graph.names if one.split("@")[0] in targets}).stages} == {*graph.names}
 
 
