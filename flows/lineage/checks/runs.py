@@ -31,6 +31,10 @@ OF_RECORD = {
     "patch": "patch",
 }  # tag -> its key in record.json
 ENVIRONMENT = "env."
+UNRECORDED = (
+    "`dvc commit` after a change by hand did, a command that records nothing under plain `dvc repro`, or another machine whose "
+    "records did not come along; `dvc pull --run-cache` brings such records, `posttrain run --force STAGE` makes the result again"
+)
 
 
 class Runs:
@@ -44,14 +48,16 @@ class Runs:
 
     def check(self, subjects: Sequence[Subject]) -> None:
         """Check each run that is known, and say which results have none."""
+        self._unrecorded([subject for subject in subjects if subject.run_id is None and subject.entry.get("outs")])
         for subject in subjects:
             run_id = subject.run_id
             if run_id is None:
-                what = "no run on record made this: another machine did, `dvc repro` of an earlier version, or `dvc commit`"
-                self.audit.remark(CHECK, subject.stage, what)
                 continue
             found = database.row(self.records, run_id)
-            if found is None:
+            if found is None and subject.made.elsewhere:
+                self.audit.counts["runs"] += 1
+                self.merged.append(subject)
+            elif found is None:
                 self._fault(subject, "the run that made it was deleted from MLflow's database")
             else:
                 self.audit.counts["runs"] += 1
@@ -64,6 +70,12 @@ class Runs:
             some_named = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
             if some:
                 self.audit.remark(CHECK, some_named, f"{len(some)} runs {what}")
+
+    def _unrecorded(self, subjects: Sequence[Subject]) -> None:
+        """One fault for all results of which nobody has a record."""
+        if subjects:
+            what = f"no run on record made {'this' if len(subjects) == 1 else 'these'}: {UNRECORDED}"
+            self.audit.fault(CHECK, ", ".join(dict.fromkeys(subject.stage for subject in subjects)), what)
 
     def _run(self, subject: Subject, row: Row) -> None:
         if row.deleted:
