@@ -20,7 +20,7 @@ from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.memory import Memory
 from flows.lineage.checks.recorded import kept
 from flows.lineage.checks.subjects import Subject
-from tasks.common import mlflow_database
+from tasks.common import environment, mlflow_database
 
 CHECK = "run"
 NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # what a metric's name may not have in MLflow
@@ -62,14 +62,24 @@ class Runs:
             else:
                 self.audit.counts["runs"] += 1
                 self._run(subject, found)
+        self._injected(subjects)
         for some, what in (
             (self.unsealed, "were made before runs had seals"),
             (self.merged, "were made in another clone"),
         ):
-            names = list(dict.fromkeys(one.stage for one in some))
-            some_named = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
             if some:
-                self.audit.remark(CHECK, some_named, f"{len(some)} runs {what}")
+                self.audit.remark(CHECK, _listed([one.stage for one in some]), f"{len(some)} runs {what}")
+
+    def _injected(self, subjects: Sequence[Subject]) -> None:
+        """Name the code that came into the current results' processes from outside of what is on record."""
+        stages: dict[tuple[str, str], list[str]] = {}
+        for subject in subjects:
+            for item in environment.foreign(subject.made.environment).items():
+                stages.setdefault(item, []).append(subject.stage)
+        for (name, text), names in stages.items():
+            path, _, digest = text.rpartition(" ")
+            what = f"{path} (SHA-256 {digest[:12]}) could change what {_listed(names)} did; `posttrain verify` runs without it"
+            self.audit.remark(CHECK, name, what)
 
     def _unrecorded(self, subjects: Sequence[Subject]) -> None:
         """One fault for all results of which nobody has a record."""
@@ -194,6 +204,12 @@ class Runs:
 
     def _fault(self, subject: Subject, what: str) -> None:
         self.audit.fault(CHECK, f"MLflow's run of {subject.stage}", what, subject.stage, subject.run_id)
+
+
+def _listed(stages: Sequence[str]) -> str:
+    """The first three stages by name, and how many more there are."""
+    names = list(dict.fromkeys(stages))
+    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
 
 
 def _value(text: str) -> object:

@@ -12,11 +12,13 @@ from flows.lineage.record import Record
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
 from flows.machine import devices
 from flows.machine.resources import Slots
+from tasks.common import environment
 
 # What would have the command write to the repository's records, or import from elsewhere than the copy.
 POSTTRAIN = ("POSTTRAIN_PROGRESS", "POSTTRAIN_RECORDS", "POSTTRAIN_TOKEN", "POSTTRAIN_WORKER_")
 CUT = ("MLFLOW_", "GIT_", "PREFECT_", "DVC_", *POSTTRAIN, "PYTHONSAFEPATH", "PYTHONHOME")
 LOG = Path("mlruns/logs")  # in the copy; no stage lists it among its deps
+STARTUP = Path("mlruns/startup")  # likewise: empty modules in place of those that Python would run first
 
 
 def run(record: Record, copy: Path, say: Callable[[str], None], tell: Progress) -> Path:
@@ -26,6 +28,10 @@ def run(record: Record, copy: Path, say: Callable[[str], None], tell: Progress) 
     line if another process holds them.
     """
     log = copy / LOG / f"{record.stage}.log"
+    for name in environment.STARTUP:
+        file = copy / STARTUP / f"{name}.py"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
     slots = Slots()
     holder = f"the verification of {record.stage} (pid {os.getpid()} on {platform.node()})"
     try:
@@ -43,10 +49,12 @@ def run(record: Record, copy: Path, say: Callable[[str], None], tell: Progress) 
 
 
 def variables(record: Record, copy: Path) -> dict[str, str]:
-    """The environment of the command, but for the GPUs that it may use."""
+    """The environment of the command, but for the GPUs that it may use.
+
+    It has nothing of this process's PYTHONPATH, sitecustomize and usercustomize: of code it is given what is on record.
+    """
     found = {name: value for name, value in os.environ.items() if not name.startswith(CUT)}
-    before = found.get("PYTHONPATH")
-    found["PYTHONPATH"] = os.pathsep.join([str(copy), *([before] if before else [])])
+    found |= {environment.SEARCHED: os.pathsep.join([str(copy / STARTUP), str(copy)]), "PYTHONNOUSERSITE": "1"}
     found |= {"DVC_ROOT": str(copy), "GIT_CEILING_DIRECTORIES": str(copy.absolute().parent)}
     threads = record.environment.get("threads", "")
     if threads.isdigit():
