@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from flows.engine.records.reader import PREFIX
 FOLDER = "provenance"
 NAME = re.compile(r"([A-Za-z0-9][\w-]*)-([0-9a-f]{64})\.json")
 USER = "mlflow.user"
+LATEST = 10**14  # milliseconds, beyond which there is no date
 
 
 @dataclass(frozen=True)
@@ -115,8 +117,5 @@ def _well_formed(carried: Provenance) -> bool:
     """Whether tags, parameters and time have the types that readers rely on; anybody may have written the file."""
     texts = [*carried.tags.items(), *carried.params.items(), (carried.run_id, carried.seal)]
     is_of_stage = carried.entry is None or PREFIX + "stage" in carried.tags
-    return (
-        is_of_stage
-        and isinstance(carried.started, int)
-        and all(isinstance(text, str) for pair in texts for text in pair)
-    )
+    is_time = isinstance(carried.started, int) and 0 <= carried.started < LATEST
+    return is_of_stage and is_time and all(isinstance(text, str) for text in chain.from_iterable(texts))

@@ -112,3 +112,35 @@ def test_the_command_of_a_copy_has_none_of_it(tmp_path: Path, monkeypatch: pytes
     variables = command.variables(record.Record("a", {}), tmp_path)
     assert "/elsewhere" not in variables["PYTHONPATH"].split(os.pathsep)
     assert variables["PYTHONPATH"].split(os.pathsep)[1:] == [str(tmp_path)]
+
+
+REPORT_PATCH = """
+import pathlib
+plain = pathlib.Path.write_text
+pathlib.Path.write_text = lambda file, text: plain(file, text.replace("<td>0.5</td>", "<td>0.7</td>"))
+"""
+
+
+def test_a_headline_that_a_sitecustomize_changed(
+    audited: Audited, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report alone ran with it: its number is another than the evaluations'."""
+    (tmp_path / "sitecustomize.py").write_text(REPORT_PATCH)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(unsupervised, "PYTHON", unsupervised.PYTHON.replace(" -S ", " "))
+    audited.pipeline(force=["report"])
+    assert "<td>0.7</td>" in audited.read("report.html")
+    [fault] = audited.faults()
+    assert fault.startswith("data/report/report.html: made again from what report read, it differs: line 3: ")
+    assert all(part in fault for part in ("0.7", "0.5"))
+    monkeypatch.delenv("PYTHONPATH")
+    assert audited.faults() == [fault], "as noted"
+    assert audited.faults(full=True) == [fault]
+
+
+def test_what_verify_made_otherwise_is_a_fault_of_the_audit(patched: Audited) -> None:
+    assert patched.faults() == [], "an evaluation takes minutes and is not made again by an audit"
+    wanted = verifying.wanted(patched.root, "evaluate@b")
+    verifying.verify(patched.root, wanted, lambda line: None, lambda *steps: None)
+    [fault] = patched.faults()
+    assert fault.startswith("data/metrics/evaluate@b.json: made again from what evaluate@b read, it differs: ")
