@@ -44,6 +44,11 @@ def short(link: Link, width: int) -> list[Text]:
         if _width(found) > width and len(said) == 1:
             found = [replace(line, **{column: ""}) for line in found]
             told += f"{', ' if told else 'every output: '}{word}{said.pop()}"
+    made_elsewhere = {run.run_id: run.elsewhere for run in every(link) if run.elsewhere}
+    if made_elsewhere:
+        who = ", ".join(sorted(set(made_elsewhere.values())))
+        count = len(made_elsewhere)
+        told += f"{'; ' if told else ''}{count} run{'s' * (count > 1)} made in another clone by {printable(who)}"
     widths = _widths(found)
     return [*([Text(told, "dim")] if told else []), *(_text(line, widths) for line in found)]
 
@@ -179,7 +184,8 @@ def _label(link: Link) -> Group:
 def _facts(link: Link) -> Iterator[Text]:
     if link.run_id:
         made = f" at {link.made_at:%Y-%m-%d %H:%M:%S}" if link.made_at else ""
-        yield Text(printable(f"made by {link.stage}{made}, run {link.run_id}"), overflow="fold")
+        elsewhere = f", in another clone by {link.elsewhere}" if link.elsewhere else ""
+        yield Text(printable(f"made by {link.stage}{made}, run {link.run_id}{elsewhere}"), overflow="fold")
         dirty = "" if link.dirty in CLEAN else f", changed: {link.dirty}"
         note = f" ({link.source_note})" if link.source_note else ""
         yield Text(printable(f"commit {link.commit or 'none'}{dirty}{note}"), "dim", overflow="fold")

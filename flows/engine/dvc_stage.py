@@ -174,7 +174,7 @@ def origin(stage: "PipelineStage") -> Origin:
     entry: Entry = to_single_stage_lockfile(stage)
     key, folder = run_cache_key(entry), Path(stage.repo.stage_cache.cache_dir)
     below = folder / key[:2] / key
-    if (below / _name(entry)).exists() or any(joined(other) == joined(entry) for other in _entries(below)):
+    if (below / entry_name(entry)).exists() or any(joined(other) == joined(entry) for other in _entries(below)):
         return "recorded"
     makers = [_makers(stage.repo).get(out, frozenset()) for out in hashes(entry, "outs").items()]
     if not all(makers):
@@ -198,7 +198,7 @@ def _makers(repo: "Repo") -> Mapping[tuple[str, str], frozenset[Path]]:
     """Path and hash of each out in the run cache -> the entries that have it; read once for a repository that is open."""
     if repo not in _read:
         makers: dict[tuple[str, str], set[Path]] = {}
-        for file in Path(repo.stage_cache.cache_dir).glob("*/*/*"):
+        for file in Path(repo.stage_cache.cache_dir).glob("??/*/*"):
             with suppress(OSError, UnicodeDecodeError):
                 for path, md5 in OUT.findall(file.read_text().rpartition("\nouts:\n")[2]):
                     makers.setdefault((path.strip("\"'"), md5), set()).add(file)
@@ -216,10 +216,11 @@ def run_cache_key(entry: Entry) -> str:
 def run_cache_place(root: Path, entry: Entry) -> Path:
     """The file in which the run cache keeps this entry: below two letters of its key, under its key, by its own hash."""
     key = run_cache_key(entry)
-    return _run_cache(root.absolute()) / key[:2] / key / _name(entry)
+    return run_cache(root.absolute()) / key[:2] / key / entry_name(entry)
 
 
-def _name(entry: Entry) -> str:
+def entry_name(entry: Entry) -> str:
+    """DVC's own hash of a whole entry, by which the run cache names it."""
     from dvc.stage.cache import _get_cache_hash
 
     return str(_get_cache_hash(dict(entry)))
@@ -227,7 +228,7 @@ def _name(entry: Entry) -> str:
 
 def cached_entries(root: Path, key: str) -> Iterator[Entry]:
     """The entries of the run cache under this key."""
-    return _entries(_run_cache(root.absolute()) / key[:2] / key)
+    return _entries(run_cache(root.absolute()) / key[:2] / key)
 
 
 def _entries(folder: Path) -> Iterator[Entry]:
@@ -246,7 +247,7 @@ def _loaded(record: Path) -> Iterator[Entry]:
 
 
 @lru_cache(maxsize=4)
-def _run_cache(root: Path) -> Path:
-    """The folder of DVC's run cache; to open the repository for each question would cost 70 ms."""
+def run_cache(root: Path) -> Path:
+    """The folder of DVC's run cache, for an absolute `root`; to open the repository for each question would cost 70 ms."""
     with closing(open_repo(root)) as repo:
         return Path(repo.stage_cache.cache_dir)

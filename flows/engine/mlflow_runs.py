@@ -7,13 +7,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 
 from flows.engine.dvc_repository import PlanError
 from flows.engine.recording import settling
-from flows.engine.records import reader
+from flows.engine.records import provenance, reader
 from flows.engine.records.local_reader import LocalReader
 from flows.engine.records.mlflow_reader import SharedReader
+from flows.engine.records.provenance import Provenance
 from flows.engine.records.reader import Reader
 from tasks.common import mlflow_address, mlflow_database
 from tasks.common.mlflow_database import DATABASE, DatabaseError
@@ -44,11 +46,13 @@ def finished(root: Path, tags: Mapping[str, str]) -> list[Run]:
 
 
 def get(root: Path, run_id: str) -> Run:
-    """The finished run with this id; PlanError if there is none."""
+    """The finished run with this id, from MLflow or from the record that came with a result; PlanError if there is none."""
     with reading(root) as records:
         head = records.head(run_id) if records else None
         if records and head and head.finished:
             return _run(records, run_id, head.started)
+    if head is None and (record := provenance.of_run(root, run_id)) is not None:
+        return Run(run_id, datetime.fromtimestamp(record.started / 1000), record.tags, record.params)
     raise PlanError(f"{mlflow_address.named()}: no finished run {run_id}; it was deleted, or has not ended")
 
 
@@ -84,11 +88,29 @@ class Index:
         return self._shared or run_id in self._by_key.values()
 
     def makers(self, md5: str) -> list[str]:
-        """The runs that made an out with this hash, the newest first."""
+        """The runs that made an out with this hash, the newest first; those that only came with results come last."""
         if self._shared and md5 not in self._by_out:
             with reading(self._root) as records:
                 self._by_out[md5] = records.makers(md5) if isinstance(records, SharedReader) else []
-        return self._by_out.get(md5, [])
+        return [*self._by_out.get(md5, []), *self._carried.get(md5, [])]
+
+    @cached_property
+    def _carried(self) -> Mapping[str, list[str]]:
+        """Hash of an out -> the runs that made it and that only the records beside the run cache tell of."""
+        runs: dict[str, list[str]] = {}
+        for record in carried(self._root, provenance.executions(self._root)):
+            for md5 in set(record.tags.get(PREFIX + "outs", "").split()):
+                runs.setdefault(md5, []).append(record.run_id)
+        return runs
+
+
+def carried(root: Path, records: Iterable[Provenance]) -> list[Provenance]:
+    """Those of the records whose runs MLflow does not have; a run that was deleted there, or has not ended, is as MLflow has it."""
+    listed = list(records)
+    if not listed:
+        return []
+    with reading(root) as mlflow:
+        return [record for record in listed if mlflow is None or mlflow.head(record.run_id) is None]
 
 
 def maker(root: Path, key: str, outs: str) -> str | None:

@@ -6,7 +6,9 @@ one before it, so that he would have to write all later ones anew, and a seal th
 
 import hashlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from flows.engine import mlflow_runs
 from flows.engine.mlflow_runs import PREFIX
@@ -21,6 +23,16 @@ SHOWN = ("mlflow.parentRunId", "mlflow.source.name")  # MLflow's own tags that a
 
 def compute(root: Path, run_id: str) -> str:
     """SHA-256 of the run's own tags, its parameters, every value of its metrics, and its record.json."""
+    return digest(content(root, run_id))
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """The seal over what a run's record holds."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def content(root: Path, run_id: str) -> Mapping[str, Any]:
+    """What a run's seal covers."""
     with mlflow_runs.reading(root) as records:
         assert records is not None, "a run is in a database"
         tags, params = records.tags(run_id), records.params(run_id)
@@ -28,14 +40,13 @@ def compute(root: Path, run_id: str) -> str:
     metrics = [[key, step, repr(float(value)), nan] for key, step, value, nan in values]
     own = {key: value for key, value in tags.items() if key in SHOWN or key.startswith(PREFIX)}
     file = mlflow_files.read(root, run_id, RECORD)
-    covered = {
+    return {
         "run": run_id,
         "tags": {key: value for key, value in own.items() if not key.startswith(OUTSIDE)},
         "params": params,
         "metrics": metrics,
         "record": hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None,
     }
-    return hashlib.sha256(json.dumps(covered, sort_keys=True).encode()).hexdigest()
 
 
 def artifacts(root: Path, run_id: str) -> Path:

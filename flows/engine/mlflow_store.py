@@ -18,7 +18,8 @@ from flows.engine.dvc_lock import Entry, hashes, joined
 from flows.engine.dvc_stage import cached_entries, run_cache_key
 from flows.engine.mlflow_runs import PREFIX
 from flows.engine.recording import settling
-from flows.engine.records import mlflow_files
+from flows.engine.records import mlflow_files, provenance
+from flows.engine.records.provenance import Provenance
 from tasks.common import mlflow_database
 from tasks.common.source_code import NO_COMMIT, PATCH, Source
 
@@ -165,8 +166,16 @@ def unless_gone() -> Iterator[None]:
 
 
 def seal(client: "MlflowClient", root: Path, run_id: str) -> None:
-    """Seal a run that gets no further tags, parameters or metrics from us."""
-    client.set_tag(run_id, mlflow_seal.TAG, mlflow_seal.compute(root, run_id))
+    """Seal a run that gets no further tags, parameters or metrics from us, and keep its record beside DVC's run cache."""
+    content = mlflow_seal.content(root, run_id)
+    seal = mlflow_seal.digest(content)
+    file = mlflow_files.read(root, run_id, RECORD)
+    if file.is_file():
+        run = client.get_run(run_id)
+        tags = {provenance.USER: run.data.tags.get(provenance.USER, ""), **content["tags"]}
+        record = json.loads(file.read_text())
+        provenance.write(root, Provenance(run_id, run.info.start_time, seal, tags, content["params"], record))
+    client.set_tag(run_id, mlflow_seal.TAG, seal)
 
 
 def set_tags(client: "MlflowClient", run_id: str, tags: Mapping[str, str]) -> None:

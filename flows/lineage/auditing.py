@@ -20,11 +20,13 @@ from flows.lineage.checks import database, dvc_pipeline
 from flows.lineage.checks.accepted import Accepted
 from flows.lineage.checks.dvc_pipeline import RunCache
 from flows.lineage.checks.findings import Audit
+from flows.lineage.checks.measured import Measured
 from flows.lineage.checks.memory import Memory, Told
 from flows.lineage.checks.origins import Origins
 from flows.lineage.checks.pages import Pages
 from flows.lineage.checks.pipelines import Pipelines
 from flows.lineage.checks.recorded import Records, likely_run
+from flows.lineage.checks.remade import Remade
 from flows.lineage.checks.runs import Runs
 from flows.lineage.checks.sources import Code
 from flows.lineage.checks.stored import Bytes
@@ -82,6 +84,8 @@ def audit(
         found, root, left, current, {name: pipeline.edited.get(name, ()) for name in pipeline.stages - records.altered}
     )
     Pages(found, root, pipelines, of_pipelines.unsealed).check([subject.stage for subject in current])
+    Measured(found, root).check(current)
+    Remade(found, root, full).check(current)
     memory.save()
     found.read, found.seconds = memory.read, time.monotonic() - began
     return found

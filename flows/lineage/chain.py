@@ -40,6 +40,7 @@ class Link:
     environment: Mapping[str, str] = field(default_factory=dict)  # versions of packages, the machine
     inputs: tuple["Link", ...] = ()
     note: str = ""
+    elsewhere: str = ""  # who made it, where the run is not in MLflow here and its record came with the result
     accepted: tuple[str, ...] = ()  # what was accepted of the run's code since, in words
 
 
@@ -72,6 +73,8 @@ class _Walk:
         self.found_now = dict(zip(entries, adopted, strict=True))  # plain `dvc repro` may have run some
         if not all(run_id is None or self.index.has(run_id) for run_id in adopted):
             self.index = Index(root)
+        for name, run_id in self.found_now.items():
+            self.found_now[name] = run_id or record.maker(root, name, entries[name], self.index)
 
     def link(self, path: str, md5: str, run_id: str | None = None, reader: Run | None = None) -> Link:
         """The output with this path and hash; made by this run, where several made the same bytes. `reader` is the run that read it."""
@@ -149,6 +152,7 @@ class _Walk:
             code=code,
             code_hash=dvc_lock.code_hash(code) if code else "",
             environment=made.environment if made else {},
+            elsewhere=made.elsewhere if made else "",
             inputs=tuple(self.link(dep, value, reader=run) for dep, value in sorted(dvc_lock.data(entry).items())),
             note=note,
         )

@@ -4,11 +4,12 @@ The chain is a tree in which shared inputs come again and again; a graph, a page
 once. The JSON of `posttrain lineage X --json` is
 
     {"of": ID, "artifacts": [{"id", "path", "hash", "stage", "run", "raw", "note", "parts"}],
-     "runs": [{"id", "recorded", "stage", "started", "commit", "dirty", "params", "code", "code_hash", "environment", "inputs", "outs", "accepted"}]}
+     "runs": [{"id", "recorded", "stage", "started", "commit", "dirty", "params", "code", "code_hash", "environment", "inputs", "outs", "accepted", "elsewhere"}]}
 
 An artifact's id is PATH@HASH. A run's id is the one in MLflow; an execution that MLflow has no record of gets an id made from what
 is known of it, and `recorded` is false. `run` is null for raw data. `inputs`, `outs`, `parts` and `of` hold ids of artifacts. `parts`
-are the outputs that make up a folder which a stage read as one input. `accepted` says what of the run's code was accepted since. `started` is local time in ISO 8601, `code` is path -> md5.
+are the outputs that make up a folder which a stage read as one input. `accepted` says what of the run's code was accepted since, `elsewhere` who made a run that
+is not in MLflow here and whose record came with its result, or nothing. `started` is local time in ISO 8601, `code` is path -> md5.
 """
 
 import hashlib
@@ -54,6 +55,7 @@ class Execution:
     inputs: tuple[str, ...]
     outs: tuple[str, ...]
     accepted: tuple[str, ...] = ()
+    elsewhere: str = ""
 
 
 @dataclass(frozen=True)
@@ -158,4 +160,5 @@ def _execution(identifier: str, links: Mapping[str, Link], outs: list[str]) -> E
         tuple(sorted(map(name, link.inputs))),
         tuple(sorted(outs)),
         next((links[one].accepted for one in outs if links[one].accepted), ()),
+        link.elsewhere,
     )

@@ -3,7 +3,6 @@
 MLflow keeps a run's parameters as texts; the file `record.json` beside the run has the whole entry of dvc.lock, with types.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,8 +14,7 @@ from flows.engine.dvc_lock import LOCKFILE, Entry
 from flows.engine.dvc_repository import PlanError, plain_errors
 from flows.engine.dvc_stage import cached_entries
 from flows.engine.mlflow_runs import PREFIX
-from flows.engine.mlflow_store import RECORD
-from flows.engine.records import mlflow_files
+from flows.engine.records import mlflow_files, provenance
 from flows.lineage.acceptance import kept as acceptance
 from flows.lineage.acceptance.kept import Step
 from flows.lineage.history import PipelineRun
@@ -37,6 +35,7 @@ class Record:
     note: str = ""  # what of commit and files is not on record, and why
     patch: Path | None = None  # where the tree was dirty: the kept difference to the commit
     environment: Mapping[str, str] = field(default_factory=dict)  # versions of packages, the machine
+    elsewhere: str = ""  # who made it, where only the record that came with the result tells of the run
     accepted: tuple[
         Step, ...
     ] = ()  # how dvc.lock's entry came to differ from `entry` without an execution, the last step first
@@ -75,26 +74,42 @@ def of_run(root: Path, run_id: str) -> Record:
     with mlflow_runs.reading(root) as records:
         head = records.head(run_id) if records else None
         tags = records.tags(run_id) if records and head else {}
-    if head is None or PREFIX + "stage" not in tags:
+        started = head.started if head else 0
+    elsewhere = ""
+    if head is None and (carried := provenance.of_run(root, run_id)) is not None:
+        tags, started = dict(carried.tags), carried.started
+        elsewhere = carried.tags.get(provenance.USER) or "somebody"
+    if PREFIX + "stage" not in tags:
         raise PlanError(f"{run_id}: no run of a stage has this id")
     content = kept(root, run_id)
     return Record(
         tags[PREFIX + "stage"],
         content.get("entry") or _entry(root, tags),
         run_id,
-        datetime.fromtimestamp(head.started / 1000),
+        datetime.fromtimestamp(started / 1000),
         tags.get(PREFIX + "git_commit"),
         tags.get(PREFIX + "git_dirty"),
         tags.get(PREFIX + "git_note", ""),
         _patch(root, run_id, tags),
         {name.removeprefix(PREFIX + "env."): value for name, value in tags.items() if name.startswith(PREFIX + "env.")},
+        elsewhere,
     )
+
+
+def maker(root: Path, stage: str, entry: Entry, index: mlflow_runs.Index | None = None) -> str | None:
+    """The run that made this entry of dvc.lock: one of MLflow's, or else one whose record came with the result."""
+    run_id = mlflow_store.find(root, stage, entry, index)
+    if run_id is None:
+        steps = acceptance.steps(root, stage, entry, index)
+        records = mlflow_runs.carried(root, provenance.of_entry(root, steps[-1].before if steps else entry))
+        run_id = next((carried.run_id for carried in records if carried.entry), None)
+    return run_id
 
 
 def _with_runs(root: Path, entries: Mapping[str, Entry]) -> dict[str, Record]:
     index, found = mlflow_runs.Index(root), {}
     for stage, entry in entries.items():
-        run_id = mlflow_store.find(root, stage, entry, index)
+        run_id = maker(root, stage, entry, index)
         made = of_run(root, run_id) if run_id else Record(stage, entry)
         steps = acceptance.steps(root, stage, entry, index)
         entry = steps[-1].before if steps else entry
@@ -103,11 +118,11 @@ def _with_runs(root: Path, entries: Mapping[str, Entry]) -> dict[str, Record]:
 
 
 def kept(root: Path, run_id: str) -> dict[str, Any]:
-    """The run's record.json; nothing if it has none, or one that is torn or has other types than the engine writes."""
-    try:
-        content = json.loads(mlflow_files.read(root, run_id, RECORD).read_text())
-    except (OSError, ValueError, RecursionError):
-        return {}
+    """The run's record.json; nothing if it has none, or one that is torn or has other types than the engine writes.
+
+    Of a run that MLflow does not have it is the one that came with the result.
+    """
+    content = acceptance.record_json(root, run_id)
     return content if isinstance(content, dict) and _well_formed(content) else {}
 
 

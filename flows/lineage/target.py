@@ -13,6 +13,7 @@ from flows.engine import dvc_lock, mlflow_runs
 from flows.engine.dvc_lock import Entry, read_entries
 from flows.engine.dvc_repository import PlanError, plain_errors
 from flows.engine.mlflow_runs import PREFIX, Index
+from flows.engine.records import provenance
 from flows.lineage import history, record
 from flows.lineage.cached import MD5
 from flows.lineage.history import EVALUATIONS, SHORTEST
@@ -93,6 +94,7 @@ def _run(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
     with mlflow_runs.reading(root) as records:
         found = records.beginning(text) if records else []
         tags = records.tags(found[0]) if records and len(found) == 1 else {}
+    found = found or [carried.run_id for carried in provenance.beginning(root, text) if carried.entry]
     if len(found) > 1:
         raise PlanError(f"{text}: more than one run begins so; give more letters")
     if not found:

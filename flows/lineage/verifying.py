@@ -16,13 +16,15 @@ from flows.engine.dvc_command import Progress
 from flows.engine.dvc_lock import hashes
 from flows.engine.dvc_repository import PlanError
 from flows.engine.mlflow_runs import Index
-from flows.lineage import record, target
+from flows.lineage import record, target, verdicts
 from flows.lineage.record import Record
 from flows.lineage.reproduction import command, comparison, metric_history, scratch_copy
 from flows.lineage.reproduction.comparison import Difference
 from flows.lineage.reproduction.digests import Files
 from flows.lineage.reproduction.metric_history import StepDifference
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
+from flows.lineage.verdicts import Verdict
+from tasks.common import environment
 
 Say = Callable[[str], None]
 
@@ -85,10 +87,13 @@ def _contradiction(root: Path, of: Record) -> list[str]:
     return [f"dvc.lock has {part} than its run {run} had" for part, differs in other.items() if differs]
 
 
-def verify(root: Path, of: Record, say: Say, tell: Progress, keep: bool = False) -> Verification:
+def verify(
+    root: Path, of: Record, say: Say, tell: Progress, keep: bool = False, outs_only: bool = False
+) -> Verification:
     """Make the recorded outs again and compare them; CannotReproduceError where that is not possible, in one line.
 
-    `say` gets a line for each step on the way, `tell` the command's progress. With `keep` the scratch copy stays.
+    `say` gets a line for each step on the way, `tell` the command's progress. With `keep` the scratch copy stays. With `outs_only`
+    what is logged on the way is not compared. What came of it is noted for audits.
     """
     root, began = root.absolute(), time.monotonic()
     found = Verification(of)
@@ -106,17 +111,28 @@ def verify(root: Path, of: Record, say: Say, tell: Progress, keep: bool = False)
             say(f"note: {note}")
         say(f"running: {of.entry['cmd']}")
         started = time.monotonic()
-        command.run(of, folder, say, tell)
+        command.run(of, folder, say, tell, to_mlflow=not outs_only)
         found.ran = time.monotonic() - started
         found.made = comparison.made_outs(of, folder)
         found.differences = comparison.compare(root, of, folder, found.made)
         found.environment = comparison.environment_differences(of)
-        if of.run_id is not None:
+        if of.run_id is not None and not of.elsewhere and not outs_only:
             histories = metric_history.of_run(root, of.run_id), metric_history.of_copy(folder)
             found.step = metric_history.first_difference(*histories)
             found.environment = {**metric_history.system_differences(*histories), **found.environment}
     found.seconds = time.monotonic() - began
+    verdicts.note(root, of.entry, _verdict(found))
     return found
+
+
+def _verdict(found: Verification) -> Verdict:
+    """What is noted of the outcome."""
+    if found.verdict == "equal":
+        return Verdict(True)
+    first = found.differences[0] if found.differences else Difference(f"MLflow's run of {found.record.stage}", "")
+    what = first.what or (found.step.line if found.step else "")
+    injected = environment.foreign(found.record.environment)
+    return Verdict(False, first.path, what, [name for name in found.environment if name not in injected])
 
 
 @contextmanager

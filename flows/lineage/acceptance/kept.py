@@ -17,7 +17,7 @@ from flows.engine.dvc_lock import Entry, hashes, joined
 from flows.engine.dvc_stage import run_cache_key
 from flows.engine.mlflow_runs import ACCEPTED, PREFIX
 from flows.engine.mlflow_seal import RECORD
-from flows.engine.records import mlflow_files
+from flows.engine.records import mlflow_files, provenance
 
 HOW, KEY, FILE = ACCEPTED + "how", ACCEPTED + "key.", ACCEPTED + "file."
 EDIT, PERSON = "edit", "person"  # how: proven to have no effect, or vouched for
@@ -70,7 +70,11 @@ def steps(root: Path, stage: str, entry: Entry, index: mlflow_runs.Index | None 
         if exact is not None or key in seen:
             break
         seen.add(key)
-        step = next(filter(None, (_step(root, run_id, stage, entry) for run_id, _ in _acceptances(root, key))), None)
+        records = mlflow_runs.carried(root, provenance.of_entry(root, entry))
+        if any(carried.entry for carried in records):
+            break
+        runs = [*(run_id for run_id, _ in _acceptances(root, key)), *(carried.run_id for carried in records)]
+        step = next(filter(None, (_step(root, run_id, stage, entry) for run_id in runs)), None)
         if step is None:
             break
         found.append(step)
@@ -94,7 +98,7 @@ def _step(root: Path, run_id: str, stage: str, entry: Entry) -> Step | None:
 def of_run(root: Path, run_id: str) -> dict[str, Step]:
     """Stage -> what this acceptance says of it; nothing where its record is missing, torn or of another form."""
     try:
-        content = json.loads(mlflow_files.read(root, run_id, RECORD).read_text())["accepted"]
+        content = record_json(root, run_id)["accepted"]
         when = datetime.fromisoformat(content["when"])
         return {
             str(stage): Step(
@@ -113,6 +117,19 @@ def of_run(root: Path, run_id: str) -> dict[str, Step]:
         }
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}
+
+
+def record_json(root: Path, run_id: str) -> Any:
+    """The content of a run's record.json, as MLflow keeps it or as it came with a result; None if there is none or it is torn."""
+    try:
+        return json.loads(mlflow_files.read(root, run_id, RECORD).read_text())
+    except FileNotFoundError:
+        with mlflow_runs.reading(root) as records:
+            is_in_mlflow = records is not None and records.head(run_id) is not None
+        carried = None if is_in_mlflow else provenance.of_run(root, run_id)
+        return carried.record if carried else None
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def _entry(content: Any) -> Entry:

@@ -11,7 +11,7 @@ from flows.engine.dvc_stage import run_cache_key
 from flows.engine.edits.command import is_code, runs_module
 from flows.engine.edits.comparing import Code, same_but_for_words
 from flows.engine.mlflow_runs import PREFIX
-from flows.engine.records import mlflow_files
+from flows.engine.records import mlflow_files, provenance
 from flows.engine.records.reader import Reader
 from flows.lineage import git_files
 from flows.lineage.acceptance import kept, versions
@@ -73,14 +73,15 @@ class Accepted:
         """Whether the acceptance's run is there and as it ended."""
         if step.run_id not in self._sound:
             row = database.row(self.records, step.run_id)
+            carried = provenance.of_run(self.root, step.run_id) if row is None else None
             sealed = row is not None and row.tag("seal") == mlflow_seal.compute(self.root, step.run_id)
-            if not sealed:
+            if not sealed and carried is None:
                 what = "a tag or record.json of this acceptance was changed after it was written"
                 self._fault(step, what, named=False)
-            how = row.tag("accepted.how") if row else None
-            if sealed and how != step.how:
+            how = row.tag("accepted.how") if row else carried.tags.get(kept.HOW) if carried else None
+            if (sealed or carried) and how != step.how:
                 self._fault(step, f"its tag says {how}, its record {step.how}", named=False)
-            self._sound[step.run_id] = sealed and how == step.how
+            self._sound[step.run_id] = (sealed or carried is not None) and how == step.how
         return self._sound[step.run_id]
 
     def _step(self, step: Step) -> None:

@@ -11,7 +11,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.engine.dvc_stage import run_cache_key
 from flows.engine.mlflow_runs import PREFIX
 from flows.engine.mlflow_seal import RECORD
-from flows.engine.records import mlflow_files
+from flows.engine.records import mlflow_files, provenance
 from flows.lineage import record
 from flows.lineage.checks.dvc_pipeline import RunCache
 from flows.lineage.checks.entries import Difference, differences, params, shown
@@ -36,6 +36,10 @@ def likely_run(root: Path, stage: str, entry: Entry, pipelines: Sequence[Pipelin
     with mlflow_runs.reading(root) as records:
         for tag, value in (("outs", outs), ("key", key)):
             found += records.like(stage, PREFIX + tag, value) if records else []
+    carried = [run for run in provenance.executions(root) if run.tags[PREFIX + "stage"] == stage]
+    found += [
+        run.run_id for run in carried if outs == run.tags.get(PREFIX + "outs") or key == run.tags.get(PREFIX + "key")
+    ]
     by_fit = {one: len(differences(of, entry)) for one in found if (of := kept_entry(root, one)) is not None}
     by_fit = {one: count for one, count in by_fit.items() if not (confirmed and count)}
     if by_fit:
@@ -79,8 +83,20 @@ class Records:
         """Compare the records of each execution, then those of the current ones along the graph."""
         for subject in subjects:
             self.audit.counts["parameters"] += len(params(subject.entry))
+            self._carried(subject)
             self._witnesses(subject)
         self._along([subject for subject in subjects if subject.current])
+
+    def _carried(self, subject: Subject) -> None:
+        """Name each record that travels with the result and is not as it was written."""
+        for entry in (subject.entry, *(step.after for step in subject.made.accepted)):
+            for file in provenance.altered(self.root, entry):
+                where = str(file.relative_to(self.root)) if file.is_relative_to(self.root) else str(file)
+                self._fault(
+                    subject,
+                    where,
+                    "this record of a run was changed after it was written: its name is the hash of other bytes",
+                )
 
     def _witnesses(self, subject: Subject) -> None:
         """Name each value that one record of the execution has differently from the others."""

@@ -20,7 +20,7 @@ from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.memory import Memory
 from flows.lineage.checks.recorded import kept
 from flows.lineage.checks.subjects import Subject
-from tasks.common import mlflow_database
+from tasks.common import environment, mlflow_database
 
 CHECK = "run"
 NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # what a metric's name may not have in MLflow
@@ -31,6 +31,10 @@ OF_RECORD = {
     "patch": "patch",
 }  # tag -> its key in record.json
 ENVIRONMENT = "env."
+UNRECORDED = (
+    "`dvc commit` after a change by hand did, a command that records nothing under plain `dvc repro`, or another machine whose "
+    "records did not come along; `dvc pull --run-cache` brings such records, `posttrain run --force STAGE` makes the result again"
+)
 
 
 class Runs:
@@ -44,26 +48,44 @@ class Runs:
 
     def check(self, subjects: Sequence[Subject]) -> None:
         """Check each run that is known, and say which results have none."""
+        self._unrecorded([subject for subject in subjects if subject.run_id is None and subject.entry.get("outs")])
         for subject in subjects:
             run_id = subject.run_id
             if run_id is None:
-                what = "no run on record made this: another machine did, `dvc repro` of an earlier version, or `dvc commit`"
-                self.audit.remark(CHECK, subject.stage, what)
                 continue
             found = database.row(self.records, run_id)
-            if found is None:
+            if found is None and subject.made.elsewhere:
+                self.audit.counts["runs"] += 1
+                self.merged.append(subject)
+            elif found is None:
                 self._fault(subject, "the run that made it was deleted from MLflow's database")
             else:
                 self.audit.counts["runs"] += 1
                 self._run(subject, found)
+        self._injected(subjects)
         for some, what in (
             (self.unsealed, "were made before runs had seals"),
             (self.merged, "were made in another clone"),
         ):
-            names = list(dict.fromkeys(one.stage for one in some))
-            some_named = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
             if some:
-                self.audit.remark(CHECK, some_named, f"{len(some)} runs {what}")
+                self.audit.remark(CHECK, _listed([one.stage for one in some]), f"{len(some)} runs {what}")
+
+    def _injected(self, subjects: Sequence[Subject]) -> None:
+        """Name the code that came into the current results' processes from outside of what is on record."""
+        stages: dict[tuple[str, str], list[str]] = {}
+        for subject in subjects:
+            for item in environment.foreign(subject.made.environment).items():
+                stages.setdefault(item, []).append(subject.stage)
+        for (name, text), names in stages.items():
+            path, _, digest = text.rpartition(" ")
+            what = f"{path} (SHA-256 {digest[:12]}) could change what {_listed(names)} did; `posttrain verify` runs without it"
+            self.audit.remark(CHECK, name, what)
+
+    def _unrecorded(self, subjects: Sequence[Subject]) -> None:
+        """One fault for all results of which nobody has a record."""
+        if subjects:
+            what = f"no run on record made {'this' if len(subjects) == 1 else 'these'}: {UNRECORDED}"
+            self.audit.fault(CHECK, ", ".join(dict.fromkeys(subject.stage for subject in subjects)), what)
 
     def _run(self, subject: Subject, row: Row) -> None:
         if row.deleted:
@@ -182,6 +204,12 @@ class Runs:
 
     def _fault(self, subject: Subject, what: str) -> None:
         self.audit.fault(CHECK, f"MLflow's run of {subject.stage}", what, subject.stage, subject.run_id)
+
+
+def _listed(stages: Sequence[str]) -> str:
+    """The first three stages by name, and how many more there are."""
+    names = list(dict.fromkeys(stages))
+    return f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
 
 
 def _value(text: str) -> object:

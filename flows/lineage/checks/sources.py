@@ -88,6 +88,8 @@ class Code:
             return None
         content = kept(self.root, str(one.run_id)) or {}
         if made.patch is None:
+            if made.elsewhere:
+                return "it was not committed, and the patch stayed in the clone that ran it"
             if not content.get("patch"):
                 return "it was not committed, and no patch was kept"
             self.audit.fault(CHECK, "uncommitted.patch", "is missing from the run's files", one.stage, one.run_id)

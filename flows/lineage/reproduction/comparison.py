@@ -77,7 +77,7 @@ def compare(repository: Path, record: Record, copy: Path, made: Mapping[str, Fil
 
 def environment_differences(record: Record) -> dict[str, tuple[str, str]]:
     """What of versions and machine is another now than on record: name -> (recorded, here)."""
-    here = environment.versions()
+    here = environment.versions() | dict.fromkeys(environment.foreign(record.environment), "left out")
     return {
         name: (value, here[name])
         for name, value in sorted(record.environment.items(), key=lambda item: (item[0] in MACHINE, item[0]))

@@ -16,6 +16,7 @@ from flows.engine.state import StageResult
 from flows.lineage import pipeline_record
 from flows.lineage.auditing import Audit, audit
 from flows.lineage.checks.database import numbers
+from flows.lineage.checks.memory import PLACE
 from flows.web import run_page
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.quick import built_once, copy_folder, dvc
@@ -214,6 +215,8 @@ def once(folders: pytest.TempPathFactory, template: Path, empty_mlflow: Path) ->
         toy.commit()
         states = {name: result.state for name, result in toy.pipeline().items()}
         assert (states["b"], states["c"], states["evaluate@b"]) == ("ran", "up-to-date", "ran")
+        assert toy.audit("report").findings == [], "and its report was made again once"
+        (toy.root / PLACE).unlink()
         return toy
 
     return built_once(folders, "audited_once", build)

@@ -61,12 +61,12 @@ def test_plain_dvc_repro_between_two_runs(audited: Audited) -> None:
     audited.change("b", beta=0.3)
     audited.dvc("repro")
     audit = audited.audit()
-    assert audit.faults == []
-    assert {finding.stage or finding.where for finding in audit.remarks} == {"b", "evaluate@b"}, (
-        "nobody logged these runs"
-    )
+    assert audit.remarks == []
+    assert [finding.where for finding in audit.faults] == ["b, evaluate@b"], "nobody logged these runs"
     audited.change("report", title="other")
     audited.pipeline()
+    assert [finding.where for finding in audited.audit(everything=True).faults] == ["b, evaluate@b"]
+    audited.pipeline(force=["b", "evaluate@b"])
     assert audited.faults(everything=True) == []
 
 
@@ -188,14 +188,19 @@ def test_a_collected_cache_and_missing_outs(audited: Audited) -> None:
 
 
 def test_results_of_another_machine(audited: Audited) -> None:
-    """As `dvc pull` brings them, without the runs."""
+    """As `dvc pull --run-cache` brings them, with the records of their runs, and as plain `dvc pull` does."""
     shutil.rmtree(audited.root / "mlruns")
     audit = audited.audit()
     assert audit.faults == []
-    assert {finding.where for finding in audit.remarks} == {*audited.lock["stages"]}
-    assert "no run on record made this: another machine did" in audit.remarks[0].line
+    assert [finding.what for finding in audit.remarks] == ["6 runs were made in another clone"]
     flip(audited.root / "data/b/model.bin")
     assert len(audited.faults()) == 1
+    flip(audited.root / "data/b/model.bin")
+    shutil.rmtree(audited.root / ".dvc/cache/runs")
+    [fault] = audited.audit().faults
+    assert fault.where.split(", ") == [*audited.lock["stages"]]
+    assert "no run on record made these: " in fault.what
+    assert "`dvc pull --run-cache` brings such records" in fault.what
 
 
 def test_the_memory_of_digests(audited: Audited, tmp_path: Path) -> None:

@@ -36,6 +36,7 @@ def test_the_document_of_a_chain_by_hand() -> None:
         "inputs": (f"data/problems@{'1' * 32}",),
         "outs": (f"data/curves/sft.csv@{'4' * 32}", f"data/sft@{'2' * 32}"),
         "accepted": (),
+        "elsewhere": "",
     }
     assert not runs["problems"]["recorded"]
     assert re.fullmatch("unrecorded-[0-9a-f]{12}", runs["problems"]["id"])

@@ -146,6 +146,8 @@ def test_without_a_run_a_branch_names_the_bytes(audited_once: Audited, thrice: A
     (thrice.root / "mlruns/mlflow.db").unlink()
     shutil.rmtree(thrice.root / "data/b")
     shutil.copytree(audited_once.root / "data/b", thrice.root / "data/b")
+    assert any("that run " in line and "of b made with b.beta 0.2" in line for line in thrice.faults()), "by its record"
+    shutil.rmtree(thrice.root / ".dvc/cache/runs/provenance")
     assert any("dvc.lock of other records these bytes" in line for line in thrice.faults())
 
 

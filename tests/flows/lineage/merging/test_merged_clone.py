@@ -80,6 +80,28 @@ def second(first: Clone, tmp_path_factory: pytest.TempPathFactory) -> Clone:
     return clone
 
 
+def test_without_a_merge_the_records_that_were_pulled_tell_the_origin(first: Clone, tmp_path: Path) -> None:
+    """By `dvc push --run-cache` and `dvc pull --run-cache` alone."""
+    first.call("git", "clone", "--quiet", str(first.root), str(tmp_path / "other"))
+    clone = Clone(tmp_path / "other")
+    clone.dvc("pull", "--quiet", "--run-cache")
+    found = json.loads(clone.posttrain("audit", "--json"))
+    assert found["faults"] == []
+    assert [remark["what"] for remark in found["remarks"] if remark["check"] == "run"] == [
+        f"{len(GRAPH)} runs were made in another clone"
+    ]
+    runs, made = (
+        {
+            run["id"]: {**run, "elsewhere": ""}
+            for run in json.loads(one.posttrain("lineage", "report", "--json"))["runs"]
+        }
+        for one in (first, clone)
+    )
+    assert made == runs
+    assert "nothing has changed" in clone.posttrain("run", "report")
+    assert json.loads(clone.posttrain("audit", "--json"))["faults"] == []
+
+
 def test_what_was_pulled_has_its_lineage(first: Clone, second: Clone) -> None:
     made = {stage: facts["mlflow_run_id"] for stage, facts in first.run().items()}
     assert {stage: facts["mlflow_run_id"] for stage, facts in second.run().items()} == made

@@ -1,0 +1,53 @@
+"""What came of making results again, by their entries of dvc.lock: `verify` notes it, and an audit need not make the same again."""
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from flows.engine.dvc_lock import Entry
+from flows.engine.dvc_stage import entry_name
+
+PLACE = Path(".dvc/tmp/posttrain/verdicts.json")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a result was equal to the bit when it was made again, and else its first difference."""
+
+    equal: bool
+    path: str = ""
+    what: str = ""
+    environment: Sequence[str] = ()  # the versions and facts of the machine that were others than on record
+
+
+def read(root: Path, entry: Entry) -> Verdict | None:
+    """The newest verdict on the result of this entry; None where it was not made again here."""
+    content = _load(root).get(entry_name(entry))
+    with suppress(TypeError):
+        return Verdict(**content) if content is not None else None
+    return None
+
+
+def note(root: Path, entry: Entry, verdict: Verdict) -> None:
+    """Keep a verdict; a repository that cannot be written to keeps none."""
+    content = {**_load(root), entry_name(entry): asdict(verdict)}
+    with suppress(OSError):
+        place = root / PLACE
+        place.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=place.name)
+        with os.fdopen(descriptor, "w") as file:
+            json.dump(content, file)
+        Path(name).replace(place)
+
+
+def _load(root: Path) -> Mapping[str, Any]:
+    try:
+        content = json.loads((root / PLACE).read_text())
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
