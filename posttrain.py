@@ -135,7 +135,7 @@ def compare(policy: str, baseline: str) -> "pd.DataFrame":
 
     Columns `policy` and `baseline` (means over the problems that both answered), `difference`, `low` and `high` (its paired 95 %
     interval, by the score test where each problem is right or wrong, else by the bootstrap); of right and wrong also `gained`,
-    `lost` and `p` (McNemar's exact test).
+    `lost` and `p` (McNemar's test, without a correction).
     """
     import pandas as pd
 

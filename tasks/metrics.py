@@ -35,8 +35,8 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
         "by how much one response is better: `negligibly`, `slightly`, `better` without more, or `significantly`",
     ),
     "METRIC": (
-        r"(?:strict|rubric|reference|reward|length|ended)_[\w.]+",
-        "a metric of `evaluate` that begins with `strict_` or `rubric_`, or where no right answers are known with `reference_`, `reward_`, `length_` or `ended_`; `gained`, `lost` and `p` are there if each problem is either right or wrong by it",
+        r"(?:strict|rubric|gold|manner|reference|reward|length|ended)_[\w.]+",
+        "a metric of `evaluate` that begins with `strict_`, `rubric_`, `gold_` or `manner_`, or where no right answers are known with `reference_`, `reward_`, `length_` or `ended_`; `gained` and `lost` are there if each problem is either right or wrong by it",
     ),
     "MODEL": ("[a-z_]+", "a model that searches: the policy by its stage's name, or `small`"),
     "POLICY": ("[a-z_]+", "a stage whose policy is evaluated"),

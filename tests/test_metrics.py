@@ -15,6 +15,7 @@ from tasks import contract, metrics
 from tasks.common import pages, plots, tables
 from tasks.language import solutions
 from tasks.language.configs.parts.python_rewards import RewardName
+from tasks.language.reporting import comparing
 from tasks.language.rewards import ranking_accuracy, rubric, verifier
 from tasks.language.tables.solutions import steps_of
 from tasks.language.training import judge
@@ -168,6 +169,7 @@ def home(one_thread, tmp_path_factory):
             behaviour, "reference_of", lambda *_: Reference(0.0, 1.0)
         )  # so short a training may make it worse
         without_pages(patch)
+        patch.setattr(comparing, "FEWEST", 2)  # so few problems have no intervals otherwise
         patch.setattr(solutions, "step_labels", lambda *given: [1 - 2 * (len(one) % 2) for one in steps_of(given[-1])])
         Path("rewards").mkdir()
         Path("rewards/mine.py").write_text("def length(responses, **columns): return [len(one) for one in responses]")

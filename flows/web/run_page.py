@@ -19,8 +19,9 @@ from flows.console.summary import GOOD, REPORTS, WORDS, duration, tally
 from flows.engine.dvc_repository import PlanError
 from flows.engine.state import PlannedStage, StageResult, State
 from flows.machine import files
+from flows.params.files import params as parsed
 from flows.params.files import write
-from flows.web import stage_metrics
+from flows.web import run_head, stage_metrics
 from flows.web.layered import Graph
 from flows.web.stage_graph import Look, mermaid, svg
 from flows.web.stage_metrics import Reported
@@ -65,14 +66,22 @@ def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[S
     for report in good.intersection(REPORTS):
         needed = _needed(planned, report)
         ended = [result for result in results if any(result.stage == stage.name for stage in needed)]
-        params = (root / "params.yaml").read_text()
+        sections = [*dict.fromkeys(stage.name.partition("@")[0] for stage in needed)]
+        text = (root / "params.yaml").read_text()
+        params, values = run_head.own_sections(text, sections), parsed(text)
         lineage, costs = _lineage(root, report), _costs(root, needed, ended)
+        said = {
+            "title": run_head.title(root, report, ended, values),
+            "draws": run_head.draws(root, values, sections),
+        }
+        rows = run_head.core_seconds(needed, ended, costs.seconds)
         for kind, section in (("html", _html), ("md", _markdown)):
             source, target = places(root, report, kind)
             if source.is_file():
                 before, marked, after = source.read_text().rpartition(MARKER)  # an earlier one is part of a quoted text
                 told = stage_metrics.read(root, needed)
                 box = section(needed, ended, params, provenance(root), told, lineage, costs) if marked else ""
+                before = run_head.fill(before, run_head.paragraphs(said, kind) | {"costs": run_head.costs(rows, kind)})
                 write(target, f"{before}{box}{after}".encode())
                 written.append(target)
         written += [lineage.page] if lineage else []
@@ -276,8 +285,8 @@ def _html(
 </tbody></table></div>
 <h3>Code and versions</h3>
 <p>{versions}</p>
-<h3>The exact params</h3>
-<pre>{escape(params)}</pre>
+<details><summary>The exact params of its stages</summary>
+<pre>{escape(params)}</pre></details>
 </section>"""
 
 
@@ -314,11 +323,13 @@ def _markdown(
 
 {versions}
 
-### The exact params
+<details><summary>The exact params of its stages</summary>
 
 ```yaml
 {params.rstrip()}
 ```
+
+</details>
 """
 
 

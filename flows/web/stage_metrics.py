@@ -29,14 +29,15 @@ def html(told: Reported) -> str:
         for name, rows in told.items()
     ]
     joined = "\n".join(tables)
-    return f'<h2>What the stages report</h2>\n<div class="stages">\n{joined}\n</div>\n' if tables else ""
+    heading = "<details><summary>What the stages report</summary>"
+    return f'{heading}\n<div class="stages">\n{joined}\n</div></details>\n' if tables else ""
 
 
 def markdown(told: Reported) -> str:
     """One table of all stages."""
     lines = [f"| {name} | {key} | {value} |" for name, rows in told.items() for key, value in rows]
-    heading = "## What the stages report\n\n| Stage | Metric | Value |\n|---|---|---:|\n"
-    return heading + "\n".join(lines) + "\n\n" if lines else ""
+    heading = "<details><summary>What the stages report</summary>\n\n| Stage | Metric | Value |\n|---|---|---:|\n"
+    return heading + "\n".join(lines) + "\n\n</details>\n\n" if lines else ""
 
 
 def _leaves(metrics: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:

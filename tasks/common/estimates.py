@@ -14,7 +14,7 @@ from math import inf
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import bdtr, stdtrit
+from scipy.special import stdtrit
 
 CHANCE = 0.05  # that a 95 % interval misses the truth
 Z = 1.959963984540054  # two-sided 95 % quantile of the normal distribution
@@ -68,23 +68,11 @@ def best_of(scores: ArrayLike, correct: ArrayLike) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Changes:
-    """On how many problems one policy is right and another is not, both ways, and how likely that is by chance."""
+    """On how many problems one policy is right and another is not, both ways, and how likely that is by chance (paired.score_p)."""
 
     gained: int
     lost: int
     p: float
-
-
-def mcnemar(correct: ArrayLike, baseline: ArrayLike) -> Changes:
-    """McNemar's test (1947), exact and two-sided, of 0 or 1 for each problem: (P,), (P,).
-
-    Without a difference each problem that changed would be gained or lost with probability 1/2: p is the probability of
-    a split of those problems that is at least as uneven.
-    """
-    ours, theirs = _nonempty(correct).astype(bool), _nonempty(baseline).astype(bool)
-    gained, lost = int((ours & ~theirs).sum()), int((theirs & ~ours).sum())
-    tail = float(bdtr(min(gained, lost), gained + lost, 0.5)) if gained + lost else 1.0
-    return Changes(gained, lost, min(1.0, 2 * tail))
 
 
 def win_values(scores: ArrayLike, baseline: ArrayLike) -> NDArray[np.float64]:

@@ -2,45 +2,114 @@
 
 The percentile bootstrap does not there: with 50 problems of which 4 % are gained and none is lost it covers the difference in 86 of 100
 samples, and where no problem changed it has no width (tests/tasks/common/test_paired_coverage.py measures it).
+
+A difference, its interval and its p-value come from one test: p is below the level exactly where the interval leaves 0 out.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import erfc, sqrt
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import stdtrit
+from scipy.special import stdtr, stdtrit
 
 from tasks.common import estimates
-from tasks.common.estimates import CHANCE, Changes, Estimate, Z
+from tasks.common.estimates import CHANCE, Changes, Estimate
 
 RESAMPLES, SEED = 4000, 0
 HALVINGS = 60  # of the range of a bound, which is then known to 2e-18
+POWER = 0.8  # with which a difference is called seen
 SCORE, BOOTSTRAP = "score", "bootstrap"
 
 
-def right_or_wrong(ours: ArrayLike, theirs: ArrayLike) -> tuple[Estimate, Changes] | None:
-    """The difference of the means of two values for each problem, (P,) and (P,), and what changed; None unless all are 0 or 1."""
+def right_or_wrong(ours: ArrayLike, theirs: ArrayLike, chance: float = CHANCE) -> tuple[Estimate, Changes] | None:
+    """The difference of the means of two values for each problem, (P,) and (P,), and what changed; None unless all are 0 or 1.
+
+    `chance` is that of the interval to miss the difference.
+    """
     values = np.stack([np.asarray(of, dtype=np.float64) for of in (ours, theirs)])
     if not np.isin(values, (0.0, 1.0)).all():
         return None
-    changes = estimates.mcnemar(*values)
-    return score(changes.gained, changes.lost, values.shape[1]), changes
+    first, second = values.astype(bool)
+    gained, lost = int((first & ~second).sum()), int((second & ~first).sum())
+    return score(gained, lost, values.shape[1], chance), Changes(gained, lost, score_p(gained, lost))
 
 
-def score(gained: int, lost: int, count: int) -> Estimate:
+def score(gained: int, lost: int, count: int, chance: float = CHANCE) -> Estimate:
     """(gained - lost) / count with Tango's score interval (Statistics in Medicine 17, 1998, eq. 5 and 8).
 
-    It has the differences that the score test does not reject at 5 %. At no difference that test is McNemar's without a
-    correction, so the interval leaves 0 out exactly if (gained - lost)^2 / (gained + lost) is above 1.96^2.
+    It has the differences that the score test does not reject. At no difference that test is `score_p`, so that the interval leaves
+    0 out exactly if `score_p` is below `chance`.
     """
-    return Estimate((gained - lost) / count, -_upper(lost, gained, count), _upper(gained, lost, count))
+    quantile = NormalDist().inv_cdf(1 - chance / 2)
+    low, high = -_upper(lost, gained, count, quantile), _upper(gained, lost, count, quantile)
+    return Estimate((gained - lost) / count, low, high)
 
 
-def _upper(gained: int, lost: int, count: int) -> float:
+def score_p(gained: int, lost: int) -> float:
+    """McNemar's test (1947) without a correction, two-sided: how likely a split at least as uneven is without a difference.
+
+    Against the exact test it keeps to its level nearly as well and sees more (Fagerland, Lydersen and Laake, BMC Medical Research
+    Methodology 13, 2013, 91).
+    """
+    return erfc(abs(gained - lost) / sqrt(2 * (gained + lost))) if gained + lost else 1.0
+
+
+def student(differences: ArrayLike, chance: float = CHANCE) -> tuple[Estimate, float]:
+    """The mean of one difference for each problem (P,), P at least 2, with Student's interval (1908), and its two-sided p."""
+    values = np.asarray(differences, dtype=np.float64)
+    mean, error = float(values.mean()), float(values.std(ddof=1)) / sqrt(len(values))
+    if error <= 1e-12:
+        return Estimate(mean, mean, mean), float(abs(mean) <= 1e-12)
+    half = float(stdtrit(len(values) - 1, 1 - chance / 2)) * error
+    return Estimate(mean, mean - half, mean + half), 2 * float(stdtr(len(values) - 1, -abs(mean) / error))
+
+
+@dataclass(frozen=True)
+class Holm:
+    """Several tests corrected for their number: adjusted p-values, and the level at which all of their intervals agree with them."""
+
+    p: list[float]
+    chance: float
+
+
+def holm(p: Sequence[float]) -> Holm:
+    """Holm's step-down procedure (1979) at CHANCE: with it a true hypothesis among all is rejected with a probability of at most CHANCE.
+
+    An interval at the level `chance`, at which the procedure stopped, leaves 0 out exactly where the adjusted p is below CHANCE. For
+    what is not rejected these intervals hold all at once (Strassburger and Bretz, Statistics in Medicine 27, 2008); for what is rejected
+    no more than that is corrected, and the ends of its interval hold one by one.
+    """
+    adjusted, highest, rejected = [1.0] * len(p), 0.0, 0
+    for rank, index in enumerate(sorted(range(len(p)), key=lambda index: p[index])):
+        highest = max(highest, min(1.0, (len(p) - rank) * p[index]))
+        adjusted[index] = highest
+        rejected += highest < CHANCE
+    return Holm(adjusted, CHANCE / max(1, len(p) - rejected))
+
+
+def smallest_seen(changed: float, count: int, chance: float = CHANCE) -> float:
+    """The difference that `score_p` finds with probability POWER on `count` problems of which the share `changed` changes.
+
+    Connor (Biometrics 43, 1987), solved for the difference d: sqrt(count) d = z_(1 - chance / 2) sqrt(changed)
+    + z_POWER sqrt(changed - d^2). It is at most `changed`, where all changes go one way.
+    """
+    rejects, sees = NormalDist().inv_cdf(1 - chance / 2), NormalDist().inv_cdf(POWER)
+    low, high = 0.0, changed
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        enough = sqrt(count) * middle > rejects * sqrt(changed) + sees * sqrt(changed - middle**2)
+        low, high = (low, middle) if enough else (middle, high)
+    return high
+
+
+def _upper(gained: int, lost: int, count: int, quantile: float) -> float:
     low, high = (gained - lost) / count, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if _standing(gained, lost, count, middle) > -Z else (low, middle)
+        low, high = (middle, high) if _standing(gained, lost, count, middle) > -quantile else (low, middle)
     return high if high > (gained - lost) / count else low
 
 

@@ -44,6 +44,7 @@ STYLE: Any = {  # Any: matplotlib's stubs know each key
     "legend.fontsize": 7,
 }
 DASHES = ("--", ":", "-.")
+SELDOM = ("eval_", "grad_variance")  # a curve repeats their last value until they are measured again
 PAIRED = ("/chosen", "/rejected", "/none", "/running_mean", "/critic")  # of one quantity, drawn in one panel
 
 
@@ -58,9 +59,10 @@ def curves(frame: pd.DataFrame, name: str) -> str:
         figure = Figure(figsize=(WIDTH, HEIGHT * rows), layout="constrained")
         axes = figure.subplots(rows, COLUMNS, squeeze=False).ravel()
         for axis, (stem, columns) in zip(axes, panels.items(), strict=False):
+            shown = measured(frame, columns) if stem.startswith(SELDOM) else frame
             for colour, column in zip(COLOURS, columns, strict=False):
                 label = column.removeprefix(stem + "/") if len(columns) > 1 else None
-                _curve(axis, frame["step"], frame[column], colour, label)
+                _curve(axis, shown["step"], shown[column], colour, label, dots=stem.startswith(SELDOM))
             axis.set_title(stem)
             if stem == "grad_variance":
                 axis.set_yscale("log")
@@ -71,21 +73,30 @@ def curves(frame: pd.DataFrame, name: str) -> str:
         return svg(figure, name)
 
 
-def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str | None) -> None:
-    """A faint line of single steps, and a strong one of their running mean over a twentieth of the curve."""
-    window = max(1, len(values) // 20)
+def measured(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """The rows in which a metric that is measured now and then was: its copies in between are no further measurements."""
+    values = frame[list(columns)]
+    return frame[(values != values.shift()).any(axis=1)]
+
+
+def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str | None, dots: bool = False) -> None:
+    """A faint line of single steps, and a strong one of their running mean over a twentieth of the curve; or with `dots` single measurements."""
+    window = 1 if dots else max(1, len(values) // 20)
     if window > 1:
         axis.plot(steps, values, color=colour, alpha=0.25, linewidth=0.6)
-    axis.plot(steps, values.rolling(window, min_periods=1).mean(), color=colour, label=label)
+    look: Any = {"marker": "o", "ms": 2.5} if dots else {}
+    axis.plot(steps, values.rolling(window, min_periods=1).mean(), color=colour, label=label, **look)
 
 
-def panel(lines: Mapping[str, tuple[pd.Series, pd.Series]], title: str, x: str, name: str) -> str:
-    """One small plot of a few labelled curves, each with its steps, smoothed as in `curves`."""
+def panel(
+    lines: Mapping[str, tuple[pd.Series, pd.Series]], title: str, x: str, name: str, *, dots: bool = False
+) -> str:
+    """One small plot of a few labelled curves, each with its steps, smoothed as in `curves`; or with `dots` single measurements."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(SMALL, SMALL * 0.55), layout="constrained")
         axis = figure.subplots()
         for colour, (label, (steps, values)) in zip(cycle(len(lines)), lines.items(), strict=True):
-            _curve(axis, steps, values, colour, label if len(lines) > 1 else None)
+            _curve(axis, steps, values, colour, label if len(lines) > 1 else None, dots)
         axis.set(title=title, xlabel=x)
         if len(lines) > 1:
             axis.legend(loc="best")
@@ -334,7 +345,9 @@ def cycle(count: int) -> Sequence[str]:
 
 
 def error_bars(estimate: Estimate) -> np.ndarray:
-    """How far an interval reaches below and above the mean: (2, 1), as error bars want it."""
+    """How far an interval reaches below and above the mean: (2, 1), as error bars want it; nothing where it has no bounds."""
+    if not np.isfinite([estimate.low, estimate.high]).all():
+        return np.zeros((2, 1))
     return np.array([[estimate.mean - estimate.low], [estimate.high - estimate.mean]])
 
 

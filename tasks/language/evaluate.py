@@ -205,10 +205,8 @@ def evaluated(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame, probl
         )
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
     tables.write(Measures, long, out / "measures.parquet")
-    hows = {"greedy": 0.0, **named} if answered else {}
     found = {
         **measures.summary(values, config.seed, config.bootstrap),
-        **measures.accuracy_by_stratum(generations, hows, config.seed, config.bootstrap),
         **measures.ranking(generations, named, config.seed, config.bootstrap),
         **{f"strict_validation_{measures.label(t)}": estimate for t, estimate in chosen.items()},
     }

@@ -18,35 +18,39 @@ from tasks.language.reporting import (
     scoreboard,
     side_by_side,
     watch_outs,
+    wording,
 )
-from tasks.language.reporting.scoreboard import BEST, Results
+from tasks.language.reporting.differences import finite
+from tasks.language.reporting.scoreboard import Results
+from tasks.language.reporting.wording import BEST
 from tasks.language.tables.evaluation import Generations
 from tasks.language.tables.problems import Problems
 from tasks.stage import Metrics, main
 
-CHANGES = {  # of problems that are either right or wrong
-    "gained": "The number of problems where {} is right and {} wrong.",
-    "lost": "The number of problems where {} is wrong and {} right.",
-    "p": "How probable so uneven a split is if {} and {} are equally good, from 0 to 1 (McNemar's exact test).",
+TESTED = {  # of a difference between one and another
+    "p": "How probable so large a difference between {} and {} is if they are equally good, from 0 to 1, by the test of the interval and corrected by Holm; of fewer than 30 problems there is none.",
+    "gained": "The number of problems where {} is right and {} is not.",
+    "lost": "The number of problems where {1} is right and {0} is not.",
 }
 COMPARED = {
-    "controls/METRIC": ("the baseline by METRIC", "the baseline's greedy answer"),
+    "untrained/METRIC": ("the baseline by METRIC", "its greedy answer"),
     "POLICY/change/METRIC": ("the policy", "the baseline"),
+    "POLICY/over_rival": ("the policy", "its rival"),
 }
 METRICS = {
-    "controls/METRIC/ESTIMATE": "What the baseline gains over its greedy accuracy without training: by a temperature, a vote or a choice among samples.",
-    "POLICY/change/METRIC/ESTIMATE": "The policy's METRIC minus the baseline's, on the same problems.",
-    **{f"{place}/{name}": text.format(*of) for place, of in COMPARED.items() for name, text in CHANGES.items()},
+    "untrained/METRIC/ESTIMATE": "What the baseline gains over its greedy accuracy without training: by a temperature, a vote or a choice among samples.",
+    "POLICY/change/METRIC/ESTIMATE": "The policy's METRIC minus the baseline's, on the same problems; of gold_greedy also the parts gold_by_manner and gold_by_correctness, which add up to it. The interval is corrected by Holm, as p is.",
+    "POLICY/over_rival/ESTIMATE": "The policy's right greedy answers minus those of its rival, the better control, or the baseline where that is better or alone; of the loss, where no right answers are known.",
+    **{f"{place}/{name}": text.format(*of) for place, of in COMPARED.items() for name, text in TESTED.items()},
     "POLICY/win_rate_greedy/ESTIMATE": "The share of the problems where the policy's greedy answer has more rubric points than the baseline's; a tie is half a win.",
+    "POLICY/tie_rate_greedy/ESTIMATE": "The share of the problems where both greedy answers have equal points.",
     "POLICY/win_rate_sampled_T/ESTIMATE": "The same share over all pairs of a policy's answer and a baseline's answer, both sampled at T.",
-    "POLICY/owed_steps_T/total/ESTIMATE": "The change of strict accuracy at T; the next three metrics add up to it.",
-    "POLICY/owed_steps_T/share/ESTIMATE": "The part of that change owed to giving more answers with worked steps, or fewer.",
-    "POLICY/owed_steps_T/inside/ESTIMATE": "The part of that change owed to being right more often with worked steps.",
-    "POLICY/owed_steps_T/outside/ESTIMATE": "The part of that change owed to being right more often without worked steps.",
+    "POLICY/tie_rate_sampled_T/ESTIMATE": "The share of these pairs that have equal points.",
 }
 HEADLINE = {
     "strict_greedy": f"The share of the problems whose greedy answer {measures.RIGHT['strict']}.",
     "strict_mean_at_K_tbest": f"The share of K answers at the policy's best temperature that {measures.RIGHT['strict']}, a mean over problems.",
+    "gold_greedy": "The share of the problems whose greedy answer is gold: right, and as a reader wants it.",
     "rubric_greedy": "The mean rubric points of the greedy answers, of 10.",
     "reference_loss": "The mean negative log-likelihood a token of the reference responses, in nats, where no right answers are known.",
     "pair_accuracy": "The share of the held-out preference pairs that the policy tells apart.",
@@ -54,8 +58,8 @@ HEADLINE = {
     "reward_greedy": "The mean reward of the greedy answers.",
     "length_greedy": "The mean length of the greedy answers, in tokens.",
     "change": "The difference of strict_greedy, or where no right answers are known of reference_loss, to the baseline's.",
-    "change_low": "The lower bound of that difference's 95 % interval.",
-    "change_high": "The upper bound of that difference's 95 % interval.",
+    "change_low": "The lower bound of that difference's interval, corrected for the number of policies; none of fewer than 30 problems.",
+    "change_high": "The upper bound of that interval.",
 }
 
 UNANSWERED = ("pair_accuracy", "win_rate_greedy", "reward_greedy", "length_greedy")
@@ -75,23 +79,26 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
     judged = reward_section.section(reward_model, config.seed, config.bootstrap)
     pictures = figures.figures(results, drawn, reward_model / "calibration.csv") | (judged.figures if judged else {})
     asked = tables.read(Problems, folders[config.policies[0]] / "asked.parquet")
-    problems = answers[config.policies[0]]["problem_id"].nunique()
+    draw = headline.Draw(config.seed, answers[config.policies[0]]["problem_id"].nunique())
+    power = headline.power(results, draw.problems)
     view = {
-        "sentence": headline.sentence(results, config.best_by, problems),
-        "more": [*headline.headline(results), *headline.best(results, config.best_by)],
-        "watch_outs": watch_outs.watch_outs(results, drawn, answers, found[config.baseline]),
+        "sentence": headline.sentence(results, config.best_by, draw, config.margin),
+        "more": [*headline.headline(results), *power, *headline.unnamed(results, config.best_by)],
+        "watch_outs": watch_outs.watch_outs(results, drawn, answers, found[config.baseline], judged),
         "answered": results.answered,
-        "problems": problems,
+        "problems": draw.problems,
+        "prompts": comparing.prompts(folders[config.baseline]),
         "policies": config.policies,
         "baseline": config.baseline,
+        "notes": scoreboard.notes(results),
         "edges": headline.edges(results) if results.answered else [],
-        "hottest": scoreboard.spoken(results.hottest),
-        "tables": scoreboard.tables(results),
+        "hottest": wording.spoken(results.hottest),
+        "tables": scoreboard.tables(results, config.margin),
         "meaning": scoreboard.meaning(results),
         "reward_model": judged,
         "learning": [name for name in pictures if name.startswith("learning-")],
+        "captions": figures.captions(drawn, microscope.temperatures(folders)),
         "curves": [name for name in drawn if f"curves-{name}" in pictures],
-        "overview": [name for name in pictures if name.startswith("overview-")],
         "samples": side_by_side.samples(answers, asked, config),
         "answers": side_by_side.side_by_side(answers, asked, config),
         "microscope": microscope.microscope(folders, drawn),
@@ -104,32 +111,31 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
 
 def _row(results: Results, policy: str) -> dict[str, float]:
     """What a person compares first: greedy accuracy, or else the loss; its difference to the baseline's with its interval, and more."""
-    judged, changes = results.judged[policy], results.changes.get(policy, {})
-    first = "strict_greedy" if results.answered else "reference_loss"
-    best = [results.mean_at(BEST)] if results.answered else []
-    wanted = (first, *best, "rubric_greedy", *([] if results.answered else UNANSWERED))
+    judged, change = results.judged[policy], results.changes.get(policy, {}).get(results.first)
+    best = [name for name in results.metrics if name.startswith("strict_mean_at_") and name.endswith(f"_{BEST}")]
+    wanted = (results.first, "gold_greedy", *best, "rubric_greedy", *([] if results.answered else UNANSWERED))
     row = {metric: judged[metric].mean for metric in wanted if metric in judged}
-    if first in changes:
-        estimate = changes[first].estimate
-        row |= {"change": estimate.mean, "change_low": estimate.low, "change_high": estimate.high}
-    return row
+    names = {"mean": "change", "low": "change_low", "high": "change_high"}
+    numbers = change.numbers() if change else {}
+    return row | {names[name]: value for name, value in numbers.items() if name in names}
 
 
 def _metrics(results: Results) -> Metrics:
-    """For each policy its win rates, its differences to the baseline, and what its changes are owed to; the controls' gains."""
-    found: dict[str, Metrics] = {"controls": {metric: gain.numbers() for metric, gain in results.controls.items()}}
+    """For each policy its win rates and its differences to the baseline and to the better control; what the baseline gains untrained."""
+    found: dict[str, Metrics] = {"untrained": {metric: gain.numbers() for metric, gain in results.untrained.items()}}
+    wanted = (
+        ("strict_", "rubric_", "gold_", "manner_")
+        if results.answered
+        else ("reference_", "reward_", "length_", "ended_")
+    )
     for policy, changes in results.changes.items():
-        judged = results.judged[policy]
-        told = ("strict_", "rubric_") if results.answered else ("reference_", "reward_", "length_", "ended_")
-        shown = {metric: change for metric, change in changes.items() if metric.startswith(told)}
+        rates = {
+            name: one for name, one in results.judged[policy].items() if name.startswith(("win_rate_", "tie_rate_"))
+        }
         found[policy] = {
-            **{metric: asdict(value) for metric, value in judged.items() if metric.startswith("win_rate_")},
-            "change": {metric: change.numbers() for metric, change in shown.items()},
-            **{
-                f"owed_{name}_{how}": asdict(by_policy[policy])
-                for name, temperatures in results.components.items()
-                for how, by_policy in temperatures.items()
-            },
+            **{name: finite(asdict(rate)) for name, rate in rates.items()},
+            "change": {metric: change.numbers() for metric, change in changes.items() if metric.startswith(wanted)},
+            **({"over_rival": results.over_rival[policy].numbers()} if policy in results.over_rival else {}),
         }
     return found
 

@@ -62,7 +62,7 @@ def write(folders: Mapping[str, Path], out: Path) -> str:
     seeds = {name: read(folder) for name, folder in folders.items()}
     each = [one.results for one in seeds.values()]
     merged = over_seeds(each)
-    problems = over_problems(each, [one.measured for one in seeds.values()], config.seed, config.bootstrap)
+    problems = over_problems(each, [one.measured for one in seeds.values()])
     drawn = pictures.pictures({name: one.results for name, one in seeds.items()}, merged, problems)
     learned = pictures.curves({name: one.curves for name, one in seeds.items()})
     first, *more = sentences(merged, problems, config.best_by, [*folders])

@@ -10,11 +10,17 @@ from matplotlib.figure import Figure
 from tasks.common import plots
 from tasks.common.estimates import Estimate
 from tasks.common.plots import Panel
-from tasks.language.reporting import scoreboard
-from tasks.language.reporting.figures import OVERVIEW
+from tasks.language.reporting import wording
 from tasks.language.reporting.scoreboard import Results
 
 STEP = "step"
+OVERVIEW = {  # metric -> title; those that were measured of every policy are drawn first on the page
+    "strict_greedy": "greedy answers that are right, %",
+    "gold_greedy": "greedy answers that are gold, %",
+    "rubric_greedy": "rubric points of greedy answers, of 10",
+    "reference_loss": "nats a token of the reference responses",
+    "pair_accuracy": "held-out pairs that are told apart, %",
+}
 
 
 def pictures(each: Mapping[str, Results], seeds: Results, problems: Results) -> dict[str, str]:
@@ -23,7 +29,7 @@ def pictures(each: Mapping[str, Results], seeds: Results, problems: Results) -> 
     for metric, title in OVERVIEW.items():
         if not all(metric in judged for judged in seeds.judged.values()):
             continue
-        scale = 100 if scoreboard.kind_of(metric) in scoreboard.SHARES else 1
+        scale = 100 if wording.kind_of(metric) in wording.SHARES else 1
         name = f"seeds-{metric.replace('_', '-')}"
         found[name] = two_intervals(
             {policy: _scaled(judged[metric], scale) for policy, judged in seeds.judged.items()},

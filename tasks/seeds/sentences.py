@@ -4,8 +4,9 @@ from collections.abc import Iterator, Sequence
 
 from tasks.common.estimates import Estimate
 from tasks.language.reporting.differences import Difference
-from tasks.language.reporting.headline import best_policies
-from tasks.language.reporting.scoreboard import Results, text
+from tasks.language.reporting.headline import best_policies, chosen_by
+from tasks.language.reporting.scoreboard import Results
+from tasks.language.reporting.wording import text
 
 FIRST = ("strict_greedy", "reference_loss")  # what is compared: right answers, or where none are known the loss
 
@@ -14,15 +15,14 @@ def sentences(seeds: Results, problems: Results, by: str, names: Sequence[str]) 
     """First the best policy, then what each policy's difference to the baseline rests on."""
     metric = FIRST[0] if seeds.answered else FIRST[1]
     told = f"Over seeds {', '.join(names[:-1])} and {names[-1]}"
-    chosen, best = best_policies(seeds, by)
+    chosen, best = best_policies(seeds, by, [name for name in seeds.judged if name not in seeds.controls])
     top = seeds.baseline if seeds.baseline in best or not best else best[0]
     reached, before = (text(_kind(metric), seeds.judged[policy][metric]) for policy in (top, seeds.baseline))
     unit = (
         "of the test problems right (greedy answers)" if seeds.answered else "nats a token of the reference responses"
     )
     how = "answers" if seeds.answered else "needs"
-    named = "on validation problems" if chosen == "strict_validation" else f"by {chosen}"
-    subject = f"{top}, on average the best policy {named}," if best else top
+    subject = f"{top}, on average the best policy {chosen_by(chosen)}," if best else top
     lead = f"{told}, {subject} {how} {reached} {unit}"
     if top in seeds.changes:
         over_seeds, over_problems = (one.changes[top][metric].estimate for one in (seeds, problems))
@@ -48,7 +48,7 @@ def _others(seeds: Results, problems: Results, metric: str, top: str) -> Iterato
 
 def _rests(over_seeds: Difference, over_problems: Difference) -> str:
     """What the intervals allow to say."""
-    if not any((*vars(over_seeds.estimate).values(), *vars(over_problems.estimate).values())):
+    if not any(vars(over_seeds.estimate).values()):
         return "there is none"
     seeds, problems = over_seeds.side, over_problems.side
     if seeds and seeds == problems:

@@ -1,6 +1,6 @@
 """The report pages in the repository's root: against the stage's own page, the metrics files, and the copies that pipeline runs kept.
 
-Outside of the run's section a page is the stage's page to the byte. The section is compared with the digest of the page as it was
+Outside of the run's sections a page is the stage's page to the byte. The last of them is compared with the digest of the page as it was
 written, with the copies, and its tables with the metrics files.
 """
 
@@ -16,7 +16,7 @@ from flows.engine.records import mlflow_files
 from flows.engine.state import PlannedStage
 from flows.lineage.checks.findings import SHORT, Audit
 from flows.lineage.history import PAGE, PipelineRun
-from flows.web import run_page, stage_metrics
+from flows.web import run_head, run_page, stage_metrics
 from tasks.common import mlflow_address
 
 CHECK = "pages"
@@ -70,7 +70,8 @@ class Pages:
         self.audit.fault(CHECK, page.name, self._edited(shown, next(iter(copies.items()), None)), report)
 
     def _page(self, report: str, kind: str, source: Path, page: Path, stages: Collection[str]) -> None:
-        made, shown = (file.read_bytes().decode(errors="replace") for file in (source, page))
+        made, whole = (file.read_bytes().decode(errors="replace") for file in (source, page))
+        shown = run_head.strip(whole)
         digest = hashlib.sha256(page.read_bytes()).hexdigest()
         as_written = self.known.get(page.name) == digest
         copies = self._copies(page.name)
@@ -90,7 +91,7 @@ class Pages:
             if stopped := self._stopped(page, copies):
                 self._remark(page, STOPPED.format(stopped.id[:SHORT]), report)
                 return
-            found += [self._edited(shown, newest)] if self.known.get(page.name) or newest else []
+            found += [self._edited(whole, newest)] if self.known.get(page.name) or newest else []
             if not found:
                 self._remark(
                     page, "no run kept a copy or a digest of it, so that its section on the run is not checked", report

@@ -1,19 +1,32 @@
 """Every policy's evaluation beside its differences to the baseline, from what the stage `evaluate` wrote of each."""
 
 import json
+import sys
 from collections.abc import Mapping
+from dataclasses import replace
+from math import inf, isnan
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from tasks.common import estimates
+from tasks.common import estimates, tables
 from tasks.common.estimates import Estimate
 from tasks.language.configs.report import ReportConfig
-from tasks.language.reporting import measures, scoreboard, strata
-from tasks.language.reporting.differences import differences, over_greedy, read_measures
-from tasks.language.reporting.scoreboard import BEST, Results
+from tasks.language.reporting import gold
+from tasks.language.reporting.differences import (
+    FEWEST,
+    Difference,
+    Sides,
+    corrected,
+    differences,
+    over_greedy,
+    read_measures,
+)
+from tasks.language.reporting.scoreboard import Results
+from tasks.language.reporting.wording import BEST, temperature
+from tasks.language.tables.problems import Problems
 
 Answers = Mapping[str, pd.DataFrame]  # policy -> its generations
 
@@ -35,60 +48,70 @@ def evaluation(folder: Path) -> dict[str, Any]:
 def compared(
     config: ReportConfig, evaluations: Path, answers: Answers, metrics: Mapping[str, Mapping[str, Any]]
 ) -> Results:
-    """Every policy's evaluation beside its differences to the baseline, problem by problem."""
+    """Every policy's evaluation beside its differences to the baseline and to the better control, problem by problem."""
     best = {
         name: float(numbers["best_temperature"]) for name, numbers in metrics.items() if "best_temperature" in numbers
     }
     judged = {
-        name: {metric: Estimate(**value) for metric, value in numbers.items() if isinstance(value, dict)}
+        name: {
+            metric: Estimate(**one)
+            for metric, one in numbers.items()
+            if isinstance(one, dict) and not isnan(one["mean"])
+        }
         for name, numbers in metrics.items()
     }
     values = {name: read_measures(evaluations / name / "measures.parquet") for name in answers}
-    base = values[config.baseline]
-    hows = [scoreboard.temperature(name) for name in judged[config.baseline] if name.startswith("length_sampled_")]
+    hows = [temperature(name) for name in judged[config.baseline] if name.startswith("length_sampled_")]
     for name, numbers in win_rates(answers, best, config.baseline, hows).items():
         judged[name] |= numbers
-    changes = {
-        name: differences(table, base, config.seed, config.bootstrap)
-        for name, table in values.items()
-        if name != config.baseline
-    }
-    if len(best) < len(answers):  # no right answers are known
-        return Results(judged, config.baseline, best, changes, {}, {})
-    untrained = sorted(
-        (name for name in base.columns if _is_control(name, best[config.baseline])),
-        key=lambda name: (not name.endswith(BEST), name),
-    )
-    controls = over_greedy(base, dict(zip(untrained, untrained, strict=True)), config.seed, config.bootstrap)
-    parts = owed(config, answers, best, [how for how in hows if how != BEST])
-    return Results(judged, config.baseline, best, changes, controls, parts)
+    fewest = FEWEST
+    if prompts(evaluations / config.baseline) < FEWEST:
+        judged, fewest = {name: _without_bounds(numbers) for name, numbers in judged.items()}, sys.maxsize
+    changed = changes(values, config.baseline, fewest)
+    controls = tuple(name for name in config.controls if name in config.policies)
+    results = Results(judged, config.baseline, best, changed, controls)
+    rival, first = results.rival, results.first
+    measured = {name: values[name][[first]] for name in results.methods if first in values[name]}
+    over = differences(measured, values[rival], fewest)
+    results = replace(results, over_rival={name: found[first] for name, found in over.items() if first in found})
+    if not results.answered:
+        return results
+    names = [name for name in values[config.baseline].columns if _is_untrained(name, best.get(config.baseline, 0.0))]
+    names.sort(key=lambda name: (not name.endswith(BEST), name))
+    return replace(results, untrained=over_greedy(values[config.baseline], names, fewest))
 
 
-def _is_control(metric: str, best: float) -> bool:
-    """Whether it is a control: sampled at the best temperature, if that is not 0, or a vote or a choice among samples at a shared one."""
-    voted = metric.startswith(("strict_majority_at_", "strict_best_of_")) and scoreboard.temperature(metric) != BEST
-    return voted or (best > 0 and metric.startswith("strict_mean_at_") and scoreboard.temperature(metric) == BEST)
+def prompts(folder: Path) -> int:
+    """How many of a policy's test problems differ in what is asked: equal ones are no more evidence than a single one."""
+    asked = tables.read(Problems, folder / "asked.parquet")
+    return len(asked.drop_duplicates(["question", *(["history"] if "history" in asked else [])]))
 
 
-def owed(
-    config: ReportConfig, answers: Answers, best: Mapping[str, float], hows: list[str]
-) -> dict[str, dict[str, dict[str, strata.Components]]]:
-    """Stratum -> temperature -> policy -> what its change of accuracy is owed to, where the answers are of two kinds."""
-    found: dict[str, dict[str, dict[str, strata.Components]]] = {}
-    for name in measures.STRATA:
-        for how in hows:
-            split = {
-                policy: measures.stratum(frame, name, answer_temperature(how, best, policy))
-                for policy, frame in answers.items()
-            }
-            base = split[config.baseline]
-            if 0 < base.inside.mean() < 1:
-                found.setdefault(name, {})[how] = {
-                    policy: strata.components(parts, base, config.seed, config.bootstrap)
-                    for policy, parts in split.items()
-                    if policy != config.baseline
-                }
+def changes(
+    values: Mapping[str, pd.DataFrame], baseline: str, fewest: int = FEWEST
+) -> dict[str, dict[str, Difference]]:
+    """Every policy's differences to the baseline by metric, those of gold answers taken apart; `values` are their measures."""
+    others = {name: table for name, table in values.items() if name != baseline}
+    found = differences(others, values[baseline], fewest)
+    families: dict[str, dict[str, Sides]] = {}
+    for name, table in others.items():
+        problems = table.index.intersection(values[baseline].index)
+        for part, sides in gold.parts(table.loc[problems], values[baseline].loc[problems]).items():
+            families.setdefault(part, {})[name] = sides
+    for part, family in families.items():
+        for name, difference in corrected(family, fewest).items():
+            found[name][part] = difference
     return found
+
+
+def _without_bounds(numbers: Mapping[str, Estimate]) -> dict[str, Estimate]:
+    return {metric: Estimate(one.mean, -inf, inf) for metric, one in numbers.items()}
+
+
+def _is_untrained(metric: str, best: float) -> bool:
+    """Whether the baseline reaches it untrained: sampled at the best temperature, if that is not 0, or by a vote or a choice among samples."""
+    voted = metric.startswith(("strict_majority_at_", "strict_best_of_")) and temperature(metric) != BEST
+    return voted or (best > 0 and metric.startswith("strict_mean_at_") and temperature(metric) == BEST)
 
 
 def answer_temperature(how: str, best: Mapping[str, float], name: str) -> float:
@@ -101,7 +124,8 @@ def win_rates(
 ) -> dict[str, dict[str, Estimate]]:
     """Each policy against the baseline by rubric points, or else by reward: greedy against greedy, and all pairs of samples.
 
-    All k x k pairs of a problem's samples are compared, and a problem counts once. Without points and rewards there are none.
+    All k x k pairs of a problem's samples are compared, and a problem counts once. A tie is half a win, and the share of ties stands
+    beside it. Without points and rewards there are none.
     """
     rates: dict[str, dict[str, Estimate]] = {name: {} for name in answers if name != baseline}
     judges = [name for name in ("rubric", "reward") if all(name in frame for frame in answers.values())]
@@ -109,10 +133,11 @@ def win_rates(
         scores = {
             name: _scores(frame, judges[0], answer_temperature(how, best, name)) for name, frame in answers.items()
         }
+        end = "greedy" if how == "greedy" else f"sampled_{how}"
         for name, shares in rates.items():
             pairs = estimates.win_values(scores[name][:, :, None], scores[baseline][:, None, :])
-            metric = "win_rate_greedy" if how == "greedy" else f"win_rate_sampled_{how}"
-            shares[metric] = estimates.share(pairs.mean(axis=(1, 2)))
+            shares[f"win_rate_{end}"] = estimates.share(pairs.mean(axis=(1, 2)))
+            shares[f"tie_rate_{end}"] = estimates.share((pairs == 0.5).mean(axis=(1, 2)))
     return rates
 
 

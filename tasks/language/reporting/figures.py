@@ -1,27 +1,52 @@
-"""The report's pictures, by name: how good each policy is, how far it moved for its reward, and how it learned."""
+"""The report's pictures, by name: what each policy changed, how far it moved for its reward, and how it learned."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 
 from tasks.common import plots
 from tasks.common.estimates import Estimate
-from tasks.language.reporting import scoreboard
+from tasks.language.reporting import change_figure, scoreboard
 from tasks.language.reporting.comparing import answer_temperature
+from tasks.language.reporting.gold import GOLD
 from tasks.language.reporting.scoreboard import Results
 
-OVERVIEW = {  # metric -> title; those that were measured of every policy are drawn first on the page
-    "strict_greedy": "greedy answers that are right, %",
-    "rubric_greedy": "rubric points of greedy answers, of 10",
-    "reference_loss": "nats a token of the reference responses",
-    "pair_accuracy": "held-out pairs that are told apart, %",
+CHANGES = {  # metric -> how the first figure calls its differences to the baseline's, and what a unit of it is there
+    "strict_greedy": ("right answers", 100.0),
+    GOLD: ("gold answers", 100.0),
+    "reference_loss": ("loss of the reference responses", 1.0),
 }
-CHIEF = (  # of a stage's curves the ones that are shown unfolded: title -> column -> label; the first that are there
-    ("loss", {"loss": "loss"}),
-    ("implicit reward", {"rewards/chosen": "chosen", "rewards/rejected": "rejected"}),
-    ("reward of the step's samples", {"reward": "reward"}),
-    ("validation problems", {"eval_accuracy": "accuracy", "eval_rubric": "rubric / 10"}),
+
+
+@dataclass(frozen=True)
+class Chief:
+    """Curves that are shown unfolded, in one small plot: column -> label, and what a reader has to know of them."""
+
+    title: str
+    columns: Mapping[str, str]
+    caption: str
+
+
+CHIEF = (  # of a stage the ones that are there
+    Chief("loss", {"loss": "loss"}, "The loss of each step's batch, before the step."),
+    Chief("held-out loss", {"eval_loss": "loss"}, "The loss of held-out demonstrations, which are not learned from."),
+    Chief(
+        "implicit reward",
+        {"rewards/chosen": "chosen", "rewards/rejected": "rejected"},
+        "Of each step's pairs: beta times what the answers gained in log-probability over the reference.",
+    ),
+    Chief(
+        "reward of the step's samples",
+        {"reward": "reward"},
+        "The mean reward of the answers to each step's training prompts{}.",
+    ),
+    Chief(
+        "validation problems",
+        {"eval_accuracy": "accuracy", "eval_rubric": "rubric / 10"},
+        "One answer to each validation problem{}, the same draw each time. A dot is one measurement.",
+    ),
 )
 
 
@@ -33,7 +58,7 @@ def figures(results: Results, drawn: Mapping[str, pd.DataFrame], calibration: Pa
     if results.answered:
         untrained = {
             f"{results.baseline}, {scoreboard.means(results, name)}": results.judged[results.baseline][name].mean
-            for name in results.controls
+            for name in results.untrained
         }
         lines = {name: _by_temperature(results, name) for name in shown}
         found["temperatures"] = plots.levels(
@@ -49,42 +74,53 @@ def figures(results: Results, drawn: Mapping[str, pd.DataFrame], calibration: Pa
 
 
 def overview(results: Results) -> dict[str, str]:
-    """The first picture: of each policy what all of them were measured by, with intervals over problems; dashed is the baseline."""
-    found = {}
-    for metric, title in OVERVIEW.items():
-        if not all(metric in judged for judged in results.judged.values()):
-            continue
-        scale = 100 if scoreboard.kind_of(metric) in scoreboard.SHARES else 1
-        values = {
-            policy: Estimate(*(scale * end for end in vars(judged[metric]).values()))
-            for policy, judged in results.judged.items()
-        }
-        top = {100: 100.0, 1: 10.0 if metric.startswith("rubric") else 1.05 * max(one.high for one in values.values())}
-        name = f"overview-{metric.replace('_', '-')}"
-        found[name] = plots.categories(
-            values,
-            title,
-            name,
-            level=values[results.baseline].mean,
-            limits=(0.0, top[scale]),
-            width=plots.SMALL,
-            form="{:.1f}" if scale == 100 else "{:.2f}",
-        )
-    return found
+    """The first picture: what each policy after the baseline changed; with right answers also gold ones. None where none can be told."""
+    found: dict[str, dict[str, Estimate]] = {}
+    for metric, (title, scale) in CHANGES.items():
+        changes = {name: results.changes[name][metric] for name in results.later if metric in results.changes[name]}
+        if changes:
+            found[title] = {
+                f"{name}, control" if name in results.controls else name: Estimate(
+                    *(scale * end for end in vars(change.estimate).values())
+                )
+                for name, change in changes.items()
+            }
+    unit = "points" if results.answered else "nats a token; less is better"
+    x = f"difference to {results.baseline}, {unit}"
+    return {"changes": change_figure.draw(found, x, "changes", "+.1f" if results.answered else "+.2f")} if found else {}
 
 
 def learning(drawn: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """Small plots of what matters most in each stage's curves; a stage that is trained by reward has no plot of its loss, which says little."""
     found = {}
     for stage, frame in drawn.items():
-        for number, (title, columns) in enumerate(CHIEF):
-            there = {label: column for column, label in columns.items() if column in frame}
-            if frame.empty or not there or (title == "loss" and "reward" in frame):
+        for number, chief in enumerate(CHIEF):
+            if not (there := _columns(chief, frame)):
                 continue
             name = f"learning-{stage}-{number}"
-            lines = {label: (frame["step"], frame[column]) for label, column in there.items()}
-            found[name] = plots.panel(lines, f"{stage}: {title}", "step", name)
+            seldom = any(column.startswith(plots.SELDOM) for column in there)
+            shown = plots.measured(frame, list(there)) if seldom else frame
+            lines = {label: (shown["step"], shown[column]) for column, label in there.items()}
+            found[name] = plots.panel(lines, f"{stage}: {chief.title}", "step", name, dots=seldom)
     return found
+
+
+def _columns(chief: Chief, frame: pd.DataFrame) -> dict[str, str]:
+    if frame.empty or (chief.title == "loss" and "reward" in frame):
+        return {}
+    return {column: label for column, label in chief.columns.items() if column in frame}
+
+
+def captions(drawn: Mapping[str, pd.DataFrame], temperatures: Mapping[str, float]) -> dict[str, str]:
+    """What a reader has to know of each of `learning`; `temperatures` are those at which a stage sampled."""
+    return {
+        f"learning-{stage}-{number}": chief.caption.format(
+            f", sampled at temperature {temperatures[stage]:g}" if stage in temperatures else ""
+        )
+        for stage, frame in drawn.items()
+        for number, chief in enumerate(CHIEF)
+        if _columns(chief, frame)
+    }
 
 
 def _by_temperature(results: Results, policy: str) -> list[tuple[float, Estimate]]:

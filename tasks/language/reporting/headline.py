@@ -1,72 +1,124 @@
-"""The report's first sentences: what the policies gained by measures that a change of temperature alone cannot move.
-
-Greedy accuracy has no temperature; the other accuracy is taken at each policy's own best temperature, the baseline's too.
-"""
+"""The report's first sentences: what the policies gained by measures that a change of temperature alone cannot move."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import isfinite
 
-from tasks.common.estimates import Estimate
-from tasks.language.reporting.differences import Difference
-from tasks.language.reporting.scoreboard import BEST, Results, at, gain, interval, means, spoken, text
+from tasks.common import paired
+from tasks.common.estimates import CHANCE, Estimate
+from tasks.language.reporting.differences import FEWEST, Difference
+from tasks.language.reporting.gold import GOLD, PARTS
+from tasks.language.reporting.scoreboard import Results, means
+from tasks.language.reporting.wording import ends, gain, interval, label, signed, text
 
-VERBS = {1: "raised", 0: "not clearly changed", -1: "lowered"}  # by the paired 95 % interval: above 0, around it, below
+VERBS = {1: "raised", 0: "not clearly changed", -1: "lowered"}  # by the paired interval: above 0, around it, below
+VALIDATION = "strict_validation"
 
 
-def sentence(results: Results, by: str, problems: int) -> str:
-    """The one sentence that a page begins with and a run ends with: the best policy, what it reaches, and its gain with the interval."""
+@dataclass(frozen=True)
+class Draw:
+    """What a report is of: the one training that it shows, by its seed, and how many test problems."""
+
+    seed: int
+    problems: int
+
+    @property
+    def beginning(self) -> str:
+        """How the first sentence begins."""
+        return f"In this one draw (seed {self.seed}; another seed or processor would give other numbers) "
+
+
+def sentence(results: Results, by: str, draw: Draw, margin: float) -> str:
+    """The one sentence that a page begins with and a run ends with: that it is one draw, the best method, and whether it beats its rival."""
     if not results.answered:
-        return next(_unanswered(results))
-    metric, named = best_policies(results, by)
-    top = results.baseline if results.baseline in named or not named else named[0]
-    reached = text("strict", results.judged[top]["strict_greedy"])
-    right = f"answers {reached} of the {problems} test problems right (greedy answers)"
-    chosen = "on validation problems" if metric == "strict_validation" else f"by {metric}"
-    subject = f"{top}, the best policy {chosen}," if named else top
-    if top not in results.changes:
-        return f"{subject} {right}."
-    change = results.changes[top]["strict_greedy"]
-    low, high = (f"{100 * end:+.1f}" for end in (change.estimate.low, change.estimate.high))
-    before = text("strict", results.judged[results.baseline]["strict_greedy"])
-    chance = "" if change.side else ", which may be chance"
+        return draw.beginning + next(_unanswered(results))
+    metric, best = best_policies(results, by, results.methods)
+    right = "answers {} of the " + f"{draw.problems} test problems right (greedy answers)"
+    reached = {name: text("strict", found["strict_greedy"]) for name, found in results.judged.items()}
+    top = best[0] if best else results.methods[0] if len(results.methods) == 1 else results.baseline
+    if top not in results.over_rival:
+        return f"{draw.beginning}{top} {right.format(reached[top])}."
+    subject = f"{top}, the best method {chosen_by(metric)}," if best and len(results.methods) > 1 else top
+    change, rival = results.over_rival[top], results.rival
+    verb = "beats" if change.side > 0 else "does not beat"
     return (
-        f"{subject} {right}, {results.baseline} {before}. The difference is {gain(change)} points "
-        f"(95 % interval {low} to {high}){chance}."
+        f"{draw.beginning}{subject} {right.format(reached[top])} and {verb} {_role(results)} {rival}, with {reached[rival]}: "
+        f"{gain(change)} points{_certainty(change, margin)}."
     )
+
+
+def _role(results: Results) -> str:
+    if results.rival == results.baseline:
+        return "the baseline"
+    return "the better control" if len(results.controls) > 1 else "the control"
+
+
+def _certainty(change: Difference, margin: float) -> str:
+    """The interval in brackets, and what follows from it where 0 is within."""
+    if not isfinite(change.estimate.low):
+        return f", and fewer than {FEWEST} problems say no more"
+    rest = "" if change.side else ", equal within " if change.within(margin / 100) else ", undecided"
+    rest += f"{margin:g} points" if rest.endswith("within ") else ""
+    return f" ({level(change)} interval {ends(change)}){rest}"
+
+
+def level(change: Difference) -> str:
+    """The level of a change's interval, which is above 95 % where several policies are compared."""
+    return f"{100 * (1 - change.chance):.3g} %"
+
+
+def chosen_by(metric: str) -> str:
+    """What a metric is to a reader who is told of the best by it."""
+    return "on validation problems" if metric == VALIDATION else f"by {label(metric) if '_' in metric else metric}"
 
 
 def headline(results: Results) -> list[str]:
     """Whole sentences, the most important first."""
     if not results.answered:
-        return list(_unanswered(results))
-    return [*_start(results), *_later(results), *_untrained(results), *_owed(results)]
+        names = tuple(results.judged)
+        return [one if one.startswith(names) else one[0].upper() + one[1:] for one in _unanswered(results)]
+    return [*_start(results), *_later(results), *_untrained(results)]
 
 
-def best_policies(results: Results, by: str) -> tuple[str, list[str]]:
-    """A metric of the evaluations without its sign, and which policies are best by it: of several metrics that begin so a policy's largest
-    counts, after a minus its lowest. None where no policy has it."""
-    metric, sign = by.removeprefix("-"), -1 if by.startswith("-") else 1
-    scores = {policy: max(sign * one.mean for one in found) for policy, found in _by(results, metric).items()}
+def power(results: Results, problems: int) -> list[str]:
+    """How small a difference this many problems show; nothing where none is tested.
+
+    As many problems are taken to change as do on average over the later policies, and every one of the policies that are
+    compared to be undecided, which asks most of each.
+    """
+    changes = [results.changes[name]["strict_greedy"] for name in results.later if results.answered]
+    counts = [
+        change.changes.gained + change.changes.lost for change in changes if change.changes and change.p is not None
+    ]
+    if not any(counts):
+        return []
+    changed = sum(counts) / len(counts) / problems
+    seen = paired.smallest_seen(changed, problems, CHANCE / len(results.changes))
+    return [
+        f"On average {100 * changed:.1f} % of the {problems} problems change between {results.baseline} and a later policy. With so many, "
+        f"a true difference of {100 * seen:.1f} points is marked in four of five draws of such problems, a smaller one less often."
+    ]
+
+
+def best_policies(results: Results, by: str, policies: list[str]) -> tuple[str, list[str]]:
+    """A metric of the evaluations without its sign, and which of these policies are best by it: of several metrics that begin so a
+    policy's largest counts, after a minus its lowest. None where no policy has it."""
+    metric = by.removeprefix("-")
+    scores: dict[str, float] = {}
+    for policy in policies:
+        found = [
+            one.mean for name, one in results.judged[policy].items() if name == metric or name.startswith(f"{metric}_")
+        ]
+        if found:
+            scores[policy] = -min(found) if by.startswith("-") else max(found)
     highest = max(scores.values(), default=0.0)
     return metric, [policy for policy, score in scores.items() if score == highest]
 
 
-def _by(results: Results, metric: str) -> dict[str, list[Estimate]]:
-    """Policy -> its estimates of the metrics that are called so or begin so; policies without one are left out."""
-    found = {
-        policy: [estimate for name, estimate in judged.items() if name == metric or name.startswith(f"{metric}_")]
-        for policy, judged in results.judged.items()
-    }
-    return {policy: estimates for policy, estimates in found.items() if estimates}
-
-
-def best(results: Results, by: str) -> list[str]:
-    """Which policies are best by a metric of the evaluations, and what they reach."""
-    metric, names = best_policies(results, by)
-    if not names:
-        return [f"No policy has a metric {metric}, by which report.best_by would name the best."]
-    reach = min if by.startswith("-") else max
-    reached = reach(one.mean for one in _by(results, metric)[names[0]])
-    return [f"By {metric} the best {'is' if len(names) == 1 else 'are'} {', '.join(names)}, with {reached:.4g}."]
+def unnamed(results: Results, by: str) -> list[str]:
+    """That nothing says who is best, where no policy has the metric that is to say so."""
+    metric, best = best_policies(results, by, list(results.judged))
+    return [] if best else [f"No policy has a metric {metric}, by which report.best_by would name the best."]
 
 
 def edges(results: Results) -> list[str]:
@@ -76,11 +128,13 @@ def edges(results: Results) -> list[str]:
     """
     prefix = "strict_validation_t"
     candidates = [float(name.removeprefix(prefix)) for name in results.metrics if name.startswith(prefix)]
-    ends = {end: name for end, name in ((min(candidates), "lowest"), (max(candidates), "highest")) if end}
+    if len(set(candidates)) < 2:
+        return []
+    ends_of = {end: name for end, name in ((min(candidates), "lowest"), (max(candidates), "highest")) if end}
     named: dict[str, list[str]] = {}
     for policy, temperature in results.best.items():
-        if len(set(candidates)) > 1 and temperature in ends:
-            named.setdefault(f"{ends[temperature]}, {temperature:g}", []).append(policy)
+        if temperature in ends_of:
+            named.setdefault(f"{ends_of[temperature]}, {temperature:g}", []).append(policy)
     return [f"the {end}, for {', '.join(policies)}" for end, policies in named.items()]
 
 
@@ -90,23 +144,14 @@ def _unanswered(results: Results) -> Iterator[str]:
     if "reference_loss" in base and first != results.baseline:
         before, change = results.judged[first]["reference_loss"], results.changes[first]["reference_loss"]
         from_to = f"from {first}'s {text('reference_loss', before)} to {text('reference_loss', base['reference_loss'])}"
-        yield f"With {results.baseline}, the loss on the reference responses was {VERBS[-change.side]} {from_to} nats a token."
+        yield f"with {results.baseline}, the loss on the reference responses was {VERBS[-change.side]} {from_to} nats a token."
     if "reference_loss" in base and (results.later or first == results.baseline):
         yield (
-            f"The reference responses cost {results.baseline} {text('reference_loss', base['reference_loss'])} nats a token"
+            f"the reference responses cost {results.baseline} {text('reference_loss', base['reference_loss'])} nats a token"
             + _then(results, "reference_loss", "+.2f")
         )
     for policy in results.later:
-        found = results.judged[policy]
-        parts = []
-        if won := found.get("win_rate_greedy"):
-            parts.append(
-                f"its greedy answers win {text('win_rate', won)} ({interval('win_rate', won)}) of the comparisons with {results.baseline}'s"
-            )
-        if told := found.get("pair_accuracy"):
-            parts.append(
-                f"it tells {text('pair_accuracy', told)} ({interval('pair_accuracy', told)}) of the held-out pairs apart"
-            )
+        parts = [*_against_baseline(results, policy)]
         if parts:
             yield f"{policy}: {', and '.join(parts)}."
     yield (
@@ -115,24 +160,32 @@ def _unanswered(results: Results) -> Iterator[str]:
     )
 
 
+def _against_baseline(results: Results, policy: str) -> Iterator[str]:
+    found = results.judged[policy]
+    if won := found.get("win_rate_greedy"):
+        share, ties = _with_interval("win_rate", won), text("tie_rate", found["tie_rate_greedy"])
+        yield f"its greedy answers win {share} of the comparisons with {results.baseline}'s ({ties} of them are ties)"
+    if accuracy := found.get("pair_accuracy"):
+        yield f"it tells {_with_interval('pair_accuracy', accuracy)} of the held-out pairs apart"
+
+
+def _with_interval(kind: str, estimate: Estimate) -> str:
+    limits = interval(kind, estimate)
+    return text(kind, estimate) + (f" ({limits})" if limits else "")
+
+
 def _then(results: Results, metric: str, form: str) -> str:
     """The rest of a sentence on the baseline: what later policies did to the metric."""
     if not results.later:
         return "."
-    return f"; this was {_groups(results, metric, lambda policy, change: f'{policy} ({_signed(change.estimate.mean, form)})')}."
-
-
-def _signed(change: float, form: str) -> str:
-    """The change in this form, or by its first digit where no other is left of it."""
-    shown = f"{change:{form}}"
-    return f"{change:+.1g}" if change and float(shown) == 0 else shown
+    changed = _groups(results, metric, lambda policy, change: f"{policy} ({signed(change.estimate.mean, form)})")
+    return f"; this was {changed}."
 
 
 def _start(results: Results) -> Iterator[str]:
     """What the baseline gained over the first policy."""
     first, base = next(iter(results.judged)), results.judged[results.baseline]["strict_greedy"]
     if first == results.baseline:
-        yield f"{first} comes first: its greedy answers are right on {text('strict', base)} of the problems."
         return
     before, change = results.judged[first]["strict_greedy"], results.changes[first]["strict_greedy"]
     from_to = f"from {first}'s {text('strict', before)} to {text('strict', base)}"
@@ -140,34 +193,26 @@ def _start(results: Results) -> Iterator[str]:
 
 
 def _later(results: Results) -> Iterator[str]:
-    """Who raised, did not clearly change or lowered what."""
+    """Who raised, did not clearly change or lowered right answers and gold ones, and by what."""
     if not results.later:
         return
-    base = results.judged[results.baseline]
 
     def counted(policy: str, change: Difference) -> str:
         counts = f", {change.changes.gained} gained and {change.changes.lost} lost" if change.changes else ""
         return f"{policy} ({gain(change)} points{counts})"
 
-    def pointed(policy: str, change: Difference) -> str:
-        return f"{policy} ({gain(change)} {at(results.best[policy])})"
+    def taken_apart(policy: str, change: Difference) -> str:
+        manner, correctness = (gain(results.changes[policy][part]) for part in PARTS)
+        return f"{policy} ({gain(change)} points, {manner} of them by manner and {correctness} by being right)"
 
-    def plain(policy: str, change: Difference) -> str:
-        return f"{policy} ({change.estimate.mean:+.2f})"
-
-    greedy, best = text("strict", base["strict_greedy"]), results.mean_at(BEST)
+    base = results.judged[results.baseline]
+    greedy = text("strict", base["strict_greedy"])
     yield f"Over {results.baseline}'s {greedy}, greedy accuracy was {_groups(results, 'strict_greedy', counted)}."
-    if any(results.best[policy] for policy in (results.baseline, *results.later)):
+    if all(GOLD in results.changes[policy] for policy in results.later):
         yield (
-            f"Over its {text('strict', base[best])} at its best temperature ({at(results.best[results.baseline])}), "
-            f"accuracy at each policy's own best temperature was {_groups(results, best, pointed)}."
+            f"Over its {text('gold', base[GOLD])} of gold answers, right and as a reader wants them, their share was "
+            f"{_groups(results, GOLD, taken_apart)}."
         )
-    else:
-        yield "Sampled at a temperature, none of them has a higher accuracy on validation problems than greedily."
-    if "rubric_greedy" not in base:
-        return
-    points = text("rubric", base["rubric_greedy"])
-    yield f"Over its {points} of 10 points, the rubric score of greedy answers was {_groups(results, 'rubric_greedy', plain)}."
 
 
 def _groups(results: Results, metric: str, say: Callable[[str, Difference], str]) -> str:
@@ -182,21 +227,6 @@ def _groups(results: Results, metric: str, say: Callable[[str, Difference], str]
 def _untrained(results: Results) -> Iterator[str]:
     """What the baseline reaches by a temperature, a vote or a choice among its samples."""
     base = results.judged[results.baseline]
-    reached = [f"{text('strict', base[metric])} ({means(results, metric)})" for metric in results.controls]
+    reached = [f"{text('strict', base[metric])} ({means(results, metric)})" for metric in results.untrained]
     if results.later and reached:
         yield f"Without any training, {results.baseline} reaches {', '.join(reached)}."
-
-
-def _owed(results: Results) -> Iterator[str]:
-    """How much of the largest gain at the highest temperature comes from giving other kinds of answers."""
-    hot = results.hottest
-    for name, temperatures in results.components.items():
-        if policies := temperatures.get(hot):
-            policy = max(policies, key=lambda policy: policies[policy].total.mean)
-            parts = policies[policy]
-            if parts.total.low > 0:
-                yield (
-                    f"At temperature {spoken(hot)}, where accuracy also measures how certain a policy is, {policy} gained "
-                    f"{100 * parts.total.mean:.1f} points; {100 * parts.share.mean:.1f} of them are owed to giving more "
-                    f"answers with {name}, not to being right more often with or without them."
-                )

@@ -7,20 +7,17 @@ ends in the temperature: t0.5, or tbest for the policy's own best temperature, c
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 
-import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from tasks.common import estimates
 from tasks.common.estimates import Estimate
-from tasks.language.reporting.strata import Stratum
 from tasks.language.rewards import answers
 from tasks.language.rewards.numerals import amount
 from tasks.language.rewards.ranking_accuracy import pairs_ordered_rightly, shows_steps
 
 ANSWERS: dict[str, Callable[[str], str | None]] = {"strict": answers.strict_answer, "lenient": answers.final_answer}
 WHY = ("timed_out", "unjudged")  # an answer is not right
-# Kinds of answers, by which accuracy is taken apart. Each is a column of the generations.
+# Kinds of answers. Each is a column of the generations.
 STRATA: dict[str, Callable[[str], bool]] = {"steps": shows_steps}
 SHARES = (*ANSWERS, *WHY, "ended", "gold", *STRATA)  # of answers; the others are means of numbers
 NUMBERS = ("manner", "rubric", "correctness", "reasoning", "clarity", "reward", "length", "kl")
@@ -60,8 +57,6 @@ METRICS = {
     **{f"{name}_sampled_T": f"Of the sampled answers, the {mean}." for name, mean in MEANS.items()},
     "kl_sampled_T": "The mean log-ratio of a sampled answer to the reference, both at T: an estimate of the KL divergence in nats (k1).",
     "reference_loss": "The mean negative log-likelihood a token of the problems' reference responses, in nats; lower is better. Measured where no answers are known.",
-    "strict_with_steps_T": f"Of the sampled answers that show a worked step, the share that {RIGHT['strict']}.",
-    "strict_without_steps_T": f"Of the sampled answers that show no worked step, the share that {RIGHT['strict']}.",
     "ranking_sampled_T": "The share of the pairs of a problem's answers with different rubric points that the reward model orders as the rubric does.",
     "ranking_with_steps_sampled_T": "The same share over the pairs in which both answers show steps: whether the reward model sees more than that steps are shown.",
 }
@@ -156,32 +151,6 @@ def summary(values: pd.DataFrame, seed: int, resamples: int) -> dict[str, Estima
         else estimates.bootstrap(values[name], seed, resamples)
         for name in map(str, values)
     }
-
-
-def stratum(generations: pd.DataFrame, name: str, temperature: float, accuracy: str = "strict") -> Stratum:
-    """The answers of one temperature split by a stratum, as shares of each problem's answers, in the order of the ids."""
-    drawn = generations[generations["temperature"] == temperature]
-    inside, right = drawn[name].astype(bool), drawn[accuracy].astype(bool)
-    parts = pd.DataFrame(
-        {"id": drawn["problem_id"], "inside": inside, "right": inside & right, "other": ~inside & right}
-    )
-    means: NDArray[np.float64] = parts.groupby("id").mean().sort_index().to_numpy(dtype=np.float64)
-    return Stratum(*means.T)
-
-
-def accuracy_by_stratum(
-    generations: pd.DataFrame, temperatures: Mapping[str, float], seed: int, resamples: int
-) -> dict[str, Estimate]:
-    """Strict accuracy of the answers inside and outside each stratum, where there are both."""
-    result: dict[str, Estimate] = {}
-    for name in STRATA:
-        for how, temperature in temperatures.items():
-            parts = stratum(generations, name, temperature)
-            if 0 < parts.inside.mean() < 1:
-                within = estimates.ratio(parts.right_inside, parts.inside, seed, resamples)
-                without = estimates.ratio(parts.right_outside, 1 - parts.inside, seed, resamples)
-                result |= {f"strict_with_{name}_{how}": within, f"strict_without_{name}_{how}": without}
-    return result
 
 
 def ranking(

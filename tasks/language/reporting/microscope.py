@@ -41,6 +41,16 @@ def microscope(folders: Mapping[str, Path], drawn: Mapping[str, pd.DataFrame]) -
     return found
 
 
+def temperatures(folders: Mapping[str, Path]) -> dict[str, float]:
+    """At which temperature each policy that has rollouts was sampled while it was trained."""
+    files = {name: folder / FILE for name, folder in folders.items()}
+    return {
+        name: float(tables.read(Rollouts, file)["temperature"].iloc[0])
+        for name, file in files.items()
+        if file.is_file()
+    }
+
+
 def trends(curve: pd.DataFrame) -> list[Record]:
     """The steps and values of each trend that the curve has."""
     every = max(1, -(-len(curve) // POINTS))

@@ -5,16 +5,17 @@ problems of this kind? A difference that both hold apart from 0 is one that neit
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from tasks.common import estimates
 from tasks.common.estimates import Estimate
-from tasks.language.reporting.differences import Difference, differences
+from tasks.language.reporting.comparing import changes
+from tasks.language.reporting.differences import FEWEST, Difference
 from tasks.language.reporting.scoreboard import MARKS, Cell, Results, Table, tables
-from tasks.language.reporting.strata import Components
 
 PROBLEMS_ALONE = {1: "△", 0: "", -1: "▽"}  # the interval over problems is apart from 0, that over seeds is not
 Measured = Mapping[str, pd.DataFrame]  # policy -> its measures: problems x metrics
@@ -31,37 +32,26 @@ def over_seeds(seeds: Sequence[Results]) -> Results:
         }
         for policy in first.judged
     }
-    changes = {
-        policy: {
-            metric: _difference([one.changes[policy][metric] for one in seeds])
-            for metric in found
-            if all(metric in one.changes[policy] for one in seeds)
-        }
-        for policy, found in first.changes.items()
-    }
-    controls = {
-        metric: _difference([one.controls[metric] for one in seeds])
-        for metric in first.controls
-        if all(metric in one.controls for one in seeds)
-    }
-    return Results(judged, first.baseline, _best(seeds), changes, controls, _components(seeds, _over_seeds))
+    return Results(
+        judged,
+        first.baseline,
+        _best(seeds),
+        {policy: _over_seeds([one.changes[policy] for one in seeds]) for policy in first.changes},
+        first.controls,
+        _over_seeds([one.untrained for one in seeds]),
+        _over_seeds([one.over_rival for one in seeds]) if len({one.rival for one in seeds}) == 1 else {},
+    )
 
 
-def over_problems(seeds: Sequence[Results], measured: Sequence[Measured], seed: int, resamples: int) -> Results:
+def over_problems(seeds: Sequence[Results], measured: Sequence[Measured], fewest: int = FEWEST) -> Results:
     """The same means, with intervals over problems: of a problem's numbers the mean over seeds counts.
 
-    A number that is not one of each problem has the mean of its seeds' own intervals.
+    A number that is not one of each problem has the mean of its seeds' own intervals. Of fewer problems than `fewest` no difference is tested.
     """
     first = seeds[0]
     averaged = {
         policy: sum((one[policy] for one in measured[1:]), start=measured[0][policy]) / len(measured)
         for policy in first.judged
-    }
-    base = averaged[first.baseline]
-    found = {
-        policy: differences(table, base, seed, resamples)
-        for policy, table in averaged.items()
-        if policy != first.baseline
     }
     judged = {
         policy: {
@@ -71,12 +61,13 @@ def over_problems(seeds: Sequence[Results], measured: Sequence[Measured], seed: 
         }
         for policy in first.judged
     }
-    controls = {
-        metric: Difference(_mean([one.controls[metric].estimate for one in seeds]), None)
-        for metric in first.controls
-        if all(metric in one.controls for one in seeds)
+    untrained = {
+        metric: Difference(_mean([one.untrained[metric].estimate for one in seeds]), None)
+        for metric in first.untrained
+        if all(metric in one.untrained for one in seeds)
     }
-    return Results(judged, first.baseline, _best(seeds), found, controls, _components(seeds, _mean))
+    found = changes(averaged, first.baseline, fewest)
+    return replace(first, judged=judged, best=_best(seeds), changes=found, untrained=untrained, over_rival={})
 
 
 def joined(seeds: Results, problems: Results) -> list[Table]:
@@ -106,16 +97,18 @@ def _cell(seeds: Cell, problems: Cell) -> Cell:
     return {"text": seeds["text"], "interval": interval, "mark": mark}
 
 
-def _difference(seeds: Sequence[Difference]) -> Difference:
-    return Difference(estimates.over_seeds([difference.estimate.mean for difference in seeds]), None)
+def _over_seeds(seeds: Sequence[Mapping[str, Difference]]) -> dict[str, Difference]:
+    """Of each metric that all seeds have the mean difference with its interval over seeds."""
+    means = {
+        metric: [one[metric].estimate.mean for one in seeds]
+        for metric in seeds[0]
+        if all(metric in one for one in seeds)
+    }
+    return {metric: Difference(estimates.over_seeds(values), None) for metric, values in means.items()}
 
 
 def _mean(seeds: Sequence[Estimate]) -> Estimate:
     return Estimate(*(float(np.mean([getattr(one, end) for one in seeds])) for end in ("mean", "low", "high")))
-
-
-def _over_seeds(seeds: Sequence[Estimate]) -> Estimate:
-    return estimates.over_seeds([estimate.mean for estimate in seeds])
 
 
 def _best(seeds: Sequence[Results]) -> dict[str, float]:
@@ -125,18 +118,3 @@ def _best(seeds: Sequence[Results]) -> dict[str, float]:
         for policy in seeds[0].best
         if all(policy in one.best for one in seeds)
     }
-
-
-def _components(
-    seeds: Sequence[Results], merge: Callable[[Sequence[Estimate]], Estimate]
-) -> dict[str, dict[str, dict[str, Components]]]:
-    found: dict[str, dict[str, dict[str, Components]]] = {}
-    for name, temperatures in seeds[0].components.items():
-        for how, policies in temperatures.items():
-            for policy in policies:
-                parts = [one.components.get(name, {}).get(how, {}).get(policy) for one in seeds]
-                there = [part for part in parts if part is not None]
-                if len(there) == len(seeds):
-                    merged = (merge([getattr(part, part_name) for part in there]) for part_name in vars(there[0]))
-                    found.setdefault(name, {}).setdefault(how, {})[policy] = Components(*merged)
-    return found

@@ -1,78 +1,38 @@
-"""How the report names, explains and shows the numbers of an evaluation: tables of policies.
+"""All that the report shows of the policies, and its tables of them.
 
-A metric is called KIND_HOW: a kind of MEANING, and greedy, sampled_t0.5, mean_at_8_t1.0 and so on (tasks/language/reporting/measures.py).
-Whether a policy differs from the baseline follows from the paired interval of the difference, problem by problem.
+The first table alone is marked: of the hundreds of other numbers some would be apart from the baseline's by chance.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from tasks.common.estimates import Estimate
-from tasks.language.reporting.differences import Difference
+from tasks.language.reporting.differences import FEWEST, Difference
+from tasks.language.reporting.gold import GOLD, PARTS
 from tasks.language.reporting.measures import WHY
-from tasks.language.reporting.strata import Components
-
-MEANING = {
-    "strict": "the answer ends with the line #### N, and N is right",
-    "lenient": "the final answer, the last that is marked or else the last number, is right, whatever its form",
-    "greedy": "the likeliest answer, token by token",
-    "sampled": "answers drawn from the policy at a temperature; a problem's are averaged first, as in mean@k",
-    "best temperature": "each policy's own: the candidate at which most of its answers to validation problems are right; 0, for greedy answers, is one of them",
-    "change": "the difference to the baseline on the same problems, with a paired interval (bootstrap over problems)",
-    "gained, lost": "problems that the baseline has wrong and the policy right, and the other way round; p: McNemar's exact test",
-    "pass": "at least one of k sampled answers is right (unbiased estimate)",
-    "majority": "the commonest answer of k samples is right; a tie counts by chance",
-    "best of": "the answer that the reward model scores highest of k samples is right",
-    "steps": "answers that show a worked step, an equation",
-    "rubric": "points of 10: correctness, reasoning and clarity together",
-    "correctness": "rubric points for the final answer, 0 to 5",
-    "reasoning": "rubric points for steps that hold and lead to the answer, 0 to 3",
-    "clarity": "rubric points for stating the answer plainly and being concise, 0 to 2",
-    "win_rate": "answers to one problem compared by the rubric; a tie is half a win",
-    "ranking_with_steps": "ranking of the pairs in which both answers show steps: does the reward model see more than that steps are shown?",
-    "ranking": "pairs of one problem's answers with different rubric points that the reward model orders as the rubric does",
-    "reward": "the reward model's score; only differences mean something",
-    "kl": "nats an answer by which the policy has moved from the reference, both at that temperature (k1 estimate)",
-    "length": "tokens of an answer, the end token included",
-    "timed_out": "answers whose formula took too long to judge, or ended the process that judges it; they count as wrong",
-    "unjudged": "answers that nobody can judge, since the reference cannot be read; they count as not right",
-    "ended": "answers closed by the end token within the length limit",
-    "reference_loss": "nats a token that the reference responses cost the policy, a mean over problems; lower is better",
-    "pair_accuracy": "held-out pairs whose preferred response gained more log-probability over the reference policy than the other; 50 % for the reference itself",
-    "pair_likelihood": "held-out pairs whose preferred response has the higher log-probability a token",
-}
-ACCURACIES = ("strict", "lenient")
-OF_PAIRS = ("pair_accuracy", "pair_likelihood")
-SHARES = (
-    *ACCURACIES,
-    *WHY,
-    "ended",
-    "steps",
-    "win_rate",
-    "ranking",
-    "ranking_with_steps",
-    *OF_PAIRS,
-)  # shown in percent
-KINDS = ("steps",)  # of answers; told only where answers are right or wrong
-OTHERS = (
-    "rubric",
-    "correctness",
-    "reasoning",
-    "clarity",
-    "win_rate",
-    "reward",
-    "ranking",
-    "ranking_with_steps",
-    "kl",
-    "length",
-    "ended",
-    "steps",
-    *WHY,
+from tasks.language.reporting.wording import (
+    BEST,
+    ELSEWHERE,
+    KINDS,
+    MEANING,
+    OF_PAIRS,
+    OTHERS,
+    at,
+    ends,
+    gain,
+    interval,
+    kind_of,
+    label,
+    p_value,
+    short,
+    spoken,
+    temperature,
+    text,
+    verdict,
 )
-BEST = "tbest"
+
 MARKS = {1: "▲", 0: "", -1: "▼"}
-SURE = 0.001  # smaller p-values are not told apart
 
 Evaluations = Mapping[str, Mapping[str, Estimate]]  # policy -> metric -> estimate
 Cell = dict[str, str]  # text, interval, mark
@@ -87,17 +47,40 @@ class Results:
     baseline: str
     best: Mapping[str, float]  # policy -> its best temperature
     changes: Mapping[str, Mapping[str, Difference]]  # policy -> metric -> its difference to the baseline's
-    controls: Mapping[
-        str, Difference
-    ]  # metric of the untrained baseline -> its difference to the baseline's greedy answers
-    # stratum -> temperature -> policy -> what its change is owed to
-    components: Mapping[str, Mapping[str, Mapping[str, Components]]]
+    controls: tuple[str, ...] = ()  # policies that no method has trained
+    # metric of the baseline's samples -> its difference to the baseline's greedy answers
+    untrained: Mapping[str, Difference] = field(default_factory=dict)
+    # method -> its difference to the rival by `first`
+    over_rival: Mapping[str, Difference] = field(default_factory=dict)
 
     @property
     def later(self) -> list[str]:
         """The policies after the baseline, which start from it."""
         names = list(self.judged)
         return names[names.index(self.baseline) + 1 :]
+
+    @property
+    def methods(self) -> list[str]:
+        """The later policies that are no controls."""
+        return [name for name in self.later if name not in self.controls]
+
+    @property
+    def first(self) -> str:
+        """The metric that counts first: right greedy answers, or where none are known the loss of the reference responses."""
+        return "strict_greedy" if self.answered else "reference_loss"
+
+    @property
+    def rival(self) -> str:
+        """What a method is held against: the better control, or the baseline where there is none or it is better still."""
+        means = {
+            name: self.judged[name][self.first].mean
+            for name in (*self.controls, self.baseline)
+            if self.first in self.judged[name]
+        }
+        if not means:
+            return self.baseline
+        best = max(means.values()) if self.answered else min(means.values())
+        return next(name for name, mean in means.items() if mean == best)
 
     @cached_property
     def metrics(self) -> list[str]:
@@ -106,8 +89,8 @@ class Results:
 
     @property
     def answered(self) -> bool:
-        """Whether right answers are known, to the test problems and to those by which each policy's best temperature was chosen."""
-        return all("strict_greedy" in found and name in self.best for name, found in self.judged.items())
+        """Whether right answers to the test problems are known."""
+        return all("strict_greedy" in found for found in self.judged.values())
 
     @cached_property
     def temperatures(self) -> list[str]:
@@ -134,68 +117,29 @@ class Table:
     rows: list[tuple[str, list[Cell]]]
 
 
-def temperature(metric: str) -> str:
-    """The end of a metric's name that says at which temperature: t0.5, tbest, greedy."""
-    return metric.rpartition("_")[2]
-
-
-def spoken(how: str) -> str:
-    """A temperature as people say it."""
-    return "its best temperature" if how == BEST else how.removeprefix("t")
-
-
-def at(temperature: float) -> str:
-    """How a policy answers at a temperature, as people say it."""
-    return f"at {temperature:g}" if temperature else "greedily"
-
-
-def label(metric: str) -> str:
-    """`strict_mean_at_8_t0.5` is `mean@8 at 0.5`, `rubric_sampled_t0.5` `rubric at 0.5`, `rubric_greedy` `rubric, greedy`."""
-    how, brief = temperature(metric), short(metric)
-    if metric in MEANING:
-        return brief
-    if how == "greedy":
-        return brief if brief == "greedy" else f"{brief}, greedy"
-    return f"{brief} at {spoken(how)}"
-
-
-def short(metric: str) -> str:
-    """The same within a table of one temperature: `mean@8`, `rubric`."""
-    kind = kind_of(metric)
-    if kind not in ACCURACIES:
-        return kind.replace("_", " ")
-    middle = metric.removeprefix(f"{kind}_").removesuffix(f"_{temperature(metric)}")
-    return middle.replace("_of_", " of ").replace("_at_", "@").replace("_", " ")
-
-
-def kind_of(metric: str) -> str:
-    """The key of MEANING that explains a metric."""
-    return metric if metric in MEANING else next(kind for kind in MEANING if metric.startswith(f"{kind}_"))
-
-
-def tables(results: Results) -> list[Table]:
-    """The few numbers that matter most, then by strata where a change comes from, then all numbers.
+def tables(results: Results, margin: float = 0.0) -> list[Table]:
+    """The few numbers that matter most, then all numbers; `margin` is what counts as equal, in points.
 
     What repeats another number is left out: lenient accuracy where it is strict accuracy, pass@1, which is mean@k, and answers at each
     policy's best temperature where all of these are greedy.
     """
     names = [name for name in results.metrics if "_pass_at_1_" not in name and not _never(results, name)]
-    greedy_is_best = not any(results.best.values())
-    hows = [how for how in results.temperatures if not (how == BEST and greedy_is_best)]
+    hows = [how for how in results.temperatures if how != BEST or any(results.best.values())]
     lenient = [name for name in names if name.startswith(("lenient_greedy", "lenient_mean_at_"))]
-    plain = {"Lenient accuracy": [] if _repeats(results, lenient) else lenient}
-    for how in hows:
-        plain[f"Strict accuracy at {_of(how)}"] = [
-            name
-            for name in names
-            if name.startswith("strict_") and temperature(name) == how and "_validation_" not in name
-        ]
+    plain = {
+        "Greedy answers to problems of other kinds": [name for name in ELSEWHERE if name in names],
+        "Lenient accuracy": [] if _repeats(results, lenient) else lenient,
+    }
+    for title, kind in (("Strict accuracy", "strict_"), ("Gold answers", "gold_")):
+        for how in hows:
+            of = [name for name in names if name.startswith(kind) and temperature(name) == how]
+            plain[f"{title} at {_of(how)}"] = [name for name in of if "_validation_" not in name]
     for how in ("greedy", *hows):
         wanted = [f"{kind}_{how}" if how == "greedy" else f"{kind}_sampled_{how}" for kind in OTHERS]
         title = "Greedy answers" if how == "greedy" else f"Answers sampled at {_of(how)}"
         plain[title] = [name for name in wanted if name in names and (results.answered or kind_of(name) not in KINDS)]
-    found = [_table(title, metrics, results) for title, metrics in plain.items() if metrics]
-    return [glance(results) if results.answered else unanswered(results), *by_strata(results), *found]
+    first = [glance(results, margin), *untrained(results)] if results.answered else [unanswered(results)]
+    return [*first, *(_table(title, metrics, results) for title, metrics in plain.items() if metrics)]
 
 
 def _repeats(results: Results, lenient: list[str]) -> bool:
@@ -217,15 +161,37 @@ def _never(results: Results, metric: str) -> bool:
 
 def meaning(results: Results) -> dict[str, str]:
     """What the words of the tables mean, without those of numbers that were not measured."""
-    of_accuracy = ("best temperature", "change", "gained, lost", "pass", "majority", "best of")
+    of_accuracy = ("best temperature", "change", "gained, lost", "verdict", "pass", "majority", "best of")
     by = "the rubric" if any(name.startswith("rubric_") for name in results.metrics) else "the reward model"
     shown = {kind_of(name) for name in results.metrics if not _never(results, name)} | {"greedy", "sampled"}
+    shown |= {"by manner", "by correctness"} if GOLD in results.metrics else set()
     shown -= set() if results.answered else {*KINDS}
     shown |= {*of_accuracy} if results.answered else {"change"}
     shown -= (
         {"lenient"} if _repeats(results, [name for name in results.metrics if name.startswith("lenient_")]) else set()
     )
     return {name: text.replace("the rubric;", f"{by};") for name, text in MEANING.items() if name in shown}
+
+
+def notes(results: Results) -> list[str]:
+    """How the first table's intervals and marks come about, in sentences."""
+    tested = [change for changes in results.changes.values() for change in changes.values() if change.p is not None]
+    if not results.changes:
+        return []
+    if not tested:
+        return [f"Of fewer than {FEWEST} problems no interval is shown and nothing is marked."]
+    count = len(results.changes)
+    other = f", or to {results.rival}" if results.rival != results.baseline else ""
+    lines = [
+        f"Changes are differences to {results.baseline}{other} on the same problems. ▲ and ▼: the change is above or below 0 by its "
+        "interval, which is to say that its p is below 5 %."
+    ]
+    if count > 1:
+        lines.append(
+            f"Both are corrected by Holm's procedure for the {count} policies: a change's interval is at the level at which the procedure "
+            "stopped, above 95 %. Intervals of a policy's own numbers are at 95 %."
+        )
+    return lines
 
 
 def unanswered(results: Results) -> Table:
@@ -241,33 +207,36 @@ def _of(how: str) -> str:
     return "each policy's best temperature" if how == BEST else f"temperature {spoken(how)}"
 
 
-def glance(results: Results) -> Table:
-    """The first columns are what no change of temperature alone can win; the last rows are what the baseline reaches untrained.
-
-    Each policy's best temperature is told where one of them is not 0.
-    """
-    best, hot = results.mean_at(BEST), results.hottest
-    sampled = any(results.best.values())
-    more = [
-        name
-        for name in ("rubric_greedy", "length_greedy", f"reward_sampled_{hot}", f"kl_sampled_{hot}")
-        if name in results.metrics
-    ]
+def glance(results: Results, margin: float) -> Table:
+    """Right answers, and what each policy gains over the baseline and over the better control; gold answers, and what gains them."""
+    rival = [] if results.rival == results.baseline else [f"over {results.rival}"]
+    has_gold = all(GOLD in found for found in results.judged.values())
+    gold = ["gold", "change", *(name.removeprefix("gold_").replace("_", " ") for name in PARTS)] if has_gold else []
+    wanted = ["manner_greedy"] if has_gold else ["rubric_greedy", "win_rate_greedy", "tie_rate_greedy"]
+    more = [name for name in wanted if name in results.metrics]
     rows = []
     for policy, found in results.judged.items():
-        change = results.changes.get(policy, {})
-        cells = [_cell("strict", found["strict_greedy"]), *_changed(change.get("strict_greedy"))]
-        if sampled:
-            at_best = _cell("strict", found[best])
-            cells += [at_best | {"text": f"{at_best['text']} {at(results.best[policy])}"}]
-            cells += _changed(change.get(best))[:1]
-        rows.append((policy, cells + [_marked(results, policy, name) for name in more]))
+        changes = results.changes.get(policy, {})
+        change = changes.get("strict_greedy")
+        cells = [_cell("strict", found["strict_greedy"]), *_changed(change), _verdict(change, margin)]
+        cells += [_points(results.over_rival.get(policy)) for _ in rival]
+        if gold:
+            cells += [_cell("gold", found[GOLD]), *(_points(changes.get(name)) for name in (GOLD, *PARTS))]
+        kind = ", control" if policy in results.controls else ""
+        rows.append((f"{policy}{kind}", cells + [_marked(results, policy, name) for name in more]))
+    columns = ["right answers", "change", "gained, lost", "verdict", *rival, *gold, *map(short, more)]
+    return Table("At a glance", columns, rows)
+
+
+def untrained(results: Results) -> list[Table]:
+    """What the baseline reaches without any training, by a temperature, a vote or a choice among its samples."""
     base = results.judged[results.baseline]
-    for metric, gain in results.controls.items():
-        cells = [_cell("strict", base[metric]), *_changed(gain)]
-        rows.append((f"{results.baseline}, {means(results, metric)}", cells + [EMPTY] * (2 * sampled + len(more))))
-    columns = ["greedy", "change", "gained, lost", *(["at its best temperature", "change"] if sampled else [])]
-    return Table("At a glance", [*columns, *map(label, more)], rows)
+    rows = [
+        (means(results, metric), [_cell("strict", base[metric]), *_changed(gain)])
+        for metric, gain in results.untrained.items()
+    ]
+    columns = ["right answers", "change to its greedy answers", "gained, lost"]
+    return [Table(f"What {results.baseline} reaches without training", columns, rows)] if rows else []
 
 
 def means(results: Results, metric: str) -> str:
@@ -277,34 +246,17 @@ def means(results: Results, metric: str) -> str:
     return f"{'sampled' if what.startswith('mean@') else what} {where}"
 
 
-def by_strata(results: Results) -> list[Table]:
-    """For each stratum and temperature: how many answers are of which kind and right, and what a change is owed to."""
-    found = []
-    for name, temperatures in results.components.items():
-        for how, policies in temperatures.items():
-            shown = [f"{name}_sampled_{how}", f"strict_with_{name}_{how}", f"strict_without_{name}_{how}"]
-            columns = [f"with {name}", f"right with {name}", f"right without {name}", "change of accuracy"]
-            columns += [f"owed to more answers with {name}", f"to accuracy with {name}", f"to accuracy without {name}"]
-            rows = []
-            for policy in (results.baseline, *results.later):
-                cells = [_marked(results, policy, metric) for metric in shown]
-                parts = vars(policies[policy]).values() if policy in policies else ()
-                cells += [_changed(Difference(part, None))[0] for part in parts] or [EMPTY] * 4
-                rows.append((policy, cells))
-            found.append(Table(f"Answers with and without {name}, sampled at {_of(how)}", columns, rows))
-    return found
-
-
 def _table(title: str, metrics: list[str], results: Results) -> Table:
-    lenient = title.startswith("Lenient")
-    columns = [label(name) if lenient else short(name) for name in metrics]
-    return Table(
-        title, columns, [(policy, [_marked(results, policy, name) for name in metrics]) for policy in results.judged]
-    )
+    columns = [label(name) if title.startswith("Lenient") else short(name) for name in metrics]
+    rows = []
+    for policy, found in results.judged.items():
+        cells = [_cell(kind_of(name), found[name]) if name in found else EMPTY for name in metrics]
+        rows.append((f"{policy}, {at(results.best[policy])}" if "best" in title else policy, cells))
+    return Table(title, columns, rows)
 
 
 def _marked(results: Results, policy: str, metric: str) -> Cell:
-    """A number with its interval, and an arrow where the paired interval of its change lies wholly above or below 0."""
+    """A number with its interval, and an arrow where its change is apart from 0."""
     found, change = results.judged[policy].get(metric), results.changes.get(policy, {}).get(metric)
     if found is None:
         return EMPTY
@@ -317,35 +269,20 @@ def _cell(kind: str, estimate: Estimate) -> Cell:
 
 def _changed(change: Difference | None) -> list[Cell]:
     """A change of accuracy in points with its interval and arrow, and the numbers of problems gained and lost."""
+    if change is None or change.changes is None:
+        return [_points(change), EMPTY]
+    return [_points(change), EMPTY | {"text": f"{change.changes.gained}, {change.changes.lost}"}]
+
+
+def _points(change: Difference | None) -> Cell:
+    """A change of accuracy in points with its interval and arrow."""
     if change is None:
-        return [EMPTY, EMPTY]
-    low, high = (f"{100 * value:+.1f}" for value in (change.estimate.low, change.estimate.high))
-    points = {"text": gain(change), "interval": f"{low} to {high}", "mark": MARKS[change.side]}
-    if change.changes is None:
-        return [points, EMPTY]
-    p = change.changes.p
-    sure = f"p < {SURE}" if p < SURE else f"p = {p:.3f}"
-    return [points, {"text": f"{change.changes.gained}, {change.changes.lost}", "interval": sure, "mark": ""}]
+        return EMPTY
+    return {"text": gain(change), "interval": ends(change), "mark": MARKS[change.side]}
 
 
-def gain(change: Difference) -> str:
-    """A change of accuracy in points, with its sign."""
-    return f"{round(100 * change.estimate.mean, 1) + 0.0:+.1f}"
-
-
-def text(kind: str, estimate: Estimate) -> str:
-    """The mean as people read it."""
-    return _written(kind, estimate.mean) + (" %" if kind in SHARES else "")
-
-
-def interval(kind: str, estimate: Estimate) -> str:
-    """The interval in the unit of `text`; of a share its part from 0 to 1, of which Student's over few seeds may know nothing."""
-    ends = [estimate.low, estimate.high]
-    if kind in SHARES:
-        ends = [min(max(end, 0.0), 1.0) for end in ends]
-    return " to ".join(_written(kind, end) for end in ends)
-
-
-def _written(kind: str, value: float) -> str:
-    rounded = round(100 * value, 1) if kind in SHARES else round(value, 2)
-    return f"{rounded + 0.0:.{1 if kind in SHARES else 2}f}"  # + 0.0: no negative zero
+def _verdict(change: Difference | None, margin: float) -> Cell:
+    """What the interval of a change allows to say, with the p of the same test."""
+    if change is None or change.p is None:
+        return EMPTY
+    return EMPTY | {"text": verdict(change, margin), "interval": p_value(change.p)}

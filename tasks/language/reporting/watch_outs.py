@@ -1,7 +1,7 @@
 """The faults that a run shows of itself: a box on the report's page for each, by a threshold that stands here.
 
 A box is given where the run's own numbers pass the threshold, and only then. What is said to have risen or fallen did so beyond chance: the
-paired 95 % interval of its change lies wholly above or below 0.
+paired interval of its change lies wholly above or below 0, corrected for the number of policies.
 """
 
 from collections.abc import Iterator, Mapping
@@ -12,8 +12,11 @@ import numpy as np
 import pandas as pd
 
 from tasks.common import tables
+from tasks.language.reporting import doubts
 from tasks.language.reporting.comparing import Answers, answer_temperature
-from tasks.language.reporting.scoreboard import Results, spoken, text
+from tasks.language.reporting.reward_section import Section
+from tasks.language.reporting.scoreboard import Results
+from tasks.language.reporting.wording import spoken, text
 
 UNENDED = 0.1  # share of a policy's answers that the length limit cut off
 LONGER = 0.1  # growth of the mean length, as a share of the baseline's
@@ -40,66 +43,99 @@ class WatchOut:
 
 
 def watch_outs(
-    results: Results, drawn: Mapping[str, pd.DataFrame], answers: Answers, baseline: Mapping[str, Any]
+    results: Results,
+    drawn: Mapping[str, pd.DataFrame],
+    answers: Answers,
+    baseline: Mapping[str, Any],
+    reward: Section | None = None,
 ) -> list[WatchOut]:
-    """The boxes of a run, from its evaluations, curves (`drawn`) and answers; `baseline` is what the baseline's evaluation says of itself."""
+    """The boxes of a run, from its evaluations, curves (`drawn`), answers and reward model; `baseline` is what the baseline's evaluation says of itself."""
     boxes = [
-        WatchOut(
-            "Some test problems were left out", [*left_out(baseline)], "Shorter answers or a longer context make room."
-        ),
-        WatchOut("Nothing to learn from", [*untrained(results, drawn)], "Its log says why."),
-        WatchOut(
-            "Answers that do not end",
-            [*unended(results)],
-            "Either answers need more room (evaluate.max_new_tokens), or the end token was never learned: is it in the loss of SFT?",
-        ),
-        WatchOut(
-            "The best policy by reward is not the best policy",
-            [*wrong_favourite(results)],
-            "The reward model misjudges answers of a kind that it did not learn from. Do not choose a policy by its reward.",
-        ),
-        WatchOut(
-            "An over-optimised reward model",
-            [*over_optimised(results)],
-            "A stronger pull to the reference, fewer steps or a better reward model help.",
-        ),
-        WatchOut(
-            "Longer answers are paid for",
-            [*paid_by_length(results, answers)],
-            "Pairs of equal length for the reward model, or a reward that does not grow with length, help.",
-        ),
-        WatchOut(
-            "Wrong answers grow",
-            [*wrong_answers_grow(drawn)],
-            "Where each answer's loss is divided by its own length, a long wrong answer is pushed down less at each token. Aggregation dr_grpo or dapo helps.",
-        ),
-        WatchOut(
-            "The form is learned, right answers are not",
-            [*form_alone(drawn)],
-            "A reward for the form alone is earned by any answer in that form. A reward for right answers has to count beside it.",
-        ),
-        WatchOut(
-            "Chosen answers became less likely",
-            [*less_likely(drawn)],
-            "DPO's loss knows the margin alone. A larger beta, or the likelihood of chosen answers in the loss, holds them.",
-        ),
-        WatchOut(
-            "Most groups teach nothing",
-            [*groups_alike(drawn)],
-            "Where all answers of a group earn the same, their advantages are 0. Harder or easier prompts, more samples or a finer reward give spread.",
-        ),
-        WatchOut(
-            "The KL term holds nothing",
-            [*held_by_nothing(drawn)],
-            "k1 in the loss pushes all tokens down alike, which on average has no effect. kl=k2 or k3 holds the policy.",
-        ),
-        WatchOut(
-            "The sampler is not the trainer",
-            [*mismatched(drawn)],
-            "Temperature, top-p or number format differ between sampling and training, and nothing corrects for it.",
-        ),
+        *_of_gains(results, drawn, reward),
+        *_of_evaluations(results, drawn, answers, baseline),
+        *_of_curves(drawn),
     ]
     return [box for box in boxes if box.found]
+
+
+def _of_gains(results: Results, drawn: Mapping[str, pd.DataFrame], reward: Section | None) -> Iterator[WatchOut]:
+    yield WatchOut(
+        "The baseline had not converged",
+        [*doubts.not_converged(results, drawn)],
+        "Trained on, it gains by itself. Train it longer, or count against a control that was.",
+    )
+    yield WatchOut(
+        "The gain is paid for elsewhere",
+        [*doubts.paid_elsewhere(results)],
+        "What a reward does not see is given up for what it sees. A reward that sees it, or fewer steps, help.",
+    )
+    yield WatchOut(
+        "Gains by manner alone",
+        [*doubts.manner_alone(results)],
+        "The policy answers as a reader wants it more often, but solves no more problems.",
+    )
+    yield WatchOut(
+        "The reward model adds nothing",
+        [*doubts.adds_nothing(reward)],
+        "What it says, the policy said before. More pairs, or labels that the policy does not foresee, help.",
+    )
+
+
+def _of_evaluations(
+    results: Results, drawn: Mapping[str, pd.DataFrame], answers: Answers, baseline: Mapping[str, Any]
+) -> Iterator[WatchOut]:
+    yield WatchOut(
+        "Some test problems were left out", [*left_out(baseline)], "Shorter answers or a longer context make room."
+    )
+    yield WatchOut("Nothing to learn from", [*untrained(results, drawn)], "Its log says why.")
+    yield WatchOut(
+        "Answers that do not end",
+        [*unended(results)],
+        "Either answers need more room (evaluate.max_new_tokens), or the end token was never learned: is it in the loss of SFT?",
+    )
+    yield WatchOut(
+        "The best policy by reward is not the best policy",
+        [*wrong_favourite(results)],
+        "The reward model misjudges answers of a kind that it did not learn from. Do not choose a policy by its reward.",
+    )
+    yield WatchOut(
+        "An over-optimised reward model",
+        [*over_optimised(results)],
+        "A stronger pull to the reference, fewer steps or a better reward model help.",
+    )
+    yield WatchOut(
+        "Longer answers are paid for",
+        [*paid_by_length(results, answers)],
+        "Pairs of equal length for the reward model, or a reward that does not grow with length, help.",
+    )
+
+
+def _of_curves(drawn: Mapping[str, pd.DataFrame]) -> Iterator[WatchOut]:
+    yield WatchOut(
+        "The form is learned, right answers are not",
+        [*form_alone(drawn)],
+        "A reward for the form alone is earned by any answer in that form. A reward for right answers has to count beside it.",
+    )
+    yield WatchOut(
+        "Chosen answers became less likely",
+        [*less_likely(drawn)],
+        "DPO's loss knows the margin alone. A larger beta, or the likelihood of chosen answers in the loss, holds them.",
+    )
+    yield WatchOut(
+        "Most groups teach nothing",
+        [*groups_alike(drawn)],
+        "Where all answers of a group earn the same, their advantages are 0. Harder or easier prompts, more samples or a finer reward give spread.",
+    )
+    yield WatchOut(
+        "The KL term holds nothing",
+        [*held_by_nothing(drawn)],
+        "k1 in the loss pushes all tokens down alike, which on average has no effect. kl=k2 or k3 holds the policy.",
+    )
+    yield WatchOut(
+        "The sampler is not the trainer",
+        [*mismatched(drawn)],
+        "Temperature, top-p or number format differ between sampling and training, and nothing corrects for it.",
+    )
 
 
 def left_out(found: Mapping[str, Any]) -> Iterator[str]:
@@ -120,9 +156,10 @@ def untrained(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[s
 
 def unended(results: Results) -> Iterator[str]:
     """A policy from the baseline on gives no end token before the length limit."""
-    for name in (results.baseline, *results.later):
-        if (ended := results.judged[name]["ended_greedy"].mean) < 1 - UNENDED:
-            yield f"{name}: the length limit cut off {100 * (1 - ended):.0f} % of its greedy answers."
+    ended = {name: results.judged[name]["ended_greedy"].mean for name in (results.baseline, *results.later)}
+    cut = [f"{100 * (1 - share):.0f} % of {name}'s" for name, share in ended.items() if share < 1 - UNENDED]
+    if cut:
+        yield f"The length limit cut off greedy answers: {', '.join(cut)}."
 
 
 def wrong_favourite(results: Results) -> Iterator[str]:
@@ -191,23 +228,6 @@ def length_pay(generations: pd.DataFrame, temperature: float) -> float:
     length, reward = (drawn[name] - equal[name].transform("mean") for name in ("length", "reward"))
     spread = float(np.sqrt((length**2).sum() * (reward**2).sum()))
     return float((length * reward).sum() / spread) if spread else 0.0
-
-
-def wrong_answers_grow(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """A policy's wrong samples grew while it was trained, by a share of LONGER or more, and its right ones by less than half as much (arXiv:2503.20783)."""
-    names = ["completions/mean_length_wrong", "completions/mean_length_right"]
-    for name, frame in drawn.items():
-        if not {*names} <= {*frame} or frame.empty:
-            continue
-        start, end = _start(frame)[names], _end(frame)[names]
-        if not start.all():  # there were none
-            continue
-        wrong, right = end / start - 1
-        if wrong >= LONGER and right < wrong / 2:
-            yield (
-                f"{name}: its wrong answers became {100 * wrong:.0f} % longer, its right ones {100 * abs(right):.0f} % "
-                f"{'longer' if right >= 0 else 'shorter'} (first against last tenth of the steps)."
-            )
 
 
 def form_alone(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:

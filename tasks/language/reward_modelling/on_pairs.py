@@ -55,7 +55,7 @@ class OnPairs:
         self.table = table[self.test.kept]
         self.train.say_cuts("reward_model", limit)
         self.steps = self.train.steps(config.prompts_per_batch, config.epochs)
-        self.scores = torch.zeros(0)
+        self.scores = self.untrained = torch.zeros(0)
 
     def check_positions(self, model: PretrainedModel) -> None:
         """DataError with one line where a pair is longer than the model can read."""
@@ -81,6 +81,7 @@ class OnPairs:
     def measure(self, model: PretrainedModel) -> Metrics:
         """Accuracies of the held-out comparisons."""
         self.scores = reward_model.scores(model, self.test.responses(SCORED_AT_ONCE)).double()
+        self.untrained = self.untrained if len(self.untrained) else self.scores  # of the first measure
         return accuracies(self.table, self.test.margins(self.scores))
 
     def write(self, out: Path) -> None:
@@ -101,6 +102,10 @@ class OnPairs:
         frame = self.table[[name for name in names if name in self.table]]
         chosen, rejected = self.test.sides()
         lengths = torch.tensor([len(answer) for answer in self.test.answers])
+        if self.config.kind == "log_probability":  # a new head knows nothing
+            frame = frame.assign(
+                chosen_untrained=self.untrained[chosen].numpy(), rejected_untrained=self.untrained[rejected].numpy()
+            )
         return frame.assign(
             chosen_reward=self.scores[chosen].numpy(),
             rejected_reward=self.scores[rejected].numpy(),

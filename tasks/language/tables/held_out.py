@@ -32,6 +32,10 @@ class HeldOut(Table):
     rejected_score: Series[float] | None
     chosen_reward: Series[float] | None
     rejected_reward: Series[float] | None
+    chosen_untrained: (
+        Series[float] | None
+    )  # before training, by the log-probability of the policy that the model starts from
+    rejected_untrained: Series[float] | None
     chosen_length: Series[int] | None = pa.Field(ge=1)
     rejected_length: Series[int] | None = pa.Field(ge=1)
     solution_id: Series[str] | None = pa.Field(unique=True)

@@ -38,7 +38,7 @@ elif stage == "report":
     out = pathlib.Path("data/report")
     out.mkdir(parents=True)
     table = "<table><tr><td>b</td><td>0.5</td></tr></table>"
-    out.joinpath("report.html").write_text(f"<html>\\n<h1>Report</h1>\\n{table}\\n<!-- posttrain:run -->\\n<p>{params[stage]['title']}</p>\\n</html>\\n")
+    out.joinpath("report.html").write_text(f"<html>\\n<h1>Report</h1><!-- posttrain:title -->\\n{table}\\n<!-- posttrain:run -->\\n<p>{params[stage]['title']}</p>\\n</html>\\n")
     out.joinpath("report.md").write_text("# Report\\n\\n| b | 0.5 |\\n\\n<!-- posttrain:run -->\\n")
 else:
     out = pathlib.Path("data", name)

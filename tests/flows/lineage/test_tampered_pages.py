@@ -22,6 +22,14 @@ def test_a_text_in_the_section_on_the_run(audited: Audited) -> None:
     assert all(part in fault for part in ("0.7", "the copy of pipeline run ", "0.2"))
 
 
+def test_a_text_in_the_line_under_the_title(audited: Audited) -> None:
+    """It is put there after the run, and is no part of the stage's page."""
+    replace(audited.root / "report.html", '<p class="note">commit ', '<p class="note">commit 0')
+    [fault] = audited.faults()
+    assert fault.startswith("report.html: was edited after it was written: line ")
+    assert "the copy of pipeline run " in fault
+
+
 def test_a_page_that_was_edited_with_its_digest_noted_anew(audited: Audited) -> None:
     """The tables are those of the metrics files, whatever the digest says."""
     replace(audited.root / "report.html", "<td>0.25</td>", "<td>0.05</td>")

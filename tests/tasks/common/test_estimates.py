@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binomtest
 
 from tasks.common.estimates import (
     best_of,
     bootstrap,
     majority,
-    mcnemar,
     pass_at_k,
     ratio,
     resampled_means,
@@ -101,23 +99,6 @@ def test_bootstrap_is_seeded_and_near_the_normal_interval():
 def test_one_value_a_problem(values):
     with pytest.raises(ValueError, match="one value for each problem"):
         share(values)
-
-
-@given(st.integers(0, 60), st.integers(0, 60))
-def test_mcnemar_is_the_exact_binomial_test(gained, lost):
-    ours = [1] * gained + [0] * lost + [1, 0]
-    base = [0] * gained + [1] * lost + [1, 0]
-    found = mcnemar(ours, base)
-    assert (found.gained, found.lost) == (gained, lost)
-    expected = binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
-    assert found.p == pytest.approx(expected, rel=1e-9)
-
-
-def test_mcnemar_by_hand_and_of_many():
-    assert mcnemar([1, 1, 1, 1, 0], [0, 0, 0, 0, 0]).p == 2 / 16  # all four of the changed ones one way, or the other
-    assert mcnemar([1] * 1000 + [0] * 2000, [0] * 1000 + [1] * 2000).p == pytest.approx(
-        binomtest(1000, 3000).pvalue, rel=1e-6
-    )
 
 
 def test_best_of_by_hand():

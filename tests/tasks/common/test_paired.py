@@ -5,10 +5,20 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
-from scipy.stats import norm, t
+from scipy.stats import norm, t, ttest_1samp
 
-from tasks.common.estimates import Changes, Z
-from tasks.common.paired import _standing, bootstrap, outer_tail, right_or_wrong, score
+from tasks.common.estimates import CHANCE, Changes, Estimate, Z
+from tasks.common.paired import (
+    _standing,
+    bootstrap,
+    holm,
+    outer_tail,
+    right_or_wrong,
+    score,
+    score_p,
+    smallest_seen,
+    student,
+)
 
 COUNTS = st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 200)).filter(lambda of: sum(of) > 0)
 
@@ -103,3 +113,70 @@ def test_the_bootstrap_of_many_is_near_students_interval():
     beside = bootstrap(np.hstack([values[::-1], values]))[1]
     assert (beside.low, beside.high) == pytest.approx((found.low, found.high)), "whatever stands beside it"
     assert bootstrap([[0.25]])[0].low == 0.25
+
+
+def test_the_score_test_by_hand():
+    """McNemar's statistic of 9 and 25 changes is 16^2 / 34 = 7.53: p 0.0061 by the table of chi squared with one degree of freedom."""
+    assert score_p(9, 25) == score_p(25, 9) == pytest.approx(0.00607, abs=1e-5)
+    assert score_p(5, 5) == score_p(0, 0) == 1.0
+
+
+@given(COUNTS, st.sampled_from([0.05, 0.025, 0.01]))
+def test_the_interval_leaves_0_out_exactly_where_p_is_below_its_level(counts, chance):
+    gained, lost, _ = counts
+    found = score(gained, lost, sum(counts), chance)
+    assert (found.low > 0 or found.high < 0) == (score_p(gained, lost) < chance)
+
+
+@given(st.lists(st.integers(-4, 4), min_size=2, max_size=40), st.sampled_from([0.05, 0.01]))
+def test_so_does_students(values, chance):
+    found, p = student(values, chance)
+    assert found.low <= found.mean <= found.high
+    assert (found.low > 0 or found.high < 0) == (p < chance)
+
+
+def test_students_interval_and_p_are_those_of_the_t_test():
+    values = np.random.default_rng(3).normal(0.3, 1.0, 40)
+    found, p = student(values)
+    reference = ttest_1samp(values, 0.0)
+    limits = reference.confidence_interval()
+    assert (found.low, found.high, p) == pytest.approx((limits.low, limits.high, reference.pvalue))
+    assert student([0.5, 0.5, 0.5]) == (Estimate(0.5, 0.5, 0.5), 0.0)
+    assert student([0.0, 0.0]) == (Estimate(0.0, 0.0, 0.0), 1.0)
+
+
+def test_holm_by_hand():
+    """Of 4 tests the smallest p counts four times, the next three times; 0.02 * 3 = 0.06 is not below 5 %, and nothing after it is."""
+    found = holm([0.02, 0.2, 0.001, 0.021])
+    assert found.p == pytest.approx([0.06, 0.2, 0.004, 0.06])
+    assert found.chance == pytest.approx(CHANCE / 3)
+    assert holm([0.03]).p == [0.03]
+    assert (holm([]).p, holm([0.01, 0.02]).chance) == ([], CHANCE), "all are rejected"
+
+
+@given(st.lists(st.floats(0, 1), max_size=12))
+def test_at_holms_level_each_p_alone_says_what_the_adjusted_one_does(values):
+    """One level for all intervals: the marks of a table follow from them."""
+    assume(all(abs(value * count - CHANCE) > 1e-9 for value in values for count in range(1, 13)))
+    found = holm(values)
+    assert [p < CHANCE for p in found.p] == [value < found.chance for value in values]
+    assert all(adjusted >= value for adjusted, value in zip(found.p, values, strict=True))
+
+
+def test_without_any_difference_holm_marks_something_in_one_table_of_twenty():
+    rng = np.random.default_rng(0)
+    marked = np.mean([min(holm(list(rng.random(6))).p) < CHANCE for _ in range(4000)])
+    plain = np.mean([min(rng.random(6)) < CHANCE for _ in range(4000)])
+    assert marked == pytest.approx(CHANCE, abs=4 * (CHANCE * 0.95 / 4000) ** 0.5)
+    assert plain > 0.2
+
+
+def test_the_smallest_difference_that_is_seen():
+    """Of 500 problems of which 11 % change: 2.8 sqrt(0.11 / 500) = 0.0415, and four of five samples find it."""
+    found = smallest_seen(0.11, 500)
+    assert found == pytest.approx(0.0415, abs=0.0005)
+    rng = np.random.default_rng(0)
+    changes = rng.multinomial(500, [(0.11 + found) / 2, (0.11 - found) / 2, 0.89], size=4000)
+    assert np.mean([score_p(gained, lost) < CHANCE for gained, lost, _ in changes]) == pytest.approx(0.8, abs=0.03)
+    assert smallest_seen(0.11, 500, CHANCE / 6) > found
+    assert smallest_seen(0.02, 30) == pytest.approx(0.02), "not even if all of it were gained"

@@ -1,16 +1,12 @@
 """Results of several seeds as one, by cases worked out by hand, and the page that is made of them."""
 
-from dataclasses import replace
-
 import pandas as pd
 import pytest
 
-from tasks.common import estimates
 from tasks.common.estimates import Estimate
 from tasks.language.reporting.differences import Difference, differences
 from tasks.language.reporting.over_seeds import joined, over_problems, over_seeds
 from tasks.language.reporting.scoreboard import Results
-from tasks.language.reporting.strata import Components
 from tasks.seeds.sentences import sentences
 
 PROBLEMS = [f"p{number}" for number in range(8)]
@@ -31,9 +27,7 @@ def results(sft: pd.DataFrame, dpo: pd.DataFrame) -> Results:
         {"sft": judged(sft), "dpo": judged(dpo)},
         "sft",
         {"sft": 0.0, "dpo": 0.0},
-        {"dpo": differences(dpo, sft, 0, 500)},
-        {},
-        {},
+        {"dpo": differences({"dpo": dpo}, sft, 2)["dpo"]},
     )
 
 
@@ -41,7 +35,7 @@ SFT = measured(0, 1)
 # dpo of three seeds: 4, 5 and 6 of 8 right
 DPO = [measured(0, 1, 2, 3), measured(0, 1, 2, 3, 4), measured(0, 1, 2, 3, 4, 5)]
 SEEDS = [results(SFT, dpo) for dpo in DPO]
-BESIDE = over_problems(SEEDS, [{"sft": SFT, "dpo": dpo} for dpo in DPO], 0, 500)
+BESIDE = over_problems(SEEDS, [{"sft": SFT, "dpo": dpo} for dpo in DPO], 2)
 
 
 def test_means_and_changes_are_over_seeds() -> None:
@@ -60,23 +54,9 @@ def test_beside_them_a_problems_mean_over_seeds_counts() -> None:
     change = BESIDE.changes["dpo"]["strict_greedy"]
     # of the 8 problems the difference is 0, 0, 1, 1, 2/3, 1/3, 0, 0
     averaged = pd.DataFrame({"strict_greedy": [1, 1, 1, 1, 2 / 3, 1 / 3, 0, 0]}, index=PROBLEMS)
-    assert change == differences(averaged, SFT, 0, 500)["strict_greedy"]
+    assert change == differences({"dpo": averaged}, SFT, 2)["dpo"]["strict_greedy"]
     assert change.estimate.mean == pytest.approx(0.375)
     assert BESIDE.judged["dpo"]["strict_greedy"].low == pytest.approx(0.625 - 0.2)
-
-
-def test_what_a_change_is_owed_to_has_each_kind_of_interval() -> None:
-    def owed(mean: float) -> Results:
-        part = Estimate(mean, mean - 0.3, mean + 0.3)
-        parts = {"steps": {"t1.0": {"dpo": Components(part, part, part, part)}}}
-        return replace(results(SFT, DPO[0]), components=parts)
-
-    each = [owed(0.1), owed(0.2)]
-    measures = {"sft": SFT, "dpo": DPO[0]}
-    beside = over_problems(each, [measures, measures], 0, 10).components["steps"]["t1.0"]["dpo"].total
-    assert vars(beside) == pytest.approx({"mean": 0.15, "low": -0.15, "high": 0.45})
-    over = over_seeds(each).components["steps"]["t1.0"]["dpo"].total
-    assert over == estimates.over_seeds([0.1, 0.2])
 
 
 def test_an_arrow_tells_what_a_change_rests_on() -> None:
@@ -84,7 +64,7 @@ def test_an_arrow_tells_what_a_change_rests_on() -> None:
         change = {"dpo": {"reference_loss": Difference(Estimate((low + high) / 2, low, high), None)}}
         numbers = {"reference_loss": Estimate(1.0, 0.9, 1.1), "length_sampled_t1.0": Estimate(9.0, 8.0, 10.0)}
         judged = dict.fromkeys(("sft", "dpo"), numbers)
-        return Results(judged, "sft", {}, change, {}, {})
+        return Results(judged, "sft", {}, change)
 
     def mark(seeds: Results, problems: Results) -> str:
         [table] = [one for one in joined(seeds, problems) if one.title == "At a glance"]
@@ -99,7 +79,7 @@ def test_an_arrow_tells_what_a_change_rests_on() -> None:
 
 
 def test_a_number_that_one_seed_lacks_is_left_out() -> None:
-    lacking = Results({"sft": {}, "dpo": {}}, "sft", {}, {"dpo": {}}, {}, {})
+    lacking = Results({"sft": {}, "dpo": {}}, "sft", {}, {"dpo": {}})
     assert over_seeds([SEEDS[0], lacking]).judged == {"sft": {}, "dpo": {}}
 
 
@@ -119,7 +99,7 @@ def test_a_number_that_one_seed_lacks_is_left_out() -> None:
 def test_the_sentence_says_what_a_difference_rests_on(right: list[tuple[int, ...]], rest: str) -> None:
     tables = [measured(*one) for one in right]
     each = [results(SFT, table) for table in tables]
-    beside = over_problems(each, [{"sft": SFT, "dpo": table} for table in tables], 0, 2000)
+    beside = over_problems(each, [{"sft": SFT, "dpo": table} for table in tables], 2)
     merged = over_seeds(each)
     said = sentences(merged, beside, "none", ["0", "1", "2"])
     assert rest in " ".join(said), said
@@ -130,7 +110,7 @@ def test_columns_of_which_nothing_is_known_over_seeds_are_left_out() -> None:
     names = ("strict_greedy", "strict_mean_at_8_t1.0", "strict_mean_at_8_tbest")
     change = {"dpo": dict.fromkeys(names, Difference(half, None))}
     seeds = Results(
-        {name: dict.fromkeys(names, half) for name in ("sft", "dpo")}, "sft", {"sft": 1.0, "dpo": 1.0}, change, {}, {}
+        {name: dict.fromkeys(names, half) for name in ("sft", "dpo")}, "sft", {"sft": 1.0, "dpo": 1.0}, change
     )
     [table] = [one for one in joined(seeds, seeds) if one.title == "At a glance"]
     assert "change" in table.columns

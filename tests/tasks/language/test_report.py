@@ -18,12 +18,19 @@ from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.problems import Problems
 
 CONFIG = ReportConfig(
-    seed=2, policies=["pretrained", "sft", "dpo"], baseline="sft", best_by="strict_validation", samples=2, bootstrap=200
+    seed=2,
+    policies=["pretrained", "sft", "dpo"],
+    baseline="sft",
+    controls=[],
+    margin=3.0,
+    best_by="strict_validation",
+    samples=2,
+    bootstrap=200,
 )
 RIGHT = {"pretrained": 0.02, "sft": 0.5, "dpo": 0.8}
 BEST = {"pretrained": 0.5, "sft": 0.3, "dpo": 0.5}
 OTHER = {"seed": 3, "policies": ["sft", "dpo"]}
-DRAWN = ("overview-strict-greedy", "learning-sft-0", "reward-kl")  # figures that some page has as SVG
+DRAWN = ("changes", "learning-sft-0", "reward-kl")  # figures that some page has as SVG
 
 
 def generation(rng, name, problem, temperature, sample):
@@ -58,11 +65,12 @@ def write(table, asked, best, out):
     references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
     named = {"t0.5": 0.5, "t1.0": 1.0, "tbest": best}
     values = measures.per_problem(table, references, named, [2, 4])
+    values["gold_greedy"] = values["strict_greedy"] * (values["length_greedy"] < 7)
     put(table, out / "generations.parquet")
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
     put(long, out / "measures.parquet")
     put(asked, out / "asked.parquet")
-    found = measures.summary(values, 0, 100) | measures.accuracy_by_stratum(table, named, 0, 100)
+    found = measures.summary(values, 0, 100)
     chosen = {f"strict_validation_t{t}": {"mean": 0.5, "low": 0.4, "high": 0.6} for t in (0.3, 0.5)}
     numbers = {"best_temperature": best, **{key: vars(value) for key, value in found.items()}, **chosen}
     (out / "evaluation.json").write_text(json.dumps(numbers))
@@ -191,32 +199,21 @@ def test_both_pages_have_the_same_numbers(pages, home):
         assert f"{100 * metrics['dpo']['win_rate_greedy']['mean']:.1f} %" in page
         assert "dpo: the chosen answers became less likely, by 0.96 nats" in page
         assert "With sft, accuracy of the greedy answers was raised from pretrained" in page
-
-
-def test_dvc_has_a_row_of_few_numbers_for_each_policy(pages, home):
-    metrics, _, _ = pages
-    rows = {path.stem: json.loads(path.read_text()) for path in (home / "out/metrics").iterdir()}
-    assert rows.keys() == RIGHT.keys()
-    judged = {name: json.loads((home / "evaluate" / name / "evaluation.json").read_text()) for name in RIGHT}
-    assert {name: row["strict_greedy"] for name, row in rows.items()} == {
-        name: of["strict_greedy"]["mean"] for name, of in judged.items()
-    }
-    assert rows["dpo"]["change_low"] == metrics["dpo"]["change"]["strict_greedy"]["low"]
-    assert "change" not in rows["sft"]  # the baseline
+        assert f"{100 * metrics['dpo']['change']['gold_by_manner']['mean']:+.1f} of them by manner" in page
 
 
 def test_markdown_tables_are_whole_and_plots_exist(pages, home):
     shown = re.findall(r"(?:^\|.*\n)+", pages[2] + "\n", re.MULTILINE)
     titles = re.findall("^### (.*)", pages[2], re.MULTILINE)
-    assert len(shown) == 10
+    assert len(shown) == 9
     assert titles[0] == "At a glance"
-    assert "Answers with and without steps, sampled at temperature 1.0" in titles
+    assert "What sft reaches without training" in titles
     for table in shown:
         head, *rows = table.splitlines()
         assert len(rows) > 1
         assert {row.count("|") for row in rows} == {head.count("|")}
     linked = re.findall(r"\((\S+\.svg)\)", pages[2])
-    assert len(linked) == 7
+    assert len(linked) == 5
     assert all(Path(path).is_file() for path in linked)
     assert not (home / "out" / "curves-pretrained.svg").exists()  # no steps, no plot
 
@@ -285,40 +282,38 @@ def cut_off(home, tmp_path_factory):
     return report(folder, folder / "out", bootstrap=20, policies=OTHER["policies"]), folder / "out"
 
 
-def test_seed_and_resamples_act_on_intervals_alone(pages, another_seed, cut_off):
-    before = pages[0]["dpo"]["change"]["strict_greedy"]
-    for metrics in (another_seed[0], cut_off[0]):
-        after = metrics["dpo"]["change"]["strict_greedy"]
-        assert after["mean"] == before["mean"]
-        assert (after["low"], after["high"]) != (before["low"], before["high"])
+def test_no_interval_of_a_difference_is_drawn_by_the_seed(pages, another_seed, cut_off):
+    changes = [metrics["dpo"]["change"]["strict_greedy"] for metrics in (pages[0], another_seed[0], cut_off[0])]
+    assert changes[1] == changes[2], "seeds 3 and 2"
+    assert [changes[0][name] for name in ("mean", "gained", "lost")] == [
+        changes[1][name] for name in ("mean", "gained", "lost")
+    ]
+    assert changes[0]["low"] <= changes[1]["low"], "corrected for two policies, and for one"
 
 
-def test_untrained_controls_and_what_a_change_is_owed_to_are_told(home, pages):
+def test_what_the_baseline_reaches_untrained_is_told(home, pages):
     metrics, html, markdown = pages
     judged = json.loads((home / "evaluate/sft/evaluation.json").read_text())
-    names = {"strict_mean_at_4_tbest": "sft, sampled at 0.3, its best"}
+    names = {"strict_mean_at_4_tbest": "sampled at 0.3, its best"}
     for how in ("0.5", "1.0"):
-        names |= {f"strict_majority_at_4_t{how}": f"sft, majority@4 at {how}"}
-        names |= {f"strict_best_of_4_t{how}": f"sft, best of 4 at {how}"}
-    assert metrics["controls"].keys() == names.keys()
+        names |= {f"strict_majority_at_4_t{how}": f"majority@4 at {how}"}
+        names |= {f"strict_best_of_4_t{how}": f"best of 4 at {how}"}
+    assert metrics["untrained"].keys() == names.keys()
     for metric, name in names.items():
         gain = judged[metric]["mean"] - judged["strict_greedy"]["mean"]
-        assert metrics["controls"][metric]["mean"] == pytest.approx(gain)
+        assert metrics["untrained"][metric]["mean"] == pytest.approx(gain)
         assert f"<th>{name}</th>" in html
         assert f"| {name} | **{100 * judged[metric]['mean']:.1f} %**" in markdown
-    owed = metrics["dpo"]["owed_steps_t1.0"]
-    assert sum(owed[part]["mean"] for part in ("share", "inside", "outside")) == pytest.approx(owed["total"]["mean"])
-    assert owed["total"]["mean"] == pytest.approx(metrics["dpo"]["change"]["strict_mean_at_4_t1.0"]["mean"])
     assert "the highest, 0.5, for pretrained, dpo; the lowest, 0.3, for sft" in markdown
 
 
 def test_a_baseline_that_is_best_greedily_and_no_reward_model(cut_off):
     """Greedy answers are no control of themselves; without rewards there is no best of several."""
     found, out = cut_off
-    assert "strict_mean_at_4_tbest" not in found["controls"]
-    assert "strict_majority_at_4_t1.0" in found["controls"]
+    assert "strict_mean_at_4_tbest" not in found["untrained"]
+    assert "strict_majority_at_4_t1.0" in found["untrained"]
     assert found["dpo"]["win_rate_sampled_tbest"]["mean"] > 0.5
-    assert not any("best_of" in metric for metric in found["controls"])
+    assert not any("best_of" in metric for metric in found["untrained"])
     assert "greedily" in (out / "report.md").read_text()
     page = (out / "report.html").read_text()
     assert "majority@4" in page
@@ -372,7 +367,7 @@ def test_what_cannot_be_measured_is_left_out_of_the_report(unanswered):
     for word in ("accuracy against", "strict", "rubric", "McNemar", "best temperature"):
         assert word not in page, word
     assert not (root / "out/temperatures.svg").exists()
-    assert metrics["controls"] == {}
+    assert metrics["untrained"] == {}
     assert metrics["dpo"]["change"]["reference_loss"]["mean"] == pytest.approx(-0.5)
     row = json.loads((root / "out/metrics/dpo.json").read_text())
     assert (row["reference_loss"], row["change"], row["pair_accuracy"]) == pytest.approx((1.145, -0.5, 0.7))
@@ -393,4 +388,4 @@ def test_a_policy_that_took_no_step_and_one_that_is_cut_off_are_told(cut_off):
     page = (cut_off[1] / "report.md").read_text()
     assert " 12 of the 42 test problems were left out: the models have no positions for" in page
     assert " dpo: there was nothing to learn from, so that it is the policy that it started from" in page
-    assert " sft: the length limit cut off 80 % of its greedy answers." in page
+    assert "The length limit cut off greedy answers: 80 % of sft's." in page

@@ -214,6 +214,7 @@ def test_margins_belong_to_their_rows(home, fitted, tmp_path):
         assert metrics[1][name] == pytest.approx(metrics[0][name])
     assert rewards[1].tolist() == pytest.approx(rewards[0].tolist(), rel=1e-3)
     assert {*rewards[1].index[rewards[1] < 0]} == {*table["comparison_id"][turned]}
+    assert "chosen_untrained" not in held_out, "a fresh head knows nothing"
 
 
 @pytest.fixture(scope="module")
@@ -247,6 +248,11 @@ def test_log_probabilities_score_as_a_person_would(home, by_log_probabilities):
         assert found["loss"] == pytest.approx(softplus(-margins).mean().item(), rel=1e-3)
     assert metrics["accuracy"] > 0.9
     assert metrics["loss"] < metrics["untrained"]["loss"] - 0.1
+    held_out = (
+        tables.read(HeldOut, out / "model/held_out.parquet").set_index("comparison_id").loc[table["comparison_id"]]
+    )
+    kept = (held_out["chosen_untrained"] - held_out["rejected_untrained"]).tolist()
+    assert kept == pytest.approx(likely(home / "pretrained").tolist(), rel=1e-3, abs=1e-4)
     scorer = reward_model_files.load(out / "model")
     assert scorer.config.reward_beta == 2.5
     assert not hasattr(scorer, "score"), "a language model"

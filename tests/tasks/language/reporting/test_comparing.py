@@ -1,9 +1,9 @@
-"""Win rates by hand."""
+"""Win rates by hand, and what a table of policies is held against."""
 
 import pandas as pd
 import pytest
 
-from tasks.language.reporting.comparing import win_rates
+from tasks.language.reporting.comparing import changes, prompts, win_rates
 
 
 def answers(greedy, *sampled):
@@ -25,3 +25,36 @@ def test_win_rates_by_hand():
     # Problem 0: 9 beats 0 and ties with 9, 8 beats 0 and loses to 9 (paired by place it would be 1/2); problem 1: ties;
     # problem 2: 9 wins twice, 0 loses twice.
     assert found["dpo"]["win_rate_sampled_t1.0"].mean == pytest.approx((2.5 / 4 + 1 / 2 + 1 / 2) / 3)
+    # Ties: problem 0 of the greedy ones; of the samples one pair of problem 0 and all of problem 1.
+    assert found["dpo"]["tie_rate_greedy"].mean == pytest.approx(1 / 3)
+    assert found["dpo"]["tie_rate_sampled_t1.0"].mean == pytest.approx((1 / 4 + 1 + 0) / 3)
+
+
+def measures(right, gold):
+    return pd.DataFrame(
+        {"strict_greedy": right, "gold_greedy": gold}, index=[f"p{n}" for n in range(len(right))], dtype=float
+    )
+
+
+def test_the_parts_of_a_change_of_gold_are_tested_as_the_change_is():
+    """Of 40 problems that both have right, 20 become gold; of the others nothing changes."""
+    sft, dpo = measures([1] * 40 + [0] * 20, [0] * 60), measures([1] * 40 + [0] * 20, [1] * 20 + [0] * 40)
+    found = changes({"sft": sft, "dpo": dpo}, "sft")["dpo"]
+    sides = {metric: change.side for metric, change in found.items()}
+    assert sides == {"strict_greedy": 0, "gold_greedy": 1, "gold_by_manner": 1, "gold_by_correctness": 0}
+    assert found["gold_by_manner"].estimate.mean == pytest.approx(1 / 3)
+
+
+def test_equal_prompts_are_no_more_evidence_than_one(tmp_path):
+    """Forty problems, of which each is there twice: 20 prompts are too few for an interval."""
+    asked = pd.DataFrame(
+        {
+            "problem_id": [f"p{n}" for n in range(40)],
+            "question": [f"{n % 20} + 1?" for n in range(40)],
+            "solution": "",
+            "answer": "1",
+            "steps": 1,
+        }
+    )
+    asked.to_parquet(tmp_path / "asked.parquet", index=False)
+    assert prompts(tmp_path) == 20

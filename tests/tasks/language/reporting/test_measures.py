@@ -1,4 +1,3 @@
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -90,30 +89,6 @@ def test_without_rewards_there_is_no_best_of():
     whole = measures.per_problem(GENERATIONS, REFERENCES, {"t1.0": 1.0}, [2])
     left_out = {"strict_best_of_2_t1.0", "lenient_best_of_2_t1.0", "reward_greedy", "reward_sampled_t1.0"}
     assert set(whole) - set(values) == left_out
-
-
-def test_accuracy_by_stratum_by_hand():
-    """With steps 2 of 3 are right, without steps 1 of 3; if all answers are of one kind there are no strata."""
-    kinds = [("7", True, True), ("7", True, False), ("7", False, False)]
-    kinds += [("8", True, True), ("8", False, True), ("8", False, False)]
-    rows = [
-        row(problem, 1.0, sample % 3, "x", steps=steps, strict=right)
-        for sample, (problem, steps, right) in enumerate(kinds)
-    ]
-    rows += [row(problem, 0.0, 0, "x", steps=True, strict=True) for problem in "78"]
-    frame = pd.DataFrame(rows)
-    found = measures.accuracy_by_stratum(frame, {"greedy": 0.0, "t1.0": 1.0}, 0, 200)
-    assert {name: estimate.mean for name, estimate in found.items()} == pytest.approx(
-        {"strict_with_steps_t1.0": 2 / 3, "strict_without_steps_t1.0": 1 / 3}
-    )
-    # Problem 7 alone: 1 of 2 and 0 of 1; problem 8 alone: 1 of 1 and 1 of 2.
-    assert (found["strict_with_steps_t1.0"].low, found["strict_with_steps_t1.0"].high) == (0.5, 1.0)
-    without = found["strict_without_steps_t1.0"]
-    assert (without.low, without.high) == pytest.approx((0.0, 0.5))
-    parts = measures.stratum(frame.sample(frac=1, random_state=1), "steps", 1.0)
-    np.testing.assert_allclose(parts.inside, [2 / 3, 1 / 3])
-    np.testing.assert_allclose(parts.right_inside, [1 / 3, 1 / 3])
-    np.testing.assert_allclose(parts.right_outside, [0, 1 / 3])
 
 
 def test_an_answer_shows_steps_where_it_has_an_equation():

@@ -136,3 +136,48 @@ def test_the_first_wrong_step(bad, place):
 
 def test_a_model_from_elsewhere_has_no_section(tmp_path):
     assert section(tmp_path, 0, 10) is None
+
+
+def untrained(trained_right, untrained_right, count=40):
+    """Comparisons of as many prompts, of which the model orders the first `trained_right` rightly, the untrained one the first `untrained_right`."""
+    return [
+        comparison(
+            number,
+            1.0 if number < trained_right else -1.0,
+            chosen_untrained=1.0 if number < untrained_right else -1.0,
+            rejected_untrained=0.0,
+        )
+        for number in range(count)
+    ]
+
+
+def test_whether_training_helped_is_told_against_the_untrained_log_probability(tmp_path):
+    found = made(untrained(30, 30), tmp_path)
+    assert (found.gain.before, found.gain.after, found.gain.difference.mean) == (0.75, 0.75, 0.0)
+    assert "whether training helped cannot be told" in found.helped
+    better = made(untrained(38, 18), tmp_path)
+    assert better.helped.startswith(
+        "It orders 95.00 % of the held-out comparisons as labelled, and the log-probability of the policy that it started from, "
+        "untrained, 45.00 %. The difference is +50.00 points ("
+    )
+    assert better.helped.endswith(": training helped).")
+    assert made(untrained(18, 38), tmp_path).helped.endswith(": training did harm).")
+    assert "too few comparisons" in made(untrained(20, 10, count=25), tmp_path).helped
+    assert made([comparison(number, 1.0) for number in range(40)], tmp_path).helped == "", "a head has no such measure"
+
+
+def test_of_few_rows_or_prompts_no_interval_is_shown(tmp_path):
+    many = made([comparison(number, 1.0 if number % 3 else -1.0) for number in range(40)], tmp_path)
+    assert next(iter(many.tables[0][1])).interval
+    few = made([comparison(number, 1.0 if number % 3 else -1.0) for number in range(29)], tmp_path)
+    assert {row.interval for _, rows in few.tables for row in rows} == {""}
+    of_ten_prompts = [
+        {**comparison(number, 1.0 if number % 3 else -1.0), "prompt_id": f"p-{number % 10}"} for number in range(40)
+    ]
+    assert {row.interval for _, rows in made(of_ten_prompts, tmp_path).tables for row in rows} == {""}
+
+
+def test_each_figure_says_what_it_shows(tmp_path):
+    found = made([comparison(number, 1.0) for number in range(40)], tmp_path)
+    assert found.captions.keys() == found.figures.keys()
+    assert len({*found.captions.values()}) == len(found.figures)

@@ -1,11 +1,12 @@
 from dataclasses import replace
+from math import inf
 
 import pytest
 
 from tasks.common.estimates import Changes, Estimate
 from tasks.language.reporting.differences import Difference
-from tasks.language.reporting.scoreboard import Results, interval, label, meaning, means, short, tables, text
-from tasks.language.reporting.strata import Components
+from tasks.language.reporting.scoreboard import Results, meaning, means, notes, tables
+from tasks.language.reporting.wording import interval, label, p_value, short, signed, text, verdict
 
 SURE, UNSURE, WORSE = Estimate(0.1, 0.05, 0.15), Estimate(0.02, -0.01, 0.05), Estimate(-0.1, -0.2, -0.05)
 NAMES = (
@@ -13,7 +14,6 @@ NAMES = (
     "strict_mean_at_8_t0.5",
     "strict_majority_at_8_t0.5",
     "strict_best_of_8_t0.5",
-    "strict_with_steps_t0.5",
     "strict_mean_at_8_t1.0",
     "strict_mean_at_8_tbest",
     "strict_validation_t0.5",
@@ -33,7 +33,7 @@ LENIENT = {
 }  # is not what is strictly right
 
 
-def results(changes=None, controls=None, components=None, **judged):
+def results(changes=None, controls=(), untrained=None, over_rival=None, **judged):
     every = {name: Estimate(0.5, 0.4, 0.6) for name in NAMES}
     judged = judged or {"pretrained": {}, "sft": {}, "dpo": {}}
     return Results(
@@ -41,44 +41,100 @@ def results(changes=None, controls=None, components=None, **judged):
         "sft",
         dict.fromkeys(judged, 0.3),
         changes or {},
-        controls or {},
-        components or {},
+        tuple(controls),
+        untrained or {},
+        over_rival or {},
     )
 
 
-def test_the_first_table_has_the_few_numbers_and_the_controls():
-    gain = Difference(SURE, Changes(30, 10, 0.0022))
-    found = tables(
-        results(
-            changes={"dpo": {"strict_greedy": Difference(UNSURE, Changes(5, 4, 1.0)), "strict_mean_at_8_tbest": gain}},
-            controls={"strict_majority_at_8_t0.5": gain},
-        )
-    )[0]
-    assert found.columns == [
-        *("greedy", "change", "gained, lost", "at its best temperature", "change"),
-        *("rubric, greedy", "kl at 1.0"),
-    ]
+def test_the_first_table_has_what_each_policy_changed_and_the_verdict():
+    changes = {"dpo": {"strict_greedy": Difference(UNSURE, Changes(5, 4, 1.0), 0.9)}}
+    found = tables(results(changes=changes), 3.0)[0]
+    assert found.columns == ["right answers", "change", "gained, lost", "verdict", "rubric"]
     rows = dict(found.rows)
-    assert list(rows) == ["pretrained", "sft", "dpo", "sft, majority@8 at 0.5"]
-    assert {len(cells) for cells in rows.values()} == {len(found.columns)}
-    assert [cell["text"] for cell in rows["sft"][:5]] == ["50.0 %", "", "", "50.0 % at 0.3", ""]
-    assert [cell["text"] for cell in rows["dpo"][:5]] == ["50.0 %", "+2.0", "5, 4", "50.0 % at 0.3", "+10.0"]
-    assert [cell["interval"] for cell in rows["dpo"][:5]] == [
-        *("40.0 to 60.0", "-1.0 to +5.0", "p = 1.000", "40.0 to 60.0", "+5.0 to +15.0")
+    assert list(rows) == ["pretrained", "sft", "dpo"]
+    assert [cell["text"] for cell in rows["sft"][:4]] == ["50.0 %", "", "", ""]
+    assert [cell["text"] for cell in rows["dpo"][:4]] == ["50.0 %", "+2.0", "5, 4", "undecided"]
+    assert [cell["interval"] for cell in rows["dpo"][:4]] == ["40.0 to 60.0", "-1.0 to +5.0", "", "p = 0.900"]
+
+
+def test_controls_are_called_so_and_methods_are_held_against_the_better():
+    judged = {"sft": {}, "sft_more": {"strict_greedy": Estimate(0.6, 0.5, 0.7)}, "sft_less": {}, "dpo": {}}
+    over = {"dpo": Difference(WORSE, Changes(3, 9, 0.01), 0.01)}
+    found = results(controls=("sft_less", "sft_more"), over_rival=over, **judged)
+    assert (found.rival, found.methods) == ("sft_more", ["dpo"])
+    table = tables(found)[0]
+    assert table.columns[4] == "over sft_more"
+    rows = dict(table.rows)
+    assert list(rows) == ["sft", "sft_more, control", "sft_less, control", "dpo"]
+    assert (rows["dpo"][4]["text"], rows["dpo"][4]["mark"]) == ("-10.0", "▼")
+    assert rows["sft_more, control"][4]["text"] == ""
+    worse = replace(found, controls=("sft_less",))
+    assert worse.rival == "sft_less", "as good as the baseline"
+    below = {**judged, "sft_less": {"strict_greedy": Estimate(0.4, 0.3, 0.5)}}
+    assert results(controls=("sft_less",), **below).rival == "sft", "no control that lost is one to beat"
+
+
+def test_gold_answers_stand_in_the_first_table_with_what_gains_them():
+    numbers = {"gold_greedy": Estimate(0.3, 0.2, 0.4), "manner_greedy": Estimate(0.7, 0.6, 0.8)}
+    judged = {"sft": numbers, "dpo": numbers}
+    parts = {"gold_greedy": SURE, "gold_by_manner": SURE, "gold_by_correctness": UNSURE}
+    changes = {"dpo": {name: Difference(estimate, None, 0.01) for name, estimate in parts.items()}}
+    table = tables(results(changes=changes, **judged))[0]
+    assert table.columns[4:] == ["gold", "change", "by manner", "by correctness", "manner"]
+    cells = dict(table.rows)["dpo"][4:]
+    assert [(cell["text"], cell["mark"]) for cell in cells] == [
+        *(("30.0 %", ""), ("+10.0", "▲"), ("+10.0", "▲"), ("+2.0", ""), ("70.0 %", ""))
     ]
-    assert [cell["text"] for cell in rows["sft, majority@8 at 0.5"]] == ["50.0 %", "+10.0", "30, 10", *[""] * 4]
 
 
-def test_arrows_follow_the_paired_interval():
+def test_what_the_baseline_reaches_untrained_has_a_table_of_its_own():
+    gain = Difference(SURE, Changes(30, 10, 0.0022), 0.0022)
+    found = tables(results(untrained={"strict_majority_at_8_t0.5": gain}))[1]
+    assert found.title == "What sft reaches without training"
+    [(name, cells)] = found.rows
+    assert name == "majority@8 at 0.5"
+    assert [cell["text"] for cell in cells] == ["50.0 %", "+10.0", "30, 10"]
+
+
+def test_arrows_follow_the_paired_interval_and_stand_in_the_first_table_alone():
     """The policies' own intervals are equal here; only the interval of the difference decides."""
-    changes = {"dpo": {"strict_greedy": Difference(SURE, None), "lenient_greedy": Difference(UNSURE, None)}}
+    changes = {"dpo": {"strict_greedy": Difference(SURE, None), "lenient_greedy": Difference(SURE, None)}}
     changes["dpo"] |= {"rubric_greedy": Difference(WORSE, None)}
     found = {table.title: table for table in tables(results(changes=changes, **LENIENT))}
-    dpo = {title: dict(table.rows)["dpo"] for title, table in found.items()}
-    assert dpo["At a glance"][1]["mark"] == "▲"
-    assert [cell["mark"] for cell in dpo["Lenient accuracy"]] == ["", ""]
-    assert [cell["mark"] for cell in dpo["Greedy answers"]] == ["▼"]
-    assert dict(found["Greedy answers"].rows)["sft"][0]["mark"] == ""
+    dpo = {title: dict(table.rows).get("dpo", []) for title, table in found.items()}
+    assert [cell["mark"] for cell in dpo["At a glance"]] == ["", "▲", "", "", "▼"]
+    assert not [cell for title, cells in dpo.items() if title != "At a glance" for cell in cells if cell["mark"]]
+
+
+@pytest.mark.parametrize(
+    ("estimate", "expected"),
+    [
+        (SURE, "above"),
+        (WORSE, "below"),
+        (UNSURE, "undecided"),
+        (Estimate(0.0, -0.02, 0.029), "equal within 3 points"),
+        (Estimate(0.0, -0.02, 0.031), "undecided"),
+        (Estimate(0.01, 0.001, 0.02), "above"),
+        (Estimate(0.0, -inf, inf), "undecided"),
+    ],
+)
+def test_the_verdict(estimate, expected):
+    assert verdict(Difference(estimate, None), 3.0) == expected
+
+
+def test_a_rounded_number_does_not_cross_its_level():
+    assert [p_value(p) for p in (0.0499, 0.0501, 0.3, 0.0001)] == ["p = 0.04990", "p = 0.050", "p = 0.300", "p < 0.001"]
+    assert [signed(value) for value in (0.04, -0.04, 0.0, 3.14)] == ["+0.04", "-0.04", "+0.0", "+3.1"]
+
+
+def test_what_the_marks_rest_on_is_said():
+    tested = Difference(SURE, None, 0.01)
+    one, two = results(changes={"dpo": {"x": tested}}), results(changes={"dpo": {"x": tested}, "ppo": {"x": tested}})
+    assert not [line for line in notes(one) if "Holm" in line]
+    assert [line for line in notes(two) if "Holm's procedure for the 2 policies" in line]
+    few = results(changes={"dpo": {"x": Difference(Estimate(0.1, -inf, inf), None)}})
+    assert notes(few) == ["Of fewer than 30 problems no interval is shown and nothing is marked."]
 
 
 def test_every_metric_stands_in_the_table_of_its_temperature():
@@ -86,7 +142,7 @@ def test_every_metric_stands_in_the_table_of_its_temperature():
     assert found == {
         "At a glance": found["At a glance"],
         "Lenient accuracy": ["greedy", "mean@8 at 1.0"],
-        "Strict accuracy at temperature 0.5": ["mean@8", "majority@8", "best of 8", "with steps"],
+        "Strict accuracy at temperature 0.5": ["mean@8", "majority@8", "best of 8"],
         "Strict accuracy at temperature 1.0": ["mean@8"],
         "Strict accuracy at each policy's best temperature": ["mean@8"],
         "Greedy answers": ["rubric"],
@@ -108,7 +164,6 @@ def test_what_repeats_another_number_is_left_out():
     assert "pass@1" not in columns
     greedy = replace(results(), best={"pretrained": 0.0, "sft": 0.0, "dpo": 0.0})
     assert not any("best temperature" in table.title for table in tables(greedy))
-    assert tables(greedy)[0].columns == ["greedy", "change", "gained, lost", "rubric, greedy", "kl at 1.0"]
 
 
 def test_why_answers_are_not_right_is_shown_where_there_are_such_answers():
@@ -126,16 +181,12 @@ def test_why_answers_are_not_right_is_shown_where_there_are_such_answers():
     assert "timed_out" in meaning(results(**some))
 
 
-def test_what_a_change_is_owed_to_is_shown_where_there_are_strata():
-    parts = {"steps": {"t0.5": {"dpo": Components(SURE, SURE, UNSURE, WORSE)}}}
-    table = tables(results(components=parts))[1]
-    assert table.title == "Answers with and without steps, sampled at temperature 0.5"
-    (sft, base), (dpo, cells) = table.rows
-    assert (sft, dpo) == ("sft", "dpo")
-    assert [cell["text"] for cell in base] == ["50.0 %", "50.0 %", "", *[""] * 4], "strict_without_steps is not known"
-    assert [(cell["text"], cell["mark"]) for cell in cells[3:]] == [
-        *(("+10.0", "▲"), ("+10.0", "▲"), ("+2.0", ""), ("-10.0", "▼"))
-    ]
+def test_problems_of_other_kinds_have_a_table():
+    longer = {"strict_greedy_longer": Estimate(0.2, 0.1, 0.3)}
+    judged = {"sft": longer, "dpo": longer}
+    [table] = [one for one in tables(results(**judged)) if "other kinds" in one.title]
+    assert table.columns == ["longer"]
+    assert dict(table.rows)["dpo"][0]["text"] == "20.0 %"
 
 
 @pytest.mark.parametrize(
@@ -145,8 +196,10 @@ def test_what_a_change_is_owed_to_is_shown_where_there_are_strata():
         ("strict_mean_at_8_t0.5", "mean@8 at 0.5", "mean@8"),
         ("strict_pass_at_8_t1.0", "pass@8 at 1.0", "pass@8"),
         ("lenient_best_of_8_tbest", "best of 8 at its best temperature", "best of 8"),
-        ("strict_without_steps_t1.0", "without steps at 1.0", "without steps"),
-        ("strict_with_steps_greedy", "with steps, greedy", "with steps"),
+        ("gold_mean_at_8_t0.5", "mean@8 at 0.5", "mean@8"),
+        ("manner_greedy", "manner, greedy", "manner"),
+        ("strict_greedy_longer", "longer", "longer"),
+        ("gold_greedy_words", "words, gold", "words, gold"),
         ("win_rate_sampled_t1.0", "win rate at 1.0", "win rate"),
         ("win_rate_greedy", "win rate, greedy", "win rate"),
     ],
@@ -160,10 +213,10 @@ def test_names_of_controls():
     assert means(results(), "strict_best_of_8_t1.0") == "best of 8 at 1.0"
 
 
-def test_a_best_temperature_of_0_is_told_as_greedy():
+def test_the_table_at_best_temperatures_says_which_they_are():
     found = replace(results(), best={"pretrained": 0.3, "sft": 0.0, "dpo": 0.0})
-    rows = dict(tables(found)[0].rows)
-    assert [rows[name][3]["text"] for name in found.best] == ["50.0 % at 0.3", "50.0 % greedily", "50.0 % greedily"]
+    [table] = [one for one in tables(found) if one.title == "Strict accuracy at each policy's best temperature"]
+    assert [name for name, _ in table.rows] == ["pretrained, at 0.3", "sft, greedily", "dpo, greedily"]
 
 
 def test_numbers():

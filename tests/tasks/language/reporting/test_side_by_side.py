@@ -6,7 +6,14 @@ from tasks.language.configs.report import ReportConfig
 from tasks.language.reporting.side_by_side import side_by_side
 
 CONFIG = ReportConfig(
-    seed=0, policies=["sft", "dpo"], baseline="sft", best_by="strict_validation", samples=1, bootstrap=2
+    seed=0,
+    policies=["sft", "dpo"],
+    baseline="sft",
+    controls=[],
+    margin=3.0,
+    best_by="strict_validation",
+    samples=1,
+    bootstrap=2,
 )
 ASKED = pd.DataFrame({"problem_id": ["a", "b", "c"], "question": "How many?", "solution": "#### 1"})
 

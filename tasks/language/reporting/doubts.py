@@ -1,0 +1,76 @@
+"""Reasons to doubt that a gain is what it seems: boxes of the report, by thresholds that stand here."""
+
+from collections.abc import Iterator, Mapping
+from math import isfinite
+
+import pandas as pd
+
+from tasks.common import plots
+from tasks.language.reporting.gold import GOLD, PARTS
+from tasks.language.reporting.reward_section import Section
+from tasks.language.reporting.scoreboard import Results
+from tasks.language.reporting.wording import gain, interval, text
+
+HELD_OUT_LOSS = "eval_loss"  # of a curve
+LATE = 0.2  # share of the steps, the last ones, over which the held-out loss should not fall any more
+FALLING = 0.02  # fall of it that is still one, as a share of the loss
+HALF = 0.5  # the win rate of two policies that are equally good
+
+
+def not_converged(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
+    """The baseline's held-out loss still fell when its training ended, so that more of the same training is a gain too."""
+    curve = drawn.get(results.baseline)
+    if curve is None or HELD_OUT_LOSS not in curve:
+        return
+    measured = plots.measured(curve, [HELD_OUT_LOSS]).dropna(subset=[HELD_OUT_LOSS])
+    early = measured[measured["step"] <= (1 - LATE) * curve["step"].max()]
+    if early.empty:
+        return
+    before, after = early.iloc[-1], curve.iloc[-1]
+    fall = 1 - after[HELD_OUT_LOSS] / before[HELD_OUT_LOSS]
+    if fall >= FALLING:
+        yield (
+            f"{results.baseline}: its held-out loss still fell by {100 * fall:.0f} % between step {before['step']:.0f} and the last, "
+            f"{after['step']:.0f}, from {before[HELD_OUT_LOSS]:.3f} to {after[HELD_OUT_LOSS]:.3f}."
+        )
+
+
+def paid_elsewhere(results: Results) -> Iterator[str]:
+    """A method has more right answers, and less of what its readers want."""
+    for name in results.methods:
+        changes, judged = results.changes[name], results.judged[name]
+        if "strict_greedy" not in changes or changes["strict_greedy"].side <= 0:
+            continue
+        fell = [
+            f"{gain(changes[metric])} points of {what}"
+            for metric, what in ((GOLD, "gold answers"), ("manner_greedy", "manner"))
+            if metric in changes and changes[metric].side < 0
+        ]
+        won = judged.get("win_rate_greedy")
+        if won and won.high < HALF:
+            ties = text("tie_rate", judged["tie_rate_greedy"])
+            fell.append(
+                f"{text('win_rate', won)} ({interval('win_rate', won)}) of the comparisons with {results.baseline} won, {ties} of them ties"
+            )
+        if fell:
+            yield f"{name}: {gain(changes['strict_greedy'])} points of right answers, but {' and '.join(fell)}."
+
+
+def manner_alone(results: Results) -> Iterator[str]:
+    """A method has more gold answers, and not because more of them are right."""
+    for name in results.methods:
+        changes = results.changes[name]
+        if not {GOLD, *PARTS} <= {*changes}:
+            continue
+        manner, correctness = (changes[part] for part in PARTS)
+        if changes[GOLD].side > 0 and manner.side > 0 and correctness.side <= 0:
+            yield (
+                f"{name}: of its {gain(changes[GOLD])} points of gold answers {gain(manner)} are to problems that {results.baseline} has right "
+                f"too, and {gain(correctness)} to problems that are right for one of them alone."
+            )
+
+
+def adds_nothing(reward: Section | None) -> Iterator[str]:
+    """The reward model orders held-out comparisons no better than the policy that it started from does untrained."""
+    if reward and reward.gain and isfinite(reward.gain.difference.low) and reward.gain.difference.low <= 0:
+        yield reward.helped
