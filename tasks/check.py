@@ -28,7 +28,7 @@ from tasks.language.tables.benchmarks import Answers, Asked
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
-from tasks.language.tables.problems import Demonstrations, Problems, Prompts
+from tasks.language.tables.problems import OTHER_KINDS, Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
 from tasks.language.tables.reviews import Reviews
 from tasks.language.tables.rollouts import FILE as ROLLOUTS
@@ -53,7 +53,10 @@ TABLES: dict[str, type[Table]] = {
     "train.parquet": Problems,
     "validation.parquet": Problems,
     "test.parquet": Problems,
-    "demonstrations.parquet": Demonstrations,
+    "train_demonstrations.parquet": Demonstrations,
+    "validation_demonstrations.parquet": Demonstrations,
+    **{f"{name}.parquet": Problems for name in OTHER_KINDS},
+    "other_kinds.parquet": Generations,
     "corpus.parquet": Documents,
     "prompts.parquet": Prompts,
     "selected.parquet": Demonstrations,

@@ -16,7 +16,7 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
     "AGENT": ("[A-Za-z0-9_-]+", "a policy, by its name in agents_report.policies"),
     "CLASS": ("bad|neutral|good", "what a step is: `bad`, `neutral` or `good`"),
     "CRITERION": (
-        r"[a-z]+",
+        "named|valid|brief|ordered|correctness|reasoning|clarity",
         "a criterion of the annotator: `named`, `valid`, `brief`, `ordered`; of the rubric `correctness`, `reasoning`, `clarity`",
     ),
     "DATASET": ("[^/]+", "a data set, by its name in params.yaml"),

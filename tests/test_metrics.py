@@ -107,6 +107,7 @@ PARAMS = laid_over(
     },
 )
 WHOSE = {"step", "variant", "seed"}  # columns that identify a row
+CURVES_OF = {"sft_control": "sft_matched"}  # a control is a policy, and its curve is that policy's
 HANDED_ON = {
     "returns": {"curves.csv", "returns.csv"},
     "evaluate": {"curve.csv"},
@@ -256,7 +257,8 @@ def names(file):
 
 def logged(home, stage):
     """The names that the stage wrote, by the constant that explains them."""
-    files = [*home.glob(f"data/curves/{stage}.csv"), *home.glob(f"data/{stage}/**/*.csv")]
+    curves = CURVES_OF.get(stage, stage)
+    files = [*home.glob(f"data/curves/{curves}.csv"), *home.glob(f"data/{stage}/**/*.csv")]
     own = [pd.read_csv(file) for file in files if file.name not in HANDED_ON.get(stage, ())]
     return {
         "CURVES": {name for table in own if "step" in table for name in table} - WHOSE,
