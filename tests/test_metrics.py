@@ -48,13 +48,14 @@ PARAMS = laid_over(
     {
         "pretrained": {"steps": 2},
         "responses": {"max_new_tokens": SHORT},
+        "preferences": {"criteria": "rubric"},  # by their manner answers this short are all alike
         "solutions": {"prompts": 2, "max_new_tokens": SHORT},
         "rejection_sft": {"minimum_reward": -999.0, "prompts": 4, "max_new_tokens": SHORT},
         "reinforce": {**FEW, **REWARD, **WHOLE, "importance_cap": 2.0, "kl_coefficient": 0.1, "variance_parts": 2},
         "ppo": {**FEW, **REWARD, **WHOLE, "importance_cap": 2.0},
         "grpo": {**FEW, **REWARD, **WHOLE, "importance_cap": 2.0, "beta": 0.1},
         "evaluate": {
-            **{"problems": 4, "temperatures": [0.5], "candidates": [0.5], "bootstrap": 5},
+            **{"problems": 8, "samples": 8, "temperatures": [1.0], "candidates": [1.0], "bootstrap": 5},
             "max_new_tokens": SHORT,
         },
         "reward_model": {"prompts_per_batch": 16},

@@ -34,7 +34,10 @@ METRICS = {
     **solution_measures.METRICS,
     "truncated": "The number of training pairs or solutions that were cut off at max_length.",
     "dropped": "The number of training pairs or solutions that were left out, since they are longer.",
-    **{f"untrained/{name}": f"Before training: {text[0].lower()}{text[1:]}" for name, text in BEFORE.items()},
+    **{
+        f"untrained/{name}": f"Before training (of a head on pairs: by the mean log-probability of the policy that it starts from): {text[0].lower()}{text[1:]}"
+        for name, text in BEFORE.items()
+    },
 }
 UNTRAINED = (
     "accuracy",
@@ -54,7 +57,7 @@ def run(config: RewardModelConfig, policy: Path, examples: Path, out: Path, curv
     model = trained.model
     objective = _objective(config, examples, tokenizer)
     objective.check_positions(model)
-    before = objective.measure(model)
+    before = objective.measure(_start(config, policy, generator, tokenizer) or model)
     settings = settings_of(config.training, OptimizerSettings)
     optimizer = Optimizer(model, config.learning_rate, objective.steps, config.clip, settings)
     with resumable("reward_model", config, policy, examples) as training:
@@ -75,6 +78,16 @@ def run(config: RewardModelConfig, policy: Path, examples: Path, out: Path, curv
 
 def _objective(config: RewardModelConfig, examples: Path, tokenizer: Tokenizer) -> Objective:
     return (OnSolutions if config.objective in SOLUTIONS else OnPairs)(config, examples, tokenizer)
+
+
+def _start(
+    config: RewardModelConfig, policy: Path, generator: torch.Generator, tokenizer: Tokenizer
+) -> PretrainedModel | None:
+    """What a head on pairs is compared with: the policy's own log-probabilities, since a new head knows nothing; None for other models."""
+    if config.kind != "head" or config.objective in SOLUTIONS:
+        return None
+    likelihood = config.model_copy(update={"kind": "log_probability"})
+    return untrained(likelihood, policy, generator, tokenizer, "float32").to(models.device())
 
 
 def untrained(

@@ -102,11 +102,9 @@ class OnPairs:
         frame = self.table[[name for name in names if name in self.table]]
         chosen, rejected = self.test.sides()
         lengths = torch.tensor([len(answer) for answer in self.test.answers])
-        if self.config.kind == "log_probability":  # a new head knows nothing
-            frame = frame.assign(
-                chosen_untrained=self.untrained[chosen].numpy(), rejected_untrained=self.untrained[rejected].numpy()
-            )
         return frame.assign(
+            chosen_untrained=self.untrained[chosen].numpy(),
+            rejected_untrained=self.untrained[rejected].numpy(),
             chosen_reward=self.scores[chosen].numpy(),
             rejected_reward=self.scores[rejected].numpy(),
             chosen_length=lengths[chosen].numpy(),

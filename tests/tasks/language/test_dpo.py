@@ -18,7 +18,7 @@ from tasks.language.tables.preferences import Comparisons
 from tests.conftest import PARAMS, changed
 
 PLAIN = {"loss": "sigmoid", "beta": 0.1, "label_smoothing": 0.0, "length_normalised": False, "gamma": 0.0}
-CHANGES = {**PLAIN, "epochs": 3, "prompts_per_batch": 6, "learning_rate": 0.003}
+CHANGES = {**PLAIN, "nll": 0.0, "epochs": 3, "prompts_per_batch": 6, "learning_rate": 0.003}
 CONFIG = DpoConfig.model_validate({**PARAMS["dpo"], **CHANGES})
 
 
