@@ -44,7 +44,12 @@ class Provenance:
 
 
 def write(root: Path, carried: Provenance) -> None:
-    """Keep a record beside the run cache, once for each entry of dvc.lock that it is about; PlanError if it cannot be written."""
+    """Keep a record beside the run cache, once for each entry of dvc.lock that it is about; PlanError if it cannot be written.
+
+    Where there is no DVC repository, nothing is kept: there is no run cache that could carry it.
+    """
+    if not (root / ".dvc").is_dir():
+        return
     content = json.dumps(vars(carried), sort_keys=True).encode()
     name = f"{carried.run_id}-{hashlib.sha256(content).hexdigest()}.json"
     for entry in _entries(carried.record):
@@ -91,7 +96,8 @@ def executions(root: Path) -> list[Provenance]:
 
 
 def _folder(root: Path) -> Path:
-    return run_cache(root.absolute()) / FOLDER
+    """Where the records lie; without a DVC repository a folder that does not exist."""
+    return (run_cache(root.absolute()) if (root / ".dvc").is_dir() else root / ".dvc") / FOLDER
 
 
 def _entries(record: Mapping[str, Any]) -> list[Entry]:

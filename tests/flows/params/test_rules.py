@@ -23,7 +23,7 @@ SINGLE = {  # checked by the section's Config alone, so that the setting itself 
     "pretrained.heads=3": "expected twice its number to divide width = 128, got 3",
     "pretrained.heads=128": "expected twice its number to divide width = 128, got 128",
     "decision_transformer.heads=3": "expected a divisor of width = 64, got 3",
-    "evaluate.pass_at=[1, 16]": "expected at most samples = 8 in each place, got [1, 16]",
+    "evaluate.pass_at=[1, 16]": "expected at most samples = 4 in each place, got [1, 16]",
     "ppo.minibatches=97": "expected at most prompts_per_step x samples = 96, got 97",
     f"mixture.datasets=[{MIXED}, {MIXED}]": "expected different names; 2 are 'a'",
     f"mixture.datasets=[{MIXED.replace('source: problems', 'source: file').replace(chr(39) * 2, '../x')}]": (
@@ -41,7 +41,7 @@ SINGLE = {  # checked by the section's Config alone, so that the setting itself 
         "datasets.0.reward: expected policy or verifiable or rubric or reward_model or format or constraints or code or outcome or process or a function such as "
         "rewards/mine.py:politeness, got 'praise'"
     ),
-    "report.baseline=ppo2": "expected 'pretrained' or 'sft' or 'rejection_sft' or 'dpo' or 'reinforce' or 'ppo' or 'grpo', got 'ppo2'",
+    "report.baseline=ppo2": "expected 'pretrained' or 'sft' or 'sft_matched' or 'sft_flat' or 'rejection_sft' or 'dpo' or 'reinforce' or 'ppo' or 'grpo', got 'ppo2'",
     "report.policies=[sft, foo]": "policies.1: expected 'pretrained' or 'sft' or ",
     "report.policies=[sft, sft]": "expected a list of at least 1 items and with none twice, got ",
     "evaluate.pass_at=[0]": "expected a whole number of at least 1, got 0",
@@ -65,8 +65,9 @@ USED = {  # what the file rewards/mine.py holds -> what is said of the function 
     "def f(": "grpo.reward: rewards/mine.py:f: rewards/mine.py:1: not valid Python: ",
 }
 TOGETHER = {
-    "responses.skip=20000": "responses.skip: expected less than problems.train = 20000, got 20000",
-    "mixture.skip=20000": "mixture.skip: expected less than problems.train = 20000, got 20000",
+    "responses.skip=20000": "responses.skip: expected less than problems.train = 12000, got 20000",
+    "sft_control.skip=20000": "sft_control.skip: expected less than problems.train = 12000, got 20000",
+    "mixture.skip=20000": "mixture.skip: expected less than problems.train = 12000, got 20000",
     f"mixture.datasets=[{MIXED.replace('source: problems', 'source: file').replace(chr(39) * 2, 'x.jsonl')}]": (
         "mixture.datasets.0.location: data/raw/prompts/x.jsonl does not exist"
     ),

@@ -19,7 +19,7 @@ from tasks.language.tables.responses import Responses
 from tests.conftest import PARAMS
 from tests.tasks.language import judged
 
-CHANGES = {"seed": 3, "temperature": 2.0, "tie_margin": 0.5, "test_share": 0.25, "minimum": 1}
+CHANGES = {"seed": 3, "criteria": "rubric", "temperature": 2.0, "tie_margin": 0.5, "test_share": 0.25, "minimum": 1}
 READ = [
     "prompt_id",
     "prompt",

@@ -58,8 +58,8 @@ def test_an_empty_answer_teaches_nothing(ready, tmp_path, monkeypatch):
         return Rewards(found, found, {})
 
     monkeypatch.setattr(Judge, "__call__", by_shortness)
-    metrics = train("rejection_sft", ready, tmp_path, minimum_reward=-1e9, samples=64, max_new_tokens=2)
-    said = [[text for text in answers[start : start + 64] if text] for start in range(0, len(answers), 64)]
+    metrics = train("rejection_sft", ready, tmp_path, minimum_reward=-1e9, samples=400, max_new_tokens=2)
+    said = [[text for text in answers[start : start + 400] if text] for start in range(0, len(answers), 400)]
     chosen = tables.read(Demonstrations, tmp_path / "model/selected.parquet")
     assert "" in answers
     learned = [turns[-1] for turns in map(forms.from_json, chosen["messages"])]

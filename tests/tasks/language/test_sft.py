@@ -1,3 +1,4 @@
+import itertools
 import shutil
 
 import pandas as pd
@@ -278,10 +279,13 @@ def test_each_document_is_packed_once_an_epoch(made):
     table = tables.read(Demonstrations, made / "demonstrations/train.parquet")
     data = Encoded(table, words, configured(packing=True, max_length=150))
     found = data.batches(4, 3, seed=0)
-    assert len(found) % 3 == 0
-    count = len(found) // 3
-    assert count < len(Encoded(table, words, CONFIG).batches(4, 1, seed=0)) == 15
-    epochs = [[row for batch in found[at : at + count] for row in batch] for at in range(0, 3 * count, count)]
+    assert len(found) < 3 * len(Encoded(table, words, CONFIG).batches(4, 1, seed=0)) == 3 * 15
+    epochs: list[list[list[int]]] = [[]]
+    for row in itertools.chain.from_iterable(found):
+        if sum(map(len, epochs[-1])) == 60:
+            epochs.append([])
+        epochs[-1].append(row)
+    assert len(epochs) == 3
     for rows in epochs:
         assert sorted(one for row in rows for one in row) == list(range(60))
         assert max(sum(data.lengths[one] for one in row) for row in rows) <= 150

@@ -113,10 +113,10 @@ def test_each_reward_is_tried_on_four_answers():
 
 
 def test_time_and_memory_by_hand():
-    """SFT on 100 rows of 50 tokens: 5,000 tokens are trained. Memory is the sum that `posttrain plan-memory` has."""
-    assert estimates.work("sft", CONFIGS["sft"], 100, 50) == estimates.Work(5000, 0)
+    """SFT on 100 rows of 50 tokens, twice: 10,000 tokens are trained. Memory is the sum that `posttrain plan-memory` has."""
+    assert estimates.work("sft", CONFIGS["sft"], 100, 50) == estimates.Work(10000, 0)
     grpo = estimates.work("grpo", CONFIGS["grpo"], 0, 36)
-    answers = 110 * 24 * 8
+    answers = 50 * 24 * 8
     assert grpo == estimates.Work(answers * 2 * 100, answers * 100)
     assert estimates.work("evaluate", CONFIGS["evaluate"], 100, 50) is None
     shape = shapes.of_size("50M")

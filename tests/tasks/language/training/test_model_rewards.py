@@ -158,7 +158,7 @@ def test_every_policy_can_be_paid_by_it(scorers, tmp_path, stage, objective):
 
 
 def test_supervision_decides_what_grpo_learns(scorers, ready, tmp_path):
-    long = {"max_new_tokens": 40, "steps": 1, "evaluate_every": 0}
+    long = {"max_new_tokens": 64, "steps": 1, "evaluate_every": 0, "prompts_per_step": 8, "samples": 8}
     for supervision in ("process", "outcome"):
         train("grpo", scorers / "process", tmp_path / supervision, reward="process", supervision=supervision, **long)
     weights = [(tmp_path / name / "model/model.safetensors").read_bytes() for name in ("process", "outcome")]
