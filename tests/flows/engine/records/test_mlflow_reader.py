@@ -38,7 +38,8 @@ class Clone:
 
 
 def recorded(root: Path, made: str) -> Clone:
-    root.mkdir(exist_ok=True)
+    (root / ".dvc").mkdir(parents=True, exist_ok=True)
+    (root / ".dvc/config").write_text("[core]\n    no_scm = True\n")
     flow = FlowRun(root, "language")
     run_id = flow.start("sft", entry(made), "first")
     for step, value in enumerate((math.nan, math.inf, -0.0, 0.1)):
