@@ -53,7 +53,7 @@ class Reach:
         self.files = files_of(root)
         self._users: dict[str, dict[str, int]] = defaultdict(dict)
         modules = {_module_name(file): file for file in self.files if file.endswith(".py")}
-        known = set(self.files)
+        known = self._known = set(self.files)
         for file in modules.values():
             for target in _references((root / file).read_text(), modules, known):
                 if target != file:
@@ -64,7 +64,7 @@ class Reach:
                     self._users[conftest][file] = CONFTEST_COST
 
     def tests_of(self, changed: Iterable[str]) -> dict[str, int]:
-        """Each test file that one of the changed files reaches, with its distance, nearest first."""
+        """Each test file that is there and that one of the changed files reaches, with its distance, nearest first."""
         distances: dict[str, int] = {}
         queue = [(0, file) for file in changed]
         heapq.heapify(queue)
@@ -75,7 +75,7 @@ class Reach:
             distances[file] = distance
             for user, cost in self._users.get(file, {}).items():
                 heapq.heappush(queue, (distance + cost, user))
-        reached = [(distance, file) for file, distance in distances.items() if is_test(file)]
+        reached = [(distance, file) for file, distance in distances.items() if is_test(file) and file in self._known]
         return {file: distance for distance, file in sorted(reached)}
 
 

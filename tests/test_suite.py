@@ -45,6 +45,7 @@ def test_a_change_reaches_tests_by_imports_and_names_nearest_first(repository: P
     assert reach.tests_of(["docs/page.md"]) == {"tests/test_page.py": 1}
     assert reach.tests_of(["tests/test_page.py"]) == {"tests/test_page.py": 0}
     assert reach.tests_of(["notes.txt"]) == {}
+    assert reach.tests_of(["tests/test_deleted.py"]) == {}, "a test that is no longer there cannot be run"
 
 
 def test_files_are_those_of_git_or_without_git_all(repository: Path) -> None:
