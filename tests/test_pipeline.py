@@ -86,14 +86,15 @@ def test_every_stage_runs(clone: Clone, first: dict[str, Any]) -> None:
 
 
 def test_models_load_as_people_load_them(clone: Clone, first: dict[str, Any]) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 
     for name in POLICIES:
         model = AutoModelForCausalLM.from_pretrained(clone.root / "data" / name)
         words = AutoTokenizer.from_pretrained(clone.root / "data" / name)
         asked = words.apply_chat_template([{"role": "user", "content": "Why?"}], return_tensors="pt", return_dict=True)
         assert model(**asked).logits.shape[-1] == len(words)
-    assert AutoModelForCausalLM.from_pretrained(clone.root / "data/reward_model").config.reward_beta == 2.5
+    scorer = AutoModelForSequenceClassification.from_pretrained(clone.root / "data/reward_model")
+    assert scorer(**asked).logits.shape == (1, 1)
 
 
 def test_a_second_run_does_nothing_and_dvc_agrees(clone: Clone, first: dict[str, Any]) -> None:

@@ -45,10 +45,10 @@ RECIPE = {
         **{"batch_size": 16, "steps": 450, "learning_rate": 0.01},
     },
     "demonstrations": {},
-    "sft": {"demonstrations": 2000, "batch_size": 16, "learning_rate": 0.005},
+    "sft": {"demonstrations": 2000, "epochs": 1, "batch_size": 16, "learning_rate": 0.005},
     "responses": {**SAMPLED, "samples": 6, "skip": 2000, "prompts": 600},
     "preferences": {"criteria": "rubric"},
-    "reward_model": {"prompts_per_batch": 8},
+    "reward_model": {"kind": "log_probability", "likelihood": 1.0, "learning_rate": 0.0003, "prompts_per_batch": 8},
     "dpo": {"prompts_per_batch": 8, "learning_rate": 0.00005},
     "mixture": {"skip": 2000, "prompts": 1200},
     "rejection_sft": {**SAMPLED, "prompts": 600, "batch_size": 8, "learning_rate": 0.001},
@@ -176,7 +176,7 @@ def test_sft_solves_problems_that_the_pretrained_model_cannot(recipe):
 def test_the_reward_model_knows_the_rubric_s_order_of_answers_to_new_prompts(recipe):
     """It is better than chance, though it was trained only on the noisy annotator's labels.
 
-    The default kind is so even before training: answers that an SFT model this good finds likely are mostly better, and the gain
+    Its kind, by log-probabilities, is so even before training: answers that an SFT model this good finds likely are mostly better, and the gain
     by training is within the interval. Therefore a head, which knows nothing at first, shows that the stage learns.
     """
     accuracy = recipe.against_rubric(Path("data/reward_model"))
@@ -184,9 +184,8 @@ def test_the_reward_model_knows_the_rubric_s_order_of_answers_to_new_prompts(rec
     seams.run(
         "reward_model", {**recipe.params, "reward_model": {**recipe.params["reward_model"], **HEAD}}, Path("head")
     )
-    untrained = json.loads(Path("head/data/metrics/reward_model.json").read_text())["untrained"]
     head = recipe.against_rubric(Path("head/data/reward_model"))
-    assert head.low > max(0.5, untrained["against_rubric"]["all"]), head
+    assert head.low > 0.5, head
 
 
 @pytest.mark.slow

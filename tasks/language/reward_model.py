@@ -18,7 +18,7 @@ from tasks.language.reward_modelling.objective import Objective
 from tasks.language.reward_modelling.on_pairs import OnPairs
 from tasks.language.reward_modelling.on_solutions import OnSolutions
 from tasks.language.rewards import reward_model_files
-from tasks.language.training.trained_model import TrainedModel
+from tasks.language.training.trained_model import TrainedModel, frozen_dtype
 from tasks.stage import Metrics, main
 
 CURVES = {**reward_model.METRICS, **reward_model.CALIBRATION, **solution_measures.CALIBRATION}
@@ -87,7 +87,8 @@ def _start(
     if config.kind != "head" or config.objective in SOLUTIONS:
         return None
     likelihood = config.model_copy(update={"kind": "log_probability"})
-    return untrained(likelihood, policy, generator, tokenizer, "float32").to(models.device())
+    dtype = frozen_dtype(config.training)
+    return untrained(likelihood, policy, generator, tokenizer, dtype).to(models.device())
 
 
 def untrained(
