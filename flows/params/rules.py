@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tasks.language.configs.mixture import MixtureConfig
     from tasks.language.configs.parts.policies import SamplingConfig
     from tasks.language.configs.pretrained import PretrainedConfig
+    from tasks.language.configs.report import ReportConfig
     from tasks.language.configs.responses import ResponsesConfig
     from tasks.language.configs.reward_model import RewardModelConfig
     from tasks.language.configs.sft_control import SftControlConfig
@@ -180,6 +181,17 @@ def passed_over(given: Given, own: "ResponsesConfig | MixtureConfig | SftControl
             yield "skip", f"expected less than the {there:,} training problems that there are, got {own.skip}"
 
 
+def controls(given: Given, own: "ReportConfig") -> Iterator[Fault]:
+    """Each control that is shown is trained; or else the model of an earlier run would be shown."""
+    trained = given.configs["sft_control"].policies
+    for number, name in enumerate(own.policies):
+        if name in ("sft_matched", "sft_flat") and name not in trained:
+            yield (
+                f"policies.{number}",
+                f"{name} is not in sft_control.policies, which has {', '.join(trained) or 'none'}",
+            )
+
+
 def mixed_files(given: Given, own: "MixtureConfig") -> Iterator[Fault]:
     """The files of the mixture exist, or a stage makes their folder."""
     made = {f"data/{name.partition('@')[0]}" for name in given.stages}
@@ -207,6 +219,7 @@ def _model_fault(folder: Path, refused: Collection[str]) -> str:
 
 RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # Any: the Config of that section
     ("pretrained", model_to_start_from),
+    ("report", controls),
     ("responses", passed_over),
     ("sft_control", passed_over),
     ("reward_model", examples),

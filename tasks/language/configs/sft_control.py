@@ -2,7 +2,8 @@
 
 from pydantic import Field
 
-from tasks.common.config import Branch, Config
+from tasks.common.config import Config
+from tasks.language.configs.parts.policies import ControlName
 from tasks.language.configs.sft import SupervisedConfig
 
 
@@ -15,5 +16,5 @@ class ControlConfig(Config):
 class SftControlConfig(SupervisedConfig):
     """How SFT is carried on, and on which demonstrations."""
 
-    policies: dict[Branch, ControlConfig]  # by the names of the policies, of report.policies
+    policies: dict[ControlName, ControlConfig]  # by their names in report.policies
     skip: int = Field(ge=0, le=10**7)  # demonstrations passed over: those that SFT has seen

@@ -66,6 +66,7 @@ USED = {  # what the file rewards/mine.py holds -> what is said of the function 
 }
 TOGETHER = {
     "responses.skip=20000": "responses.skip: expected less than problems.train = 12000, got 20000",
+    "sft_control.policies={sft_flat: {epochs: 2}}": "report.policies.1: sft_matched is not in sft_control.policies, which has sft_flat",
     "sft_control.skip=20000": "sft_control.skip: expected less than problems.train = 12000, got 20000",
     "mixture.skip=20000": "mixture.skip: expected less than problems.train = 12000, got 20000",
     f"mixture.datasets=[{MIXED.replace('source: problems', 'source: file').replace(chr(39) * 2, 'x.jsonl')}]": (
