@@ -19,7 +19,7 @@ def run(config: SftControlConfig, policy: Path, demonstrations: Path, out: Path,
     data = supervised.read(demonstrations, config.skip, config.demonstrations)
     if data.train.empty:
         raise DataError(f"sft_control.skip = {config.skip}: {demonstrations} has no more demonstrations than that")
-    epochs = config.policies[out.name].epochs
+    [epochs] = [control.epochs for name, control in config.policies.items() if name == out.name]
     return supervised.train("sft_control", config, epochs, data, [policy, demonstrations], out, curves)
 
 
