@@ -14,7 +14,9 @@ def test_the_curve_tells_all_and_begins_at_the_reference(ready, tmp_path):
     """With as many minibatches as responses; more are refused."""
     with pytest.raises(ValidationError, match=r"minibatches\n.*expected at most prompts_per_step x samples = 9"):
         train("ppo", ready, tmp_path, minibatches=10)
-    train("ppo", ready, tmp_path, kl_target=None, steps=2, evaluate_every=0, minibatches=9, epochs=1)
+    train(
+        "ppo", ready, tmp_path, kl_target=None, kl_coefficient=0.05, steps=2, evaluate_every=0, minibatches=9, epochs=1
+    )
     curve = pd.read_csv(tmp_path / "curve.csv")
     assert set(curve.columns) >= NAMES
     assert curve["objective/kl"].iloc[0] == pytest.approx(0, abs=1e-4)
@@ -25,7 +27,7 @@ def test_the_curve_tells_all_and_begins_at_the_reference(ready, tmp_path):
 def test_a_target_moves_the_coefficient(ready, tmp_path):
     """The KL stays far below 100 nats, so each step lowers the coefficient by a fifth of the rate."""
     few = {"max_new_tokens": 4, "epochs": 1, "minibatches": 1}
-    train("ppo", ready, tmp_path, kl_target=100.0, kl_rate=0.1, evaluate_every=0, steps=3, **few)
+    train("ppo", ready, tmp_path, kl_target=100.0, kl_coefficient=0.05, kl_rate=0.1, evaluate_every=0, steps=3, **few)
     found = pd.read_csv(tmp_path / "curve.csv")["objective/kl_coef"].tolist()
     assert found == pytest.approx([0.05 * 0.98**step for step in range(3)])
 
