@@ -83,6 +83,7 @@ def params_text() -> str:
         return text
     yaml = YAML()
     yaml.width = 4096
+    yaml.indent(mapping=2, sequence=4, offset=2)  # as the file is written
     now = yaml.load(text)
     before = YAML().load(committed)
     types = checking.sections(ROOT)

@@ -132,8 +132,8 @@ class Recipe:
         table = table.sort_values("prompt_id", kind="stable")
         return ComparisonSet(table, self.tokenizer), table
 
-    def against_rubric(self, model) -> Estimate:
-        """How often a reward model orders held-out pairs as the rubric does, pairs of equal points left out."""
+    def against_points(self, model) -> Estimate:
+        """How often a reward model orders held-out pairs as the annotator's points without noise do, pairs of equal points left out."""
         compared, table = self.held_out()
         found = compared.margins(reward_model.scores(reward_model_files.load(model), compared.responses(128))).numpy()
         points = (table["chosen_score"] - table["rejected_score"]).to_numpy()
@@ -179,12 +179,12 @@ def test_the_reward_model_knows_the_rubric_s_order_of_answers_to_new_prompts(rec
     Its kind, by log-probabilities, is so even before training: answers that an SFT model this good finds likely are mostly better, and the gain
     by training is within the interval. Therefore a head, which knows nothing at first, shows that the stage learns.
     """
-    accuracy = recipe.against_rubric(Path("data/reward_model"))
+    accuracy = recipe.against_points(Path("data/reward_model"))
     assert accuracy.low > 0.5, accuracy
     seams.run(
         "reward_model", {**recipe.params, "reward_model": {**recipe.params["reward_model"], **HEAD}}, Path("head")
     )
-    head = recipe.against_rubric(Path("head/data/reward_model"))
+    head = recipe.against_points(Path("head/data/reward_model"))
     assert head.low > 0.5, head
 
 

@@ -160,10 +160,11 @@ def waiting_for_people(results: Sequence[StageResult]) -> list[str]:
 
 
 def cut_off(root: Path, stages: Sequence[str]) -> Iterator[str]:
-    """A line for each stage most of whose answers its length limit cut off, by its own metrics.
+    """One line that names each stage most of whose answers its length limit cut off, by its own metrics.
 
     A pretrained model has not learned to end an answer, and is no news.
     """
+    named: dict[str, list[str]] = {}
     for stage in stages:
         if stage == "evaluate@pretrained":
             continue
@@ -173,8 +174,10 @@ def cut_off(root: Path, stages: Sequence[str]) -> Iterator[str]:
         except (OSError, ValueError, AttributeError):
             continue
         if isinstance(share, float) and share > MOST:
-            section = stage.partition("@")[0]
-            yield f"{stage}: {100 * share:.0f} % of its answers were cut off at {section}.max_new_tokens"
+            named.setdefault(f"{100 * share:.0f} %", []).append(stage)
+    if named:
+        shares = "; ".join(f"{share} of {', '.join(stages)}" for share, stages in named.items())
+        yield f"answers that were cut off at their section's max_new_tokens: {shares}"
 
 
 def left_out(root: Path, stages: Sequence[str]) -> Iterator[str]:

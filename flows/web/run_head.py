@@ -123,10 +123,10 @@ def _without_seeds(value: Any) -> Any:
 def draws(root: Path, params: Mapping[str, Any], sections: Sequence[str]) -> str:
     """How far each method's gain of right answers spreads over the measured draws of these params; empty where there are none.
 
-    The file has `params_hash` and `draws`: of each draw its `seed`, and by policy its metrics.
+    The file has `params_hash` and `draws`: of each draw, by policy, its metrics (benchmarks/draws.py).
     """
     file, report = root / DRAWS, params.get("report", {})
-    measured = json.loads(file.read_text()) if file.is_file() else {}
+    measured = json.loads(file.read_text())["result"] if file.is_file() else {}
     own = [name for name in sections if name != "report"]  # what the report shows changes nothing that was drawn
     if not measured or len(measured["draws"]) < 2 or measured["params_hash"] != params_hash(params, own):
         return ""

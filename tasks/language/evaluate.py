@@ -11,7 +11,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -230,8 +230,9 @@ def on_other_kinds(config: EvaluateConfig, loaded: Models, problems: Path, out: 
         return {}
     asked = readable(config, loaded, pd.concat(sets.values(), ignore_index=True))
     greedy = config.model_copy(update={"temperatures": []})
+    alone = replace(loaded, reference=None, scorer=None)
     with Verifier() as verifier:
-        generations = pd.DataFrame(list(_generations(greedy, loaded, verifier, asked, None)))
+        generations = pd.DataFrame(list(_generations(greedy, alone, verifier, asked, None)))
     tables.write(Generations, generations, out / "other_kinds.parquet")
     kinds = generations["problem_id"].str.rpartition("-")[0]
     return {

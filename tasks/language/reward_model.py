@@ -42,7 +42,7 @@ METRICS = {
 UNTRAINED = (
     "accuracy",
     "loss",
-    "against_rubric",
+    "against_points",
     "auc",
     "best_of",
     "first_error",

@@ -14,6 +14,7 @@ from tasks.algorithms.common import distributed
 from tasks.algorithms.language.causal_lm import Parametrised, SequenceInputs
 
 OPEN = 64  # rows that a document may still join, in packing
+POOL = 50  # batches that are sorted by length together, in grouping
 
 
 @dataclass(frozen=True)
@@ -124,6 +125,20 @@ def shuffled(count: int, size: int, epochs: int, generator: torch.Generator) -> 
         yield from (order[start : start + size] for start in range(0, count, size))
 
 
+def grouped(lengths: Sequence[int], size: int, epochs: int, generator: torch.Generator) -> Iterator[list[int]]:
+    """As `shuffled`, but with sequences of similar lengths in each batch.
+
+    The sequences of `POOL` batches, in their random order, are sorted by length; the batches are shuffled again.
+    """
+    for _ in range(epochs):
+        order = torch.randperm(len(lengths), generator=generator).tolist()
+        batches: list[list[int]] = []
+        for first in range(0, len(order), POOL * size):
+            pool = sorted(order[first : first + POOL * size], key=lambda sequence: lengths[sequence])
+            batches += [pool[start : start + size] for start in range(0, len(pool), size)]
+        yield from (batches[number] for number in torch.randperm(len(batches), generator=generator).tolist())
+
+
 def batches_per_run(count: int, size: int, epochs: int) -> int:
-    """How many batches `shuffled` gives."""
+    """How many batches `shuffled` and `grouped` give."""
     return epochs * -(-count // size)

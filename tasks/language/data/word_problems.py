@@ -10,6 +10,7 @@ import random
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,7 @@ STEP_TEXT = {
 UNSEEN_SUMS = 12  # one of so many sums and differences stands in no text for training
 
 
+@lru_cache(maxsize=2**16)
 def is_unseen(left: int, symbol: str, right: int) -> bool:
     """Whether `left symbol right` is kept out of all that is trained on, whatever the seed. No product and no quotient is.
 

@@ -28,7 +28,7 @@ from tasks.stage import Metrics
 
 LEVELS = ("negligibly", "slightly", "better", "significantly")  # as the keys of reward_model.margins name them
 BEFORE = {
-    "against_rubric/STRATUM": "The share of the held-out comparisons with different rubric points (or given scores) that the model orders as these do; a tie counts half.",
+    "against_points/STRATUM": "The share of the held-out comparisons with different points from the annotator (or given scores) that the model orders as these do; a tie counts half.",
 }
 METRICS = {
     **BEFORE,
@@ -134,7 +134,7 @@ def with_rejected(batches: Iterator[Pairs], config: RewardModelConfig, vocabular
 def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
     """Accuracies by stratum and level from the margins r_w - r_l (P,) of the comparisons of `table` (P rows).
 
-    `against_rubric` takes the rubric's order for true even where the noisy annotator said otherwise. A stratum or level
+    `against_points` takes the order of the points for true even where the noisy annotator said otherwise. A stratum or level
     without pairs is left out, and so are all strata where nobody gave scores.
     """
     shown = {text: shows_steps(text) for text in {*table["chosen"], *table["rejected"]}}
@@ -155,7 +155,7 @@ def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
         },
         "pairs": {name: int(picked.sum()) for name, picked in rows.items()},
         "against_labels": {name: accuracy(found[at], label[at]) for name, at in rows.items() if at.any()},
-        **({"against_rubric": against} if (against := _ordered(found, order, rows)) else {}),
+        **({"against_points": against} if (against := _ordered(found, order, rows)) else {}),
     }
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from tasks.language.rewards.numerals import UNSIGNED, decimals, parse_number
 
@@ -69,14 +69,15 @@ def distinct(steps: list[Equation]) -> list[Equation]:
     return list(found.values())
 
 
-def _steps(line: str) -> list[Equation]:
+@lru_cache(maxsize=4096)  # an answer is read once for each of its measures
+def _steps(line: str) -> tuple[Equation, ...]:
     noted, removed = [], 0
     for note in NOTE.finditer(line):
         noted += [(note.start() - removed, step) for _, step in _written(note[1])]
         removed += len(note[0])
     results = {step.result for _, step in noted} | {step.result / 100 for _, step in noted}
     written = [(place, step) for place, step in _written(NOTE.sub("", line)) if step.result not in results]
-    return [step for _, step in sorted(written + noted, key=lambda found: found[0])]
+    return tuple(step for _, step in sorted(written + noted, key=lambda found: found[0]))
 
 
 def _written(text: str) -> Iterator[tuple[int, Equation]]:

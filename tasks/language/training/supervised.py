@@ -16,7 +16,7 @@ import torch
 from tasks.algorithms.common import sharding
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.sequences import Batch, pack, packed, shuffled
+from tasks.algorithms.language.sequences import Batch, grouped, pack, packed, shuffled
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.config import settings_of
@@ -29,7 +29,7 @@ from tasks.language.tables.problems import Demonstrations
 from tasks.language.training import architectures, trained_model
 from tasks.stage import Metrics
 
-CURVES = sft.METRICS
+CURVES = {**sft.METRICS, **sft.HELD_OUT_METRICS}
 METRICS = {
     **sft.HELD_OUT_METRICS,
     "truncated": "The number of demonstrations that were cut off at max_length.",
@@ -69,16 +69,23 @@ def train(
     settings = settings_of(config.training, OptimizerSettings)
     optimizer = Optimizer(model, config.learning_rate, len(batches), config.clip, settings)
 
+    def measured() -> dict[str, float]:
+        parts = (held_out.batch(rows) for rows in held_out.batches(config.batch_size, 1, config.seed))
+        return sft.evaluate(trained.model, parts)
+
     def fit(start: int) -> Iterator[Row]:
         rows = (learned.batch(rows) for rows in islice(batches, start, None))
-        return sft.fit(model, rows, optimizer, config.training.accumulate)
+        for step, row in enumerate(sft.fit(model, rows, optimizer, config.training.accumulate), start + 1):
+            if config.evaluate_every and step % config.evaluate_every == 0 and step < len(batches):
+                row = {**row, **measured()}
+                model.train()
+            yield row
 
     with resumable(stage, config, *inputs) as training:
         rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, len(batches))
-        tables.write_curves(rows, curves)
+        found = measured()
+        tables.write_curves([*rows[:-1], {**rows[-1], **found}], curves)
         trained.save(tokenizer, out)
-        evaluated = (held_out.batch(rows) for rows in held_out.batches(config.batch_size, 1, config.seed))
-        found = sft.evaluate(trained.model, evaluated)
     return {**found, "truncated": learned.truncated, "dropped": learned.dropped}
 
 
@@ -93,6 +100,7 @@ class Encoded:
     def __init__(self, table: pd.DataFrame, tokenizer: Tokenizer, config: SupervisedConfig, stage: str = "sft") -> None:
         self.pad: int = tokenizer.pad_token_id
         self.room = config.max_length if config.packing else None
+        self.grouped = config.group_by_length
         self.truncated = self.dropped = 0
         self.rows: list[tuple[list[int], list[bool]]] = []
         prompts.warn_of_tools(tokenizer, table["messages"])
@@ -136,7 +144,12 @@ class Encoded:
         """All demonstrations, shuffled each epoch, as batches of `size` rows; with packing a row holds several of them."""
         generator, count = torch.Generator().manual_seed(seed), len(self.rows)
         if self.room is None:
-            return [[[one] for one in batch] for batch in shuffled(count, size, epochs, generator)]
+            order = (
+                grouped(self.lengths, size, epochs, generator)
+                if self.grouped
+                else shuffled(count, size, epochs, generator)
+            )
+            return [[[one] for one in batch] for batch in order]
         found: list[list[list[int]]] = []
         for _ in range(epochs):
             order = list(chain.from_iterable(shuffled(count, size, 1, generator)))

@@ -24,8 +24,7 @@ def test_stages_whose_answers_are_mostly_cut_off_are_named(tmp_path):
     for name, metrics in METRICS.items():
         (tmp_path / f"data/metrics/{name}.json").write_text(json.dumps(metrics))
     assert list(cut_off(tmp_path, [*METRICS, "never-ran"])) == [
-        "grpo: 83 % of its answers were cut off at grpo.max_new_tokens",
-        "evaluate@sft: 75 % of its answers were cut off at evaluate.max_new_tokens",
+        "answers that were cut off at their section's max_new_tokens: 83 % of grpo; 75 % of evaluate@sft"
     ]
 
 

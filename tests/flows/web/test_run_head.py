@@ -100,7 +100,7 @@ def test_the_spread_over_measured_draws_of_these_params_is_quoted(tmp_path):
         "params_hash": params_hash(PARAMS, ["sft", "grpo"]),
         "draws": [
             {
-                "seed": seed,
+                "draw": seed,
                 **{name: {"strict_greedy": value} for name, value in zip(("sft", "more", "grpo"), values, strict=True)},
             }
             for seed, values in enumerate([(0.7, 0.8, 0.82), (0.8, 0.7, 0.76)])
@@ -109,7 +109,7 @@ def test_the_spread_over_measured_draws_of_these_params_is_quoted(tmp_path):
     file = tmp_path / run_head.DRAWS
     assert draws(tmp_path, PARAMS, sections) == ""
     file.parent.mkdir(parents=True)
-    file.write_text(json.dumps(measured))
+    file.write_text(json.dumps({"result": measured}))
     assert draws(tmp_path, PARAMS, sections) == (
         "Over 2 measured draws of these params, against the better control: grpo -1.0 points on average "
         "(-4.0 to +2.0, standard deviation 4.2)."

@@ -341,7 +341,7 @@ def test_given_pairs_are_learned_from(made, learnable, tmp_path):
     assert {bool(history) for history in table["history"]} == {True, False}
     found = test_reward_model.fit(made, out, tmp_path / "reward_model", epochs=8)
     assert found["accuracy"] > 0.8
-    assert "against_rubric" not in found
+    assert "against_points" not in found
     test_dpo.fit(made, out, tmp_path / "dpo", epochs=6, learning_rate=0.003)
     words, margins = models.load_tokenizer(made / "pretrained"), []
     held_out = ComparisonSet(tables.read(Comparisons, out / "test.parquet"), words)
@@ -358,7 +358,7 @@ def test_a_history_is_in_the_tokens_of_the_prompt(made, learnable, tmp_path):
     assert asked == f"<|user|>Hi there.<|assistant|>Yes?<|end|><|user|>{question}<|assistant|>"
     _, out = given(tmp_path, learnable)
     table = tables.read(Comparisons, out / "train.parquet")
-    assert "against_rubric" not in accuracies(table, torch.zeros(len(table))), (
+    assert "against_points" not in accuracies(table, torch.zeros(len(table))), (
         "without scores there is no order by them"
     )
     compared = ComparisonSet(table, words)

@@ -174,7 +174,7 @@ def test_accuracies_by_hand():
         "one_shows_steps": 0.0,
         "both_show_steps": 0.5,
     }
-    assert found["against_rubric"] == {
+    assert found["against_points"] == {
         "all": (1 + 1 + 0 + 0.5) / 4,
         "neither_shows_steps": 0.5,
         "one_shows_steps": 0.0,
@@ -187,16 +187,16 @@ def test_without_scores_only_the_order_by_them_is_left_out():
     texts = pd.DataFrame({"chosen": ["2 + 3 = 5", "5"], "rejected": ["6", "7"], "strength": ["a better", "b better"]})
     margins = torch.tensor([1.0, -2.0], dtype=torch.float64)
     found = accuracies(texts, margins)
-    assert "against_rubric" not in found
+    assert "against_points" not in found
     scored = accuracies(texts.assign(chosen_score=[8.0, 8.0], rejected_score=[1.0, 9.5]), margins)
-    assert scored.pop("against_rubric") == {"all": 1.0, "one_shows_steps": 1.0, "neither_shows_steps": 1.0}
+    assert scored.pop("against_points") == {"all": 1.0, "one_shows_steps": 1.0, "neither_shows_steps": 1.0}
     assert scored == found
 
 
 def test_a_stratum_without_pairs_is_left_out(fitted):
     metrics, _ = fitted
     assert metrics["pairs"]["neither_shows_steps"] == 0
-    assert set(metrics["against_rubric"]) == {"all", "one_shows_steps", "both_show_steps"}
+    assert set(metrics["against_points"]) == {"all", "one_shows_steps", "both_show_steps"}
     assert metrics["against_labels"]["all"] == pytest.approx(metrics["accuracy"])
 
 
@@ -217,7 +217,7 @@ def test_margins_belong_to_their_rows(home, fitted, tmp_path):
         held_out = tables.read(HeldOut, folder / "held_out.parquet").set_index("comparison_id").sort_index()
         rewards.append(held_out["chosen_reward"] - held_out["rejected_reward"])
     assert metrics[1]["accuracy"] == pytest.approx(2 / 3)
-    for name in ("against_rubric", "against_labels", "pairs", "by_level"):
+    for name in ("against_points", "against_labels", "pairs", "by_level"):
         assert metrics[1][name] == pytest.approx(metrics[0][name])
     assert rewards[1].tolist() == pytest.approx(rewards[0].tolist(), rel=1e-3)
     assert {*rewards[1].index[rewards[1] < 0]} == {*table["comparison_id"][turned]}

@@ -4,7 +4,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.sequences import OPEN, batches_per_run, make_batch, pack, packed, shuffled
+from tasks.algorithms.language.sequences import (
+    OPEN,
+    POOL,
+    batches_per_run,
+    grouped,
+    make_batch,
+    pack,
+    packed,
+    shuffled,
+)
 from tests.tasks.tiny import ARCHITECTURES, llama
 
 
@@ -25,6 +34,21 @@ def test_shuffled_gives_every_index_once_an_epoch():
     assert len({tuple(epoch) for epoch in epochs}) == 3, "a new order each epoch"
     assert batches == list(shuffled(10, 4, 3, torch.Generator().manual_seed(0)))
     assert batches != list(shuffled(10, 4, 3, torch.Generator().manual_seed(1)))
+
+
+def test_grouped_gives_every_index_once_an_epoch_and_leaves_little_padding():
+    """Lengths 1 to 600 in batches of 4, so that each epoch has three pools of 200."""
+    lengths = torch.randperm(600, generator=torch.Generator().manual_seed(2)).add(1).tolist()
+    batches = list(grouped(lengths, 4, 2, torch.Generator().manual_seed(0)))
+    assert len(batches) == batches_per_run(600, 4, 2) == 300
+    epochs = batches[:150], batches[150:]
+    assert all(sorted(index for batch in epoch for index in batch) == list(range(600)) for epoch in epochs)
+    assert epochs[0] != epochs[1], "a new order each epoch"
+    spread = [max(found) - min(found) for batch in batches if (found := [lengths[index] for index in batch])]
+    assert sum(spread) / len(spread) < 600 / POOL, "neighbours by length within a pool of POOL batches"
+    longest = [max(lengths[index] for index in batch) for batch in epochs[0]]
+    assert longest != sorted(longest), "the batches are shuffled again"
+    assert batches == list(grouped(lengths, 4, 2, torch.Generator().manual_seed(0)))
 
 
 # Documents with what is learned of each: an answer, two answers, and all of a text.

@@ -173,3 +173,12 @@ def test_the_first_sentence_where_there_is_no_method():
     assert sentence(found, "strict_validation", DRAW, 3.0) == (
         f"{BEGINNING}sft answers 50.0 % of the 500 test problems right (greedy answers)."
     )
+
+
+def test_where_no_policy_solves_anything_the_first_sentence_says_that_nothing_can_be_compared():
+    found = results("sft", "dpo", dpo=LEVEL, over_rival={"dpo": LEVEL})
+    nothing = {**JUDGED, GREEDY: Estimate(0.0, 0.0, 0.1)}
+    found.judged.update(sft=nothing, dpo=nothing)
+    assert sentence(found, "strict_validation", DRAW, 3.0) == (
+        "No policy answers any of the 500 test problems right: a run of this size shows that the flow works, not that anything is learned."
+    )

@@ -1,0 +1,213 @@
+"""What the default language flow learns, over draws: `python -m benchmarks.draws [DRAW ...]`, 0 to 9 unless named.
+
+A draw has its number as the seed of every section of params.yaml: other data, other models, other test problems. Each is run in a fresh clone
+of the last commit, with an empty cache, and kept in benchmarks/results/default_draws.json as soon as it ends (a draw is less than an
+hour), so the same command goes on where it was stopped. Draws of other params are not mixed: the file says of which params it is, by
+the hash of their sections without seeds, and the report shows the spread where its own params have that hash.
+
+Settings are chosen on draws 100 to 109 (`--result benchmarks/results/pilot_draws.json`), and only then is one of 0 to 9 run.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from benchmarks import result_files, tables
+from flows.engine.plan import plan
+from flows.running import targets
+from flows.web.run_head import DRAWS, params_hash
+from tasks.common import paired
+
+ROOT = Path(__file__).parents[1]
+SEED = re.compile(r"^(  )?seed: (&seed )?\d+", re.MULTILINE)
+RIGHT, GOLD = "strict_greedy", "gold_greedy"
+SINGLE = (RIGHT, GOLD)  # metrics whose values are kept, problem by problem
+PARTS = ("gold_by_manner", "gold_by_correctness")
+KINDS = ("longer", "larger", "words", "sums")
+
+
+def run(draw: int, folder: Path, preset: str) -> None:
+    """Run the flow in a fresh clone at `folder` with `draw` as every seed."""
+    subprocess.run(["git", "clone", "--quiet", "--local", str(ROOT), str(folder)], check=True)
+    command = [sys.executable, "-m", "flows.start"]
+    environ = {**os.environ, "PYTHONPATH": str(folder)}
+    if preset:
+        subprocess.run([*command, "preset", preset], cwd=folder, env=environ, check=True)
+    params = folder / "params.yaml"
+    params.write_text(SEED.sub(rf"\g<1>seed: \g<2>{draw}", params.read_text()))
+    subprocess.run([*command, "run", "language"], cwd=folder, env=environ, check=True)
+
+
+def kept(draw: int, folder: Path) -> dict[str, Any]:
+    """What the result file keeps of a draw: by policy the means of its greedy measures, and of gold's change by manner and by being right."""
+    metrics = {path.stem: json.loads(path.read_text()) for path in (folder / "data/metrics").glob("*.json")}
+    found: dict[str, Any] = {"draw": draw, "reward_model": metrics["reward_model"]}
+    for name, scores in sorted(metrics.items()):
+        if name.startswith("evaluate@"):
+            policy = name.removeprefix("evaluate@")
+            means = {
+                key: value["mean"] for key, value in scores.items() if "_greedy" in key and isinstance(value, dict)
+            }
+            change = metrics["report"].get(policy, {}).get("change", {})
+            found[policy] = {**means, **{part: change[part]["mean"] for part in PARTS if part in change}}
+    return found
+
+
+def hash_of(folder: Path) -> str:
+    """The hash by which the report knows its own params."""
+    params = YAML(typ="safe").load(folder / "params.yaml")
+    sections = {stage.name.partition("@")[0] for stage in plan(folder, targets("language"))}
+    return params_hash(params, sections - {"report"})
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """benchmarks/draws.md: each policy over the draws, then draw by draw."""
+    draws = result["draws"]
+    lines = [
+        "# The default language flow over draws",
+        "",
+        f"Made by `python -m benchmarks.draws`: {len(draws)} draws, each with other data, other models and other test problems; greedy answers. Means over draws with Student's 95 % interval; "
+        "p-values are corrected for the number of methods (Holm). In each draw the better control is the one that is right more often on the test problems.",
+        "",
+        over_draws(result),
+        "Right answers to problems of other kinds than those learned from, mean over draws:",
+        "",
+        kinds(result),
+        "Right answers, draw by draw:",
+        "",
+        each_draw(result),
+    ]
+    return "\n".join(lines)
+
+
+def over_draws(result: Mapping[str, Any]) -> str:
+    """A row for each policy: right answers, their difference to the better control, gold answers, and what those gained by manner and by being right."""
+    draws, names = result["draws"], policies(result)
+    against = {name: paired.student([gain(result, draw, name) for draw in draws]) for name in methods(result)}
+    corrected = dict(zip(against, paired.holm([p for _, p in against.values()]).p, strict=True))
+    rows = [
+        [
+            "policy",
+            "right",
+            "over the better control, points",
+            "p",
+            "gold",
+            "over SFT, points",
+            "by manner",
+            "by being right",
+        ]
+    ]
+    for name in names:
+        change = ["", ""]
+        if name in against:
+            estimate = against[name][0]
+            change = [
+                f"{100 * estimate.mean:+.1f} ({100 * estimate.low:+.1f} to {100 * estimate.high:+.1f})",
+                f"{corrected[name]:.2g}",
+            ]
+        gold = [draw[name][GOLD] - draw[result["baseline"]][GOLD] for draw in draws]
+        parts = [
+            f"{100 * mean([draw[name][part] for draw in draws]):+.1f}"
+            if all(part in draw[name] for draw in draws)
+            else ""
+            for part in PARTS
+        ]
+        estimate = paired.student(gold)[0]
+        gained = (
+            f"{100 * estimate.mean:+.1f} ({100 * estimate.low:+.1f} to {100 * estimate.high:+.1f})" if any(gold) else ""
+        )
+        shares = [f"{100 * mean([draw[name][metric] for draw in draws]):.1f} %" for metric in SINGLE]
+        rows.append([name, shares[0], *change, shares[1], gained, *parts])
+    return tables.rows(rows)
+
+
+def kinds(result: Mapping[str, Any]) -> str:
+    """A row for each policy: right answers to each small set of another kind."""
+    rows = [["policy", *KINDS]]
+    for name in policies(result):
+        rows.append(
+            [
+                name,
+                *(f"{100 * mean([draw[name][f'{RIGHT}_{kind}'] for draw in result['draws']]):.1f} %" for kind in KINDS),
+            ]
+        )
+    return tables.rows(rows)
+
+
+def each_draw(result: Mapping[str, Any]) -> str:
+    """A row for each draw: right answers of each policy, how the reward model orders held-out pairs, and how SFT's likelihood does."""
+    rows = [["draw", *policies(result), "reward model", "untrained"]]
+    for draw in result["draws"]:
+        model = draw["reward_model"]
+        shares = [draw[name][RIGHT] for name in policies(result)]
+        rows.append(
+            [
+                str(draw["draw"]),
+                *(f"{100 * share:.1f} %" for share in (*shares, model["accuracy"], model["untrained"]["accuracy"])),
+            ]
+        )
+    return tables.rows(rows)
+
+
+def policies(result: Mapping[str, Any]) -> list[str]:
+    """The policies that every draw has, in the report's order."""
+    return [name for name in result["policies"] if all(name in draw for draw in result["draws"])]
+
+
+def methods(result: Mapping[str, Any]) -> list[str]:
+    """Those that are neither the baseline, nor a control, nor the model that the baseline started from."""
+    names = policies(result)
+    return [name for name in names[names.index(result["baseline"]) + 1 :] if name not in result["controls"]]
+
+
+def gain(result: Mapping[str, Any], draw: Mapping[str, Any], name: str) -> float:
+    """What a policy has of right answers above the better control, which is the baseline where no control is better."""
+    return float(draw[name][RIGHT] - max(draw[other][RIGHT] for other in (*result["controls"], result["baseline"])))
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean."""
+    return sum(values) / len(values)
+
+
+def main() -> None:
+    """Run the draws that the file does not have yet."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.draws", description=__doc__)
+    parser.add_argument("draws", nargs="*", type=int, metavar="DRAW")
+    parser.add_argument("--preset", default="", help="lay this preset over the default first, such as full")
+    parser.add_argument("--result", type=Path, default=ROOT / DRAWS, help="the file that the draws are kept in")
+    asked = parser.parse_args()
+    for draw in asked.draws or range(10):
+        result = result_files.load(asked.result, {"draws": []})
+        if any(done["draw"] == draw for done in result["draws"]):
+            continue
+        with tempfile.TemporaryDirectory() as scratch:
+            folder = Path(scratch) / f"draw-{draw}"
+            began = time.monotonic()
+            run(draw, folder, asked.preset)
+            seconds, shown = time.monotonic() - began, YAML(typ="safe").load(folder / "params.yaml")["report"]
+            facts = {key: shown[key] for key in ("policies", "baseline", "controls")} | {"params_hash": hash_of(folder)}
+            if result["draws"] and {key: result[key] for key in facts} != facts:
+                raise SystemExit(f"{asked.result}: its draws are of other params; move it away to begin anew")
+            draws = sorted(
+                [*result["draws"], {**kept(draw, folder), "seconds": seconds}], key=lambda done: done["draw"]
+            )
+            single = {
+                f"{policy} / {draw}": result_files.problem_values(folder / "data/evaluate" / policy, *SINGLE)
+                for policy in facts["policies"]
+            }
+            result_files.write(asked.result, {**facts, "draws": draws}, single, adds=True)
+
+
+if __name__ == "__main__":
+    main()
