@@ -1,30 +1,15 @@
-"""What the default pipeline learns, over seeds: `python -m benchmarks.seeds [SEED ...]` writes benchmarks/results/seeds.json.
+"""What the default pipeline learned, over seeds, before its task was set up anew: benchmarks/seeds.md and tables of other pages.
 
-benchmarks/seeds.md and the tables of other pages are made of that file (benchmarks/claims.py).
-
-Each seed is set in every section of params.yaml and run in a fresh clone, so with an empty cache. A seed that is named twice
-is run twice, and the table says whether all outs have the same hashes.
+They are made of benchmarks/results/seeds.json (benchmarks/claims.py). What the present default learns is measured by benchmarks/draws.py.
 """
 
-import json
-import os
-import re
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
-from ruamel.yaml import YAML
-
-from benchmarks import result_files, tables
+from benchmarks import tables
 from tasks.common.estimates import over_seeds
 from tasks.language.reporting.scoreboard import at
 
-ROOT = Path(__file__).parents[1]
-RESULT = ROOT / "benchmarks/results/seeds.json"
 POLICIES = ("pretrained", "sft", "rejection_sft", "dpo", "reinforce", "ppo", "grpo")
 BASELINES = ("total_return", "none", "running_mean", "critic")
 JUDGED = ("all", "both_show_steps")
@@ -40,7 +25,6 @@ FACTS = [
 ]
 CHANGE = "change "
 GREEDY, BEST, HOT = "strict_greedy", "strict_mean_at_8_tbest", "strict_mean_at_8_t1.0"
-PROBLEMS = (GREEDY, "strict_mean_at_8_t0.5", HOT, "rubric_greedy")  # metrics whose values are kept, problem by problem
 COLUMNS = {  # metrics of the evaluation; with the prefix CHANGE the report's differences to sft
     GREEDY: "greedy",
     f"{CHANGE}{GREEDY}": "change",
@@ -62,36 +46,6 @@ GAINS = {  # differences to sft that are averaged over the seeds: name, factor t
     "rubric_greedy": ("rubric, greedy", 1, 2),
     "rubric_sampled_t0.5": ("rubric at 0.5", 1, 2),
 }
-
-
-def run_seed(seed: int, folder: Path) -> dict[str, Any]:
-    """Run the pipeline with `seed`; its metrics, and the wall time in seconds."""
-    subprocess.run(["git", "clone", "--quiet", "--local", str(ROOT), str(folder)], check=True)
-    params = folder / "params.yaml"
-    params.write_text(re.sub(r"^  seed: \d+", f"  seed: {seed}", params.read_text(), flags=re.MULTILINE))
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    started = time.monotonic()
-    subprocess.run([sys.executable, "-m", "flows.cli", "run", "language"], cwd=folder, env=environment, check=True)
-    seconds = time.monotonic() - started
-    metrics = {path.stem: json.loads(path.read_text()) for path in (folder / "data/metrics").glob("*.json")}
-    lock = YAML(typ="safe").load(folder / "dvc.lock")["stages"]
-    outs = {out["path"]: out["md5"] for stage in lock.values() for out in stage["outs"]}
-    return {"seed": seed, "seconds": seconds, "outs": outs, **metrics}
-
-
-def kept(run: dict[str, Any]) -> dict[str, Any]:
-    """What the result file keeps of a run: evaluations and changes, the numbers of the second table, hashes of the outs."""
-    variance = {key: value for key, value in run["reinforce"].items() if key.startswith("grad_variance/")}
-    evaluated = {name: scores for name, scores in sorted(run.items()) if name.startswith("evaluate@")}
-    return {
-        "seed": run["seed"],
-        "seconds": run["seconds"],
-        "reward_model": run["reward_model"],
-        "reinforce": variance,
-        "report": run["report"],
-        **evaluated,
-        "outs": run["outs"],
-    }
 
 
 def render(result: dict[str, Any]) -> str:
@@ -128,7 +82,7 @@ def table(runs: list[dict[str, Any]]) -> str:
     lines = [
         "# The default pipeline over seeds",
         "",
-        "Made by `python -m benchmarks.seeds`: default params, 500 test problems, each seed in a fresh clone. Strict accuracy; brackets: 95 % intervals over problems. "
+        "Of the earlier default task (commit a8899a6; [benchmarks/draws.py](draws.py) measures the present one): 500 test problems, each seed in a fresh clone. Strict accuracy; brackets: 95 % intervals over problems. "
         "Changes are differences to sft on the same problems, with paired intervals and, of greedy answers, the problems gained and lost. "
         "Each policy's best temperature, behind the @, was chosen on validation problems; 0 is greedy.",
         "",
@@ -220,21 +174,3 @@ def repeated(runs: list[dict[str, Any]]) -> Iterator[str]:
         if before is not run["outs"]:
             same = sum(run["outs"].get(path) == md5 for path, md5 in before.items())
             yield f"\nSeed {run['seed']} again, from an empty cache: {same} of {len(before)} outs have the same hash."
-
-
-def main() -> None:
-    """Run the seeds named on the command line, or 0, 1, 2."""
-    runs: list[dict[str, Any]] = []
-    single: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for seed in [int(word) for word in sys.argv[1:]] or [0, 1, 2]:
-            folder = Path(scratch) / f"seed-{seed}-{len(runs)}"
-            runs.append(kept(run_seed(seed, folder)))
-            for policy in POLICIES:
-                evaluation = folder / "data/evaluate" / policy
-                single[f"{policy} / {seed}"] = result_files.problem_values(evaluation, *PROBLEMS)
-            result_files.write(RESULT, {"runs": runs}, single)  # a stop keeps the earlier seeds
-
-
-if __name__ == "__main__":
-    main()

@@ -147,7 +147,7 @@ def give_credit(
     if settings.criticised:
         assert critic is not None
         read_out = torch.zeros(transcripts.mask.shape)
-        for rows in torch.arange(len(transcripts)).split(settings.micro_batch):
+        for rows in transcripts.parts(torch.arange(len(transcripts)), settings.micro_batch):
             part = critic(transcripts.rows(rows)).cpu()
             read_out[rows, : part.shape[1]] = part
         values = _read(read_out, transcripts, settings)
@@ -185,7 +185,7 @@ def _value_step(
     """One step of the critic towards its targets; half the mean squared error over turns, or over tokens."""
     by_token = settings.over == "tokens" and settings.credit == "advantage"
     count, whole = int((transcripts.acts if by_token else transcripts.taken).sum()), 0.0
-    for rows in torch.arange(len(transcripts)).split(settings.micro_batch):
+    for rows in transcripts.parts(torch.arange(len(transcripts)), settings.micro_batch):
         part = transcripts.rows(rows).on(critic)
         values = _read(critic(part), part, settings)
         mask = part.acts if by_token else part.taken
@@ -220,7 +220,7 @@ def _plain(
 ) -> dict[str, float]:
     rate, whole = optimizer.learning_rate, 0.0
     count = len(experience.transcripts)
-    for rows in torch.arange(count).split(settings.micro_batch):
+    for rows in experience.transcripts.parts(torch.arange(count), settings.micro_batch):
         part = experience.transcripts.rows(rows).on(policy)
         logps = token_logps(policy, part, settings.temperature)
         advantages = credited.advantages[rows, : part.acts.shape[1]].to(logps.device)
@@ -260,7 +260,7 @@ def _add_clipped(
     """Add the gradient of a minibatch's surrogate, a mean over its action tokens; the means of what it is watched by."""
     tokens = int(experience.transcripts.acts[minibatch].sum())
     found = dict.fromkeys(("loss", "kl", "clip_ratio"), 0.0)
-    for rows in minibatch.split(settings.micro_batch):
+    for rows in experience.transcripts.parts(minibatch, settings.micro_batch):
         part = experience.transcripts.rows(rows).on(policy)
         width = part.acts.shape[1]
         old, advantages = (of[rows, :width].to(part.acts.device) for of in (experience.logps, credited.advantages))

@@ -86,6 +86,11 @@ class Transcripts:
         width = int(self.mask[index].sum(1).max())
         return Transcripts(*(part[index, :width] for part in (self.tokens, self.mask, self.acts, self.turns)))
 
+    def parts(self, rows: Tensor, size: int) -> Sequence[Tensor]:
+        """`rows` (long) in parts of `size`, each of transcripts of similar lengths, which need little padding."""
+        order = self.mask[rows].sum(1).argsort(stable=True)
+        return rows[order.to(rows.device)].split(size)
+
     def batch(self) -> Batch:
         """The same for supervised learning: the policy's tokens are learned."""
         return Batch(self.tokens, self.mask, self.acts)

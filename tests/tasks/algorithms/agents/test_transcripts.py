@@ -34,6 +34,16 @@ def test_places_of_actions():
     assert batch.rows(torch.tensor([1])).tokens.tolist() == [[1, 9]]
 
 
+def test_parts_are_of_similar_lengths():
+    """Lengths 3, 1, 2, 1: the two of one token first, in their order."""
+    episodes = [Transcript() for _ in range(4)]
+    for length, one in zip((3, 1, 2, 1), episodes, strict=True):
+        one.observe([1] * length, 0)
+    batch = make_transcripts(episodes, pad=0)
+    assert [part.tolist() for part in batch.parts(torch.arange(4), 2)] == [[1, 3], [2, 0]]
+    assert [part.tolist() for part in batch.parts(torch.tensor([3, 0, 1]), 2)] == [[3, 1], [0]]
+
+
 def test_values_are_read_where_the_state_or_the_action_ends():
     batch, _ = two()
     values = torch.tensor([[0.0, 1, 2, 3, 4, 5], [6, 7, 0, 0, 0, 0]])
