@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ruamel.yaml.error import YAMLError
 
-from flows.params.files import PARAMS, ParameterError, check_extent
+from flows.params.files import MOST, PARAMS, ParameterError, check_extent
 
 if TYPE_CHECKING:
     from dvc.repo import Repo
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LOCK = Path(".dvc/tmp/lock")
 LOOK_SECONDS = 0.2  # between two tries to have DVC's lock
 GIVE_UP_SECONDS = 30.0  # with core.hardlink_lock
+MOST_RECORDED = 5_000_000  # values in dvc.lock, which has some hundred for each stage
 SHOWN = 100  # letters of another process's command
 
 
@@ -41,7 +42,7 @@ def open_repo(root: Path) -> "Repo":
         logging.getLogger(name).setLevel(logging.CRITICAL)  # turns off the progress bars as well
     if {*"{}"} & {*str(root.absolute())}:
         raise PlanError(f"{root}: DVC takes braces in a path for the fields of its progress bars; move the repository")
-    _check_params(root)
+    _check_extents(root)
     with plain_errors():
         repo = Repository(str(root), _wait_for_lock=True)
         heal_locks(repo)
@@ -49,16 +50,14 @@ def open_repo(root: Path) -> "Repo":
     return repo
 
 
-def _check_params(root: Path) -> None:
-    """PlanError where DVC's reader would crash over params.yaml."""
-    with suppress(OSError):  # which DVC names
-        text = (root / PARAMS).read_bytes().decode(errors="replace")
-        try:
-            check_extent(text)
-        except ParameterError as error:
-            raise PlanError(f"{PARAMS}: {error}") from None
-        except YAMLError:  # DVC says where
-            return
+def _check_extents(root: Path) -> None:
+    """PlanError where DVC's reader would crash over one of its files, or never end."""
+    for name, most in ((PARAMS, MOST), ("dvc.yaml", MOST), ("dvc.lock", MOST_RECORDED)):
+        with suppress(OSError, YAMLError):  # which DVC names
+            try:
+                check_extent((root / name).read_bytes().decode(errors="replace"), most)
+            except ParameterError as error:
+                raise PlanError(_file_problem(name, str(error))) from None
 
 
 @contextmanager

@@ -79,8 +79,8 @@ class _Extent:
 
 
 @lru_cache(maxsize=2)
-def check_extent(text: str) -> None:
-    """ParameterError if a YAML text holds too many values or too deeply nested ones, where aliases and merge keys are written out.
+def check_extent(text: str, most: int = MOST) -> None:
+    """ParameterError if a YAML text holds more than `most` values or too deeply nested ones, where aliases and merge keys are written out.
 
     It reads the parser's events: to build the values takes a call for each level, and a crash if there are too many.
     """
@@ -104,8 +104,8 @@ def check_extent(text: str) -> None:
                 extents[part.anchor] = part
         if len(above) - 1 + above[-1].levels > DEEPEST:
             raise ParameterError(f"nested deeper than {DEEPEST} levels")
-        if above[-1].values > MOST:
-            raise ParameterError(f"more than {MOST} values")
+        if above[-1].values > most:
+            raise ParameterError(f"more than {most} values")
 
 
 def _check_plain(data: object, place: str = "") -> None:

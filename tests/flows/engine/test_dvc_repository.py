@@ -128,6 +128,25 @@ def test_git_s_conflict_markers_are_named_with_the_way_out(toy: Toy) -> None:
         toy.plan()
 
 
+DEEP = "x: " + "[" * 20_000 + "]" * 20_000 + "\n"
+MANY = "x0: &x0 [a, a, a, a, a, a, a, a, a, a]\n" + "".join(
+    f"x{level}: &x{level} [{', '.join([f'*x{level - 1}'] * 10)}]\n" for level in range(1, 9)
+)
+
+
+@pytest.mark.parametrize("file", ["dvc.yaml", "dvc.lock"])
+@pytest.mark.parametrize(
+    ("text", "why"), [(DEEP, "nested deeper"), (MANY, "more than"), ("x: &x [*x]\n", "holds itself")]
+)
+def test_what_dvc_s_reader_would_crash_over_is_one_line(toy: Toy, file: str, text: str, why: str) -> None:
+    toy.stage("a")
+    toy.run()
+    toy.write(file, text)
+    with pytest.raises(PlanError, match=rf"^{file}: .*{why}") as caught:
+        toy.plan()
+    assert len(str(caught.value).splitlines()) == 1
+
+
 def test_a_stage_twice_in_dvc_lock_is_one_line(toy: Toy) -> None:
     toy.stage("a")
     toy.stage("b", "a")
