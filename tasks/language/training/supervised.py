@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from pathlib import Path
 
 import pandas as pd
@@ -70,21 +70,27 @@ def train(
     optimizer = Optimizer(model, config.learning_rate, len(batches), config.clip, settings)
 
     def measured() -> dict[str, float]:
+        """The held-out loss now; a row of the curve without one repeats the last, of which the first is of before the training."""
         parts = (held_out.batch(rows) for rows in held_out.batches(config.batch_size, 1, config.seed))
         return sft.evaluate(trained.model, parts)
 
     def fit(start: int) -> Iterator[Row]:
+        every = config.evaluate_every
+        before = measured() if every and not start else {}
         rows = (learned.batch(rows) for rows in islice(batches, start, None))
         for step, row in enumerate(sft.fit(model, rows, optimizer, config.training.accumulate), start + 1):
-            if config.evaluate_every and step % config.evaluate_every == 0 and step < len(batches):
-                row = {**row, **measured()}
+            if every and step % every == 0 and step < len(batches):
+                before = measured()
                 model.train()
-            yield row
+            yield {**row, **before}
+            before = {}
 
     with resumable(stage, config, *inputs) as training:
         rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, len(batches))
         found = measured()
-        tables.write_curves([*rows[:-1], {**rows[-1], **found}], curves)
+        if config.evaluate_every:
+            rows[-1] = {**rows[-1], **found}
+        tables.write_curves([*accumulate(rows, lambda latest, row: {**latest, **row})], curves)
         trained.save(tokenizer, out)
     return {**found, "truncated": learned.truncated, "dropped": learned.dropped}
 
