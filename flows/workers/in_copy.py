@@ -142,9 +142,9 @@ def scratch_folder(home: Path, prefix: str) -> Iterator[tuple[Path, int]]:
 
 
 def delete_left(home: Path) -> None:
-    """Delete the folders in `home` that no process holds."""
+    """Delete the folders in `home` that no process holds; one that its owner deletes meanwhile is gone as well."""
     for left in [*home.iterdir()] if home.exists() else []:
-        with suppress(BlockingIOError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
+        with suppress(BlockingIOError, FileNotFoundError), _locked(left, fcntl.LOCK_EX | fcntl.LOCK_NB):
             remove(left)
 
 

@@ -312,6 +312,23 @@ def test_a_result_waits_for_a_server_that_is_away_when_it_is_to_be_sent(
         attempt.check_wanted()
 
 
+def test_a_copy_that_its_owner_deletes_beside_the_clean_up_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second of two folders is gone when it comes to its turn."""
+    home, remove = tmp_path / "copies", in_copy.remove
+    for name in ("a", "b"):
+        (home / name).mkdir(parents=True)
+
+    def remove_all(_: Path) -> None:
+        for folder in home.iterdir():
+            remove(folder)
+
+    monkeypatch.setattr(in_copy, "remove", remove_all)
+    in_copy.delete_left(home)
+    assert [*home.iterdir()] == []
+
+
 def test_scratch_copies_of_killed_attempts_are_deleted_and_others_are_not(tmp_path: Path) -> None:
     home = tmp_path / "copies"
     with in_copy.scratch_folder(home, "b-") as (living, _):
