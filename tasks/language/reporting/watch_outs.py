@@ -157,9 +157,13 @@ def untrained(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[s
 def unended(results: Results) -> Iterator[str]:
     """A policy from the baseline on gives no end token before the length limit."""
     ended = {name: results.judged[name]["ended_greedy"].mean for name in (results.baseline, *results.later)}
-    cut = [f"{100 * (1 - share):.0f} % of {name}'s" for name, share in ended.items() if share < 1 - UNENDED]
+    cut: dict[str, list[str]] = {}
+    for name, share in ended.items():
+        if share < 1 - UNENDED:
+            cut.setdefault(f"{100 * (1 - share):.0f} %", []).append(name)
     if cut:
-        yield f"The length limit cut off greedy answers: {', '.join(cut)}."
+        shares = "; ".join(f"{share} of those of {', '.join(names)}" for share, names in cut.items())
+        yield f"The length limit cut off greedy answers: {shares}."
 
 
 def wrong_favourite(results: Results) -> Iterator[str]:

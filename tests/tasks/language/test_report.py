@@ -388,4 +388,4 @@ def test_a_policy_that_took_no_step_and_one_that_is_cut_off_are_told(cut_off):
     page = (cut_off[1] / "report.md").read_text()
     assert " 12 of the 42 test problems were left out: the models have no positions for" in page
     assert " dpo: there was nothing to learn from, so that it is the policy that it started from" in page
-    assert "The length limit cut off greedy answers: 80 % of sft's." in page
+    assert "The length limit cut off greedy answers: 80 % of those of sft." in page

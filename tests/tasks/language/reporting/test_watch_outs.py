@@ -46,7 +46,7 @@ def test_a_run_without_faults_has_no_box():
 def test_policies_with_one_fault_share_a_box():
     cut = {"ended_greedy": Estimate(0.5, 0.4, 0.6)}
     [box] = watch_outs.watch_outs(results(sft=cut, ppo=cut), {}, {}, {"asked": 500})
-    assert box.found == ["The length limit cut off greedy answers: 50 % of sft's, 50 % of ppo's."]
+    assert box.found == ["The length limit cut off greedy answers: 50 % of those of sft, ppo."]
 
 
 def test_chosen_answers_that_became_less_likely():
@@ -66,7 +66,7 @@ def test_chosen_answers_that_became_less_likely():
 
 def test_a_policy_without_end_tokens():
     cut = {"ended_greedy": Estimate(0.85, 0.8, 0.9)}
-    assert [*watch_outs.unended(results(ppo=cut))] == ["The length limit cut off greedy answers: 15 % of ppo's."]
+    assert [*watch_outs.unended(results(ppo=cut))] == ["The length limit cut off greedy answers: 15 % of those of ppo."]
     assert not [*watch_outs.unended(results(ppo={"ended_greedy": Estimate(0.95, 0.9, 0.97)}))]
     assert not [*watch_outs.unended(results(pretrained=cut))]  # has not learned to end an answer, which is no news
 
