@@ -14,6 +14,8 @@ ENVIRONMENT = r"(\w+(\.\w+)*:)?[\w./-]+"  # a name, with or without the module t
 ARGUMENTS = r"( \{[^|]*\})?"
 WRAPPER = rf"(\w+(\.\w+)*:)?\w+{ARGUMENTS}"
 PATTERN = rf"{ENVIRONMENT}{ARGUMENTS}( \| {WRAPPER})*"
+LONGEST = 2000  # letters of the arguments of one environment or wrapper
+ANCHOR = re.compile(r"(?<![^\s,:{\[])[&*]")  # where a value begins; a few of them can stand for a billion values
 EXAMPLE = "LunarLander-v3 {enable_wind: true} | FrameStackObservation {stack_size: 4}"
 # Those of Gymnasium's that take no function, write no file, and whose episodes do not depend on earlier ones.
 KNOWN = (
@@ -71,6 +73,8 @@ def _wrapper(text: str) -> Wrapper:
 def _arguments(text: str) -> dict[str, object]:
     """What stands in braces behind a name; nothing where there are none."""
     name, brace, inner = text.partition(BRACE)
+    if len(inner) > LONGEST or ANCHOR.search(inner):
+        raise ValueError(f"expected arguments of at most {LONGEST} letters, without anchors and aliases, for {name}")
     try:
         arguments = YAML(typ="safe", pure=True).load("{" + inner) if brace else {}
     except Exception:  # of a tag that does not fit, for one, IndexError
@@ -80,5 +84,5 @@ def _arguments(text: str) -> dict[str, object]:
             if str(value).lower() in ("yes", "no", "on", "off"):
                 raise ValueError(f"expected true or false for {key}, or another text, not {value}")
     if not isinstance(arguments, dict) or not all(re.fullmatch(r"[a-z_]\w*", str(key)) for key in arguments):
-        raise ValueError(f"expected arguments such as {name} {{name: value}}, not {text}")
+        raise ValueError(f"expected arguments such as {name} {{name: value}}, not {text[:100]}")
     return arguments

@@ -253,3 +253,24 @@ def test_params_take_what_fits():
     name = "FrozenLake-v1 {map_name: 8x8} | TimeLimit {max_episode_steps: 7}"
     assert Training.model_validate({**TRAINING, "id": name}).id == name
     assert Training.model_validate({**TRAINING, "id": STACKED}).id == STACKED
+
+
+LAUGHS = (
+    "A-v1 {x0: &x0 ["
+    + ", ".join("a" * 10)
+    + "]"
+    + "".join(f", x{level}: &x{level} [{', '.join([f'*x{level - 1}'] * 10)}]" for level in range(1, 9))
+    + "}"
+)
+
+
+@pytest.mark.parametrize(
+    "text", [LAUGHS, "A-v1 {a: &a [*a]}", "A-v1 {a: 1} | TimeLimit {<<: *a}", f"A-v1 {{a: {'[' * 3000}{']' * 3000}}}"]
+)
+def test_arguments_that_could_stand_for_a_billion_values_are_refused_unread(text):
+    with pytest.raises(ValueError, match="at most 2000 letters, without anchors and aliases"):
+        parsed(text)
+
+
+def test_signs_within_texts_are_no_anchors():
+    assert parsed("A-v1 {a: 'x*y', b: x&y, c: '*'}")[1] == {"a": "x*y", "b": "x&y", "c": "*"}
