@@ -27,6 +27,7 @@ from flows.engine.plan import plan
 from flows.running import targets
 from flows.web.run_head import DRAWS, params_hash
 from tasks.common import paired
+from tasks.common.estimates import Estimate
 
 ROOT = Path(__file__).parents[1]
 SEED = re.compile(r"^(  )?seed: (&seed )?\d+", re.MULTILINE)
@@ -51,7 +52,7 @@ def run(draw: int, folder: Path, preset: str) -> None:
 def kept(draw: int, folder: Path) -> dict[str, Any]:
     """What the result file keeps of a draw: by policy the means of its greedy measures, and of gold's change by manner and by being right."""
     metrics = {path.stem: json.loads(path.read_text()) for path in (folder / "data/metrics").glob("*.json")}
-    found: dict[str, Any] = {"draw": draw, "reward_model": metrics["reward_model"]}
+    row: dict[str, Any] = {"draw": draw, "reward_model": metrics["reward_model"]}
     for name, scores in sorted(metrics.items()):
         if name.startswith("evaluate@"):
             policy = name.removeprefix("evaluate@")
@@ -59,8 +60,8 @@ def kept(draw: int, folder: Path) -> dict[str, Any]:
                 key: value["mean"] for key, value in scores.items() if "_greedy" in key and isinstance(value, dict)
             }
             change = metrics["report"].get(policy, {}).get("change", {})
-            found[policy] = {**means, **{part: change[part]["mean"] for part in PARTS if part in change}}
-    return found
+            row[policy] = {**means, **{part: change[part]["mean"] for part in PARTS if part in change}}
+    return row
 
 
 def hash_of(folder: Path) -> str:
@@ -92,55 +93,33 @@ def render(result: Mapping[str, Any]) -> str:
 
 def over_draws(result: Mapping[str, Any]) -> str:
     """A row for each policy: right answers, their difference to the better control, gold answers, and what those gained by manner and by being right."""
-    draws, names = result["draws"], policies(result)
-    against = {name: paired.student([gain(result, draw, name) for draw in draws]) for name in methods(result)}
-    corrected = dict(zip(against, paired.holm([p for _, p in against.values()]).p, strict=True))
-    rows = [
-        [
-            "policy",
-            "right",
-            "over the better control, points",
-            "p",
-            "gold",
-            "over SFT, points",
-            "by manner",
-            "by being right",
-        ]
-    ]
-    for name in names:
-        change = ["", ""]
-        if name in against:
-            estimate = against[name][0]
-            change = [
-                f"{100 * estimate.mean:+.1f} ({100 * estimate.low:+.1f} to {100 * estimate.high:+.1f})",
-                f"{corrected[name]:.2g}",
-            ]
-        gold = [draw[name][GOLD] - draw[result["baseline"]][GOLD] for draw in draws]
-        parts = [
-            f"{100 * mean([draw[name][part] for draw in draws]):+.1f}"
-            if all(part in draw[name] for draw in draws)
-            else ""
-            for part in PARTS
-        ]
-        estimate = paired.student(gold)[0]
-        gained = (
-            f"{100 * estimate.mean:+.1f} ({100 * estimate.low:+.1f} to {100 * estimate.high:+.1f})" if any(gold) else ""
-        )
-        shares = [f"{100 * mean([draw[name][metric] for draw in draws]):.1f} %" for metric in SINGLE]
-        rows.append([name, shares[0], *change, shares[1], gained, *parts])
+    draws, baseline = result["draws"], result["baseline"]
+    tests = {name: paired.student([gain(result, draw, name) for draw in draws]) for name in methods(result)}
+    corrected = dict(zip(tests, paired.holm([p for _, p in tests.values()]).p, strict=True))
+    heads = ("right", "over the better control, points", "p", "gold", "over SFT, points", "by manner", "by being right")
+    rows = [["policy", *heads]]
+    for name in policies(result):
+        right, gold = (f"{100 * mean([draw[name][metric] for draw in draws]):.1f} %" for metric in SINGLE)
+        change = [points(tests[name][0]), f"{corrected[name]:.2g}"] if name in tests else ["", ""]
+        gained = ["", "", ""]
+        if name != baseline:
+            total = paired.student([draw[name][GOLD] - draw[baseline][GOLD] for draw in draws])[0]
+            gained = [points(total), *(f"{100 * mean([draw[name][part] for draw in draws]):+.1f}" for part in PARTS)]
+        rows.append([name, right, *change, gold, *gained])
     return tables.rows(rows)
+
+
+def points(change: Estimate) -> str:
+    """A change of a share in points, with its interval."""
+    return f"{100 * change.mean:+.1f} ({100 * change.low:+.1f} to {100 * change.high:+.1f})"
 
 
 def kinds(result: Mapping[str, Any]) -> str:
     """A row for each policy: right answers to each small set of another kind."""
     rows = [["policy", *KINDS]]
     for name in policies(result):
-        rows.append(
-            [
-                name,
-                *(f"{100 * mean([draw[name][f'{RIGHT}_{kind}'] for draw in result['draws']]):.1f} %" for kind in KINDS),
-            ]
-        )
+        shares = [mean([draw[name][f"{RIGHT}_{kind}"] for draw in result["draws"]]) for kind in KINDS]
+        rows.append([name, *(f"{100 * share:.1f} %" for share in shares)])
     return tables.rows(rows)
 
 
@@ -150,12 +129,8 @@ def each_draw(result: Mapping[str, Any]) -> str:
     for draw in result["draws"]:
         model = draw["reward_model"]
         shares = [draw[name][RIGHT] for name in policies(result)]
-        rows.append(
-            [
-                str(draw["draw"]),
-                *(f"{100 * share:.1f} %" for share in (*shares, model["accuracy"], model["untrained"]["accuracy"])),
-            ]
-        )
+        shares += [model["accuracy"], model["untrained"]["accuracy"]]
+        rows.append([str(draw["draw"]), *(f"{100 * share:.1f} %" for share in shares)])
     return tables.rows(rows)
 
 
@@ -186,27 +161,27 @@ def main() -> None:
     parser.add_argument("draws", nargs="*", type=int, metavar="DRAW")
     parser.add_argument("--preset", default="", help="lay this preset over the default first, such as full")
     parser.add_argument("--result", type=Path, default=ROOT / DRAWS, help="the file that the draws are kept in")
-    asked = parser.parse_args()
-    for draw in asked.draws or range(10):
-        result = result_files.load(asked.result, {"draws": []})
+    arguments = parser.parse_args()
+    for draw in arguments.draws or range(10):
+        result = result_files.load(arguments.result, {"draws": []})
         if any(done["draw"] == draw for done in result["draws"]):
             continue
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / f"draw-{draw}"
             began = time.monotonic()
-            run(draw, folder, asked.preset)
-            seconds, shown = time.monotonic() - began, YAML(typ="safe").load(folder / "params.yaml")["report"]
-            facts = {key: shown[key] for key in ("policies", "baseline", "controls")} | {"params_hash": hash_of(folder)}
+            run(draw, folder, arguments.preset)
+            seconds, report = time.monotonic() - began, YAML(typ="safe").load(folder / "params.yaml")["report"]
+            facts = {key: report[key] for key in ("policies", "baseline", "controls")}
+            facts["params_hash"] = hash_of(folder)
             if result["draws"] and {key: result[key] for key in facts} != facts:
-                raise SystemExit(f"{asked.result}: its draws are of other params; move it away to begin anew")
-            draws = sorted(
-                [*result["draws"], {**kept(draw, folder), "seconds": seconds}], key=lambda done: done["draw"]
-            )
+                raise SystemExit(f"{arguments.result}: its draws are of other params; move it away to begin anew")
+            draws = [*result["draws"], {**kept(draw, folder), "seconds": seconds}]
             single = {
                 f"{policy} / {draw}": result_files.problem_values(folder / "data/evaluate" / policy, *SINGLE)
                 for policy in facts["policies"]
             }
-            result_files.write(asked.result, {**facts, "draws": draws}, single, adds=True)
+            ordered = sorted(draws, key=lambda row: row["draw"])
+            result_files.write(arguments.result, {**facts, "draws": ordered}, single, adds=True)
 
 
 if __name__ == "__main__":
