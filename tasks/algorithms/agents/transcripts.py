@@ -89,7 +89,8 @@ class Transcripts:
     def parts(self, rows: Tensor, size: int) -> Sequence[Tensor]:
         """`rows` (long) in parts of `size`, each of transcripts of similar lengths, which need little padding."""
         order = self.mask[rows].sum(1).argsort(stable=True)
-        return rows[order.to(rows.device)].split(size)
+        parts: Sequence[Tensor] = rows[order.to(rows.device)].split(size)
+        return parts
 
     def batch(self) -> Batch:
         """The same for supervised learning: the policy's tokens are learned."""

@@ -90,7 +90,7 @@ def train(
         found = measured()
         if config.evaluate_every:
             rows[-1] = {**rows[-1], **found}
-        tables.write_curves([*accumulate(rows, lambda latest, row: {**latest, **row})], curves)
+        tables.write_curves([*accumulate(map(dict, rows), dict.__or__)], curves)
         trained.save(tokenizer, out)
     return {**found, "truncated": learned.truncated, "dropped": learned.dropped}
 
@@ -150,12 +150,9 @@ class Encoded:
         """All demonstrations, shuffled each epoch, as batches of `size` rows; with packing a row holds several of them."""
         generator, count = torch.Generator().manual_seed(seed), len(self.rows)
         if self.room is None:
-            order = (
-                grouped(self.lengths, size, epochs, generator)
-                if self.grouped
-                else shuffled(count, size, epochs, generator)
-            )
-            return [[[one] for one in batch] for batch in order]
+            by_length = grouped(self.lengths, size, epochs, generator)
+            batches = by_length if self.grouped else shuffled(count, size, epochs, generator)
+            return [[[row] for row in batch] for batch in batches]
         found: list[list[list[int]]] = []
         for _ in range(epochs):
             order = list(chain.from_iterable(shuffled(count, size, 1, generator)))
