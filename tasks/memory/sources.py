@@ -73,12 +73,12 @@ def _of_hub(name: str, revision: str) -> Shape:
 
 
 def resources(stage: str) -> tuple[int, bool, Shard]:
-    """Devices that dvc.yaml gives a stage, `gpu` or `processes` on a CPU; whether they are GPUs; what they divide besides the batch."""
+    """Devices that dvc.yaml gives a stage, `gpu`, or without GPUs `processes`; whether they are GPUs; what they divide besides the batch."""
     stages = (YAML(typ="safe").load(Path("dvc.yaml")) or {}).get("stages") or {}
     own = stages.get(stage) or {}
     asked = (own.get("do", own).get("meta") or {}).get("resources") or {}
     gpus = int(asked.get("gpu", 0))
-    return max(1, gpus, int(asked.get("processes", 1))), gpus > 0, asked.get("shard", "")
+    return gpus or max(1, int(asked.get("processes", 1))), gpus > 0, asked.get("shard", "")
 
 
 def memory(text: str) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
+from tasks.language.rewards import equations
 from tasks.language.rewards.rubric import score
 from tasks.language.rewards.verifier import verify_number
 
@@ -55,6 +56,7 @@ def calls(text):
         nonlocal found
         found += 1
 
+    equations._steps.cache_clear()
     sys.setprofile(count)
     try:
         score(QUESTION, SOLUTION, ANSWER, text, True)

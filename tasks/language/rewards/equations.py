@@ -69,7 +69,7 @@ def distinct(steps: list[Equation]) -> list[Equation]:
     return list(found.values())
 
 
-@lru_cache(maxsize=4096)  # an answer is read once for each of its measures
+@lru_cache(maxsize=64)  # each measure of an answer reads its lines again
 def _steps(line: str) -> tuple[Equation, ...]:
     noted, removed = [], 0
     for note in NOTE.finditer(line):
