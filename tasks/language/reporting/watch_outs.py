@@ -14,6 +14,7 @@ import pandas as pd
 from tasks.common import tables
 from tasks.language.reporting import doubts
 from tasks.language.reporting.comparing import Answers, answer_temperature
+from tasks.language.reporting.gold import GOLD
 from tasks.language.reporting.reward_section import Section
 from tasks.language.reporting.scoreboard import Results
 from tasks.language.reporting.wording import spoken, text
@@ -188,15 +189,18 @@ def wrong_favourite(results: Results) -> Iterator[str]:
 
 
 def over_optimised(results: Results) -> Iterator[str]:
-    """A policy gained reward and lost accuracy or rubric points (arXiv:2210.10760)."""
+    """A policy gained reward and lost accuracy or gold answers, or where gold is not measured rubric points (arXiv:2210.10760)."""
     hot = results.hottest
     kinds = {"greedy": "greedy answers", f"sampled_{hot}": f"answers sampled at {spoken(hot)}"}
     for name in results.later:
         for kind, told in kinds.items():
             changes = results.changes[name]
             accuracy = "strict_greedy" if kind == "greedy" else results.mean_at(hot) if results.answered else ""
-            reward, rubric = changes.get(f"reward_{kind}"), changes.get(f"rubric_{kind}")
+            reward, gold = changes.get(f"reward_{kind}"), changes.get(f"gold_{kind}")
+            rubric = None if GOLD in changes else changes.get(f"rubric_{kind}")
             fell = []
+            if gold and gold.side < 0:
+                fell.append(f"{-100 * gold.estimate.mean:.1f} points of gold answers")
             if rubric and rubric.side < 0:
                 fell.append(f"{-rubric.estimate.mean:.2f} rubric points")
             if accuracy in changes and changes[accuracy].side < 0:

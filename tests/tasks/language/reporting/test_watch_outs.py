@@ -88,6 +88,8 @@ def test_a_best_policy_by_reward_that_is_wrong():
         ({"reward_greedy": UP, "rubric_greedy": DOWN}, "lost 0.30 rubric points (greedy answers)."),
         ({"reward_greedy": UP, "strict_greedy": DOWN}, "lost 30.0 points of accuracy (greedy answers)."),
         ({"reward_sampled_t1.0": UP, "strict_mean_at_2_t1.0": DOWN}, "of accuracy (answers sampled at 1.0)."),
+        ({"reward_greedy": UP, "gold_greedy": DOWN}, "lost 30.0 points of gold answers (greedy answers)."),
+        ({"reward_greedy": UP, "gold_greedy": UP, "rubric_greedy": DOWN, "rubric_sampled_t1.0": DOWN}, None),
         ({"reward_greedy": UP, "rubric_greedy": LEVEL}, None),
         ({"reward_greedy": LEVEL, "rubric_greedy": DOWN}, None),
         ({"reward_greedy": DOWN, "strict_greedy": UP}, None),
