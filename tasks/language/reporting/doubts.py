@@ -57,10 +57,10 @@ def paid_elsewhere(results: Results) -> Iterator[str]:
 
 
 def manner_alone(results: Results) -> Iterator[str]:
-    """A method has more gold answers, and not because more of them are right."""
+    """A method has more gold answers, and not because more of them are right; one that has more right answers is none."""
     for name in results.methods:
         changes = results.changes[name]
-        if not {GOLD, *PARTS} <= {*changes}:
+        if not {GOLD, *PARTS} <= {*changes} or changes["strict_greedy"].side > 0:
             continue
         manner, correctness = (changes[part] for part in PARTS)
         if changes[GOLD].side > 0 and manner.side > 0 and correctness.side <= 0:

@@ -75,7 +75,7 @@ class Section:
             verdict = {1: "training helped", 0: "whether training helped cannot be told", -1: "training did harm"}[side]
             verdict = f"{signed(100 * change.low)} to {signed(100 * change.high)}: {verdict}"
         return (
-            f"It orders {100 * self.gain.after:.2f} % of the held-out comparisons as labelled, and the log-probability of the "
+            f"It orders {100 * self.gain.after:.2f} % of the held-out comparisons as labelled, and the mean log-probability a token of the "
             f"policy that it started from, untrained, {100 * self.gain.before:.2f} %. The difference is "
             f"{signed(100 * change.mean, '+.2f')} points ({verdict})."
         )
@@ -161,7 +161,7 @@ def _gain(table: pd.DataFrame, right: Array, seed: int, resamples: int) -> Gain 
 
 
 def _agreement(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
-    """How often each two of the labels' authors, the given scores (the rubric's, or others') and the model order a comparison alike.
+    """How often each two of the labels' authors, the given scores (the annotator's points, or others') and the model order a comparison alike.
 
     A comparison that a judge does not tell apart is left out.
     """
@@ -171,7 +171,7 @@ def _agreement(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
     pairs = pd.DataFrame({"prompt_id": table["prompt_id"], "texts": [*map(_texts, table["chosen"], table["rejected"])]})
     orders = {"reward model": swapped * np.sign(table["chosen_reward"] - table["rejected_reward"])}
     if "chosen_score" in table:
-        orders["rubric"] = swapped * np.sign(table["chosen_score"] - table["rejected_score"])
+        orders["given scores"] = swapped * np.sign(table["chosen_score"] - table["rejected_score"])
     authors = table["person"].replace("", LABELS) if "person" in table else pd.Series(LABELS, table.index)
     for name in sorted(authors.unique()):
         orders[str(name)] = np.where(authors == name, swapped, np.nan)

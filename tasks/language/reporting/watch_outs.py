@@ -120,7 +120,7 @@ def _of_curves(drawn: Mapping[str, pd.DataFrame]) -> Iterator[WatchOut]:
     yield WatchOut(
         "Chosen answers became less likely",
         [*less_likely(drawn)],
-        "DPO's loss knows the margin alone. A larger beta, or the likelihood of chosen answers in the loss, holds them.",
+        "The margin alone holds neither answer. A larger beta, or more weight of the chosen answers' likelihood (dpo.nll), holds the chosen ones.",
     )
     yield WatchOut(
         "Most groups teach nothing",

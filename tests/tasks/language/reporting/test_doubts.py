@@ -83,6 +83,7 @@ def test_a_gain_that_is_paid_for_elsewhere(given, told):
         ),
         ({"gold_greedy": UP, "gold_by_manner": UP, "gold_by_correctness": UP}, None),
         ({"gold_greedy": UP, "gold_by_correctness": UP}, None),
+        ({"gold_greedy": UP, "gold_by_manner": UP, "strict_greedy": UP}, None),
         ({"gold_by_manner": UP}, None),
     ],
 )

@@ -77,11 +77,11 @@ def test_judges_agree_on_the_comparisons_that_both_order(tmp_path):
     ]
     rows[3] |= {"chosen_reward": 0.0, "rejected_reward": 1.0, "chosen_score": 4.0, "rejected_score": 2.0}
     assert shares(made(rows, tmp_path), "two judges") == {
-        "reward model and rubric": (2, 0.5),
+        "reward model and given scores": (2, 0.5),
         "reward model and anna": (3, 1.0),
         "reward model and ben": (2, 0.5),
-        "rubric and anna": (2, 0.5),
-        "rubric and ben": (2, 1.0),
+        "given scores and anna": (2, 0.5),
+        "given scores and ben": (2, 1.0),
         "anna and ben": (2, 0.5),
     }
 
@@ -157,7 +157,7 @@ def test_whether_training_helped_is_told_against_the_untrained_log_probability(t
     assert "whether training helped cannot be told" in found.helped
     better = made(untrained(38, 18), tmp_path)
     assert better.helped.startswith(
-        "It orders 95.00 % of the held-out comparisons as labelled, and the log-probability of the policy that it started from, "
+        "It orders 95.00 % of the held-out comparisons as labelled, and the mean log-probability a token of the policy that it started from, "
         "untrained, 45.00 %. The difference is +50.00 points ("
     )
     assert better.helped.endswith(": training helped).")
