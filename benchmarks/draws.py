@@ -16,8 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ruamel.yaml import YAML
@@ -99,12 +100,12 @@ def over_draws(result: Mapping[str, Any]) -> str:
     heads = ("right", "over the better control, points", "p", "gold", "over SFT, points", "by manner", "by being right")
     rows = [["policy", *heads]]
     for name in policies(result):
-        right, gold = (f"{100 * mean([draw[name][metric] for draw in draws]):.1f} %" for metric in SINGLE)
+        right, gold = (f"{100 * fmean([draw[name][metric] for draw in draws]):.1f} %" for metric in SINGLE)
         change = [points(tests[name][0]), f"{corrected[name]:.2g}"] if name in tests else ["", ""]
         gained = ["", "", ""]
         if name != baseline:
             total = paired.student([draw[name][GOLD] - draw[baseline][GOLD] for draw in draws])[0]
-            gained = [points(total), *(f"{100 * mean([draw[name][part] for draw in draws]):+.1f}" for part in PARTS)]
+            gained = [points(total), *(f"{100 * fmean([draw[name][part] for draw in draws]):+.1f}" for part in PARTS)]
         rows.append([name, right, *change, gold, *gained])
     return tables.rows(rows)
 
@@ -118,7 +119,7 @@ def kinds(result: Mapping[str, Any]) -> str:
     """A row for each policy: right answers to each small set of another kind."""
     rows = [["policy", *KINDS]]
     for name in policies(result):
-        shares = [mean([draw[name][f"{RIGHT}_{kind}"] for draw in result["draws"]]) for kind in KINDS]
+        shares = [fmean([draw[name][f"{RIGHT}_{kind}"] for draw in result["draws"]]) for kind in KINDS]
         rows.append([name, *(f"{100 * share:.1f} %" for share in shares)])
     return tables.rows(rows)
 
@@ -148,11 +149,6 @@ def methods(result: Mapping[str, Any]) -> list[str]:
 def gain(result: Mapping[str, Any], draw: Mapping[str, Any], name: str) -> float:
     """What a policy has of right answers above the better control, which is the baseline where no control is better."""
     return float(draw[name][RIGHT] - max(draw[other][RIGHT] for other in (*result["controls"], result["baseline"])))
-
-
-def mean(values: Sequence[float]) -> float:
-    """The mean."""
-    return sum(values) / len(values)
 
 
 def main() -> None:

@@ -32,7 +32,7 @@ def sentence(results: Results, by: str, draw: Draw, margin: float) -> str:
     """The one sentence that a page begins with and a run ends with: that it is one draw, the best method, and whether it beats its rival."""
     if not results.answered:
         return draw.beginning + next(_unanswered(results))
-    if not any(found["strict_greedy"].mean for found in results.judged.values()):
+    if not any(scores["strict_greedy"].mean for scores in results.judged.values()):
         return (
             f"No policy answers any of the {draw.problems} test problems right: a run of this size shows that the flow works, "
             "not that anything is learned."

@@ -77,7 +77,7 @@ def _steps(line: str) -> tuple[Equation, ...]:
         removed += len(note[0])
     results = {step.result for _, step in noted} | {step.result / 100 for _, step in noted}
     written = [(place, step) for place, step in _written(NOTE.sub("", line)) if step.result not in results]
-    return tuple(step for _, step in sorted(written + noted, key=lambda found: found[0]))
+    return tuple(step for _, step in sorted(written + noted, key=lambda placed: placed[0]))
 
 
 def _written(text: str) -> Iterator[tuple[int, Equation]]:

@@ -87,12 +87,12 @@ def train(
 
     with resumable(stage, config, *inputs) as training:
         rows = training.run(fit, {"model": trained.weights, "optimizer": optimizer}, len(batches))
-        found = measured()
+        final = measured()
         if config.evaluate_every:
-            rows[-1] = {**rows[-1], **found}
+            rows[-1] = {**rows[-1], **final}
         tables.write_curves([*accumulate(map(dict, rows), dict.__or__)], curves)
         trained.save(tokenizer, out)
-    return {**found, "truncated": learned.truncated, "dropped": learned.dropped}
+    return {**final, "truncated": learned.truncated, "dropped": learned.dropped}
 
 
 MARKER = re.compile(
