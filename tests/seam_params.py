@@ -32,7 +32,12 @@ BASE: dict[str, dict[str, Any]] = {
     "tokenizer": {"vocabulary": 330},
     "pretrained": {"width": 16, "layers": 1, "heads": 2, "context": 256, "batch_size": 4, "steps": 6},
     "sft": {"demonstrations": 40, "batch_size": 8},
-    "sft_control": {"policies": {"sft_matched": {"epochs": 1}}, "skip": 40, "demonstrations": 30, "batch_size": 8},
+    "sft_control": {
+        "policies": {"sft_matched": {"epochs": 1}, "sft_flat": {"epochs": 1}},
+        "skip": 40,
+        "demonstrations": 30,
+        "batch_size": 8,
+    },
     "responses": {"skip": 40, "prompts": 16, "samples": 3, "max_new_tokens": 8, "batch_size": 8},
     "preferences": {
         "temperature": 2.0,

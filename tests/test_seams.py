@@ -42,13 +42,15 @@ VALUES: dict[str, Any] = {
     "*.training.betas": [0.5, 0.6],
     **{f"*.clip_{key}": 0.001 for key in ("ratio", "value", "low", "high")},
     "*.importance_cap": 0.5,
+    "*.kl_target": 0.0001,
+    **dict.fromkeys(("sft.evaluate_every", "sft_control.evaluate_every"), 1),
     "*.trained_temperature": 0.5,
     "reviews.text_column": "other",
     "reviews.label_column": "right",
     "pretrained.heads": 4,
     "pretrained.width": 32,
     "problems.largest": 60,
-    "rejection_sft.minimum_reward": -14.34,  # the best answers earn -14.38 to -14.20
+    "rejection_sft.minimum_reward": -0.3,  # the best answers earn -0.54 to 0.31
     "preferences.tie_margin": 4.0,
     "preferences.mixture.*": 1.0,
     "mixture.datasets.0.name": "sums",
@@ -131,6 +133,8 @@ UNDER: dict[str, dict[str, Any]] = {
     **{f"{stage}.packing": {f"{stage}.max_length": 200} for stage in ("sft", "sft_control")},
     "mixture.validation_share": {"mixture.datasets.0.location": "train.jsonl", "mixture.datasets.0.source": "file"},
     "reward_model.kind": {"reward_model.likelihood": 0.0},
+    **{key: {"reward_model.kind": "log_probability"} for key in ("reward_model.likelihood", "reward_model.beta")},
+    "reinforce.paid": {"reinforce.max_new_tokens": 40},
     "mixture.datasets.0.location": {"mixture.datasets.0.location": "train.jsonl", "mixture.datasets.0.source": "file"},
     "expert_episodes.environments.*.kind": {"expert_episodes.environments.rooms.settings": {}},
     "agents_report.expectations.0.by": {"agents_report.expectations.0.lower": "ppo"},  # a clone has no curve

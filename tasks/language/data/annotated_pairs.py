@@ -17,6 +17,8 @@ from tasks.common.tables import Record
 from tasks.language.configs.preferences import Criteria
 from tasks.language.data import manner, splits
 from tasks.language.rewards import annotator, rubric
+from tasks.language.rewards.answers import final_answer
+from tasks.language.rewards.numerals import amount, same_number
 
 ANNOTATOR = "annotator"  # in place of a person's name
 
@@ -79,6 +81,7 @@ def annotate(
     """Score, rank and pair `sampled` (schema Responses) by the problems `known` by their ids."""
     rng = np.random.default_rng(seed)
     sampled = sampled.sort_values(["prompt_id", "sample"])
+    numeric = all(amount(known[prompt_id]["answer"]) is not None for prompt_id in sampled["prompt_id"].unique())
     found = Annotated(splits.held_out(sampled["prompt_id"].unique(), test_share, rng))
     for _, group in sampled.groupby("prompt_id"):
         rows = tables.records(group)
@@ -93,10 +96,18 @@ def annotate(
             found.annotations.append({**key, **judged, "rank": rank})
             row |= {"score": score.total, "rank": rank}
             found.rankings.append(_ranked(row, prompt_id in found.held_out))
-        found.pairs += _pairs(rows, utilities, sees.bounds, rng)
+        pairs = _pairs(rows, utilities, sees.bounds, rng)
+        found.pairs += [_with_verdicts(pair, known[prompt_id]["answer"]) for pair in pairs] if numeric else pairs
         texts = {chr(ord("A") + index): row["response"] for index, row in enumerate(rows)}
         found.texts.append({"prompt": rows[0]["prompt"], "ranking": annotator.ranking_text(ranking), **texts})
     return found
+
+
+def _with_verdicts(pair: Record, answer: str) -> Record:
+    """The pair, and whether each response ends in the right number: for the report alone, nothing learns from it."""
+    finals = {side: final_answer(pair[side]) for side in ("chosen", "rejected")}
+    right = {f"{side}_right": final is not None and same_number(final, answer) for side, final in finals.items()}
+    return pair | right
 
 
 def _ranked(row: Record, held: bool) -> Record:

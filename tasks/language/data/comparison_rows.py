@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from tasks.common.tables import Record
 
 SCORES = ("chosen_score", "rejected_score")
+VERDICTS = ("chosen_right", "rejected_right")
 TOKENS = ("chosen_tokens", "rejected_tokens")
 MESSAGES = ("chosen_message", "rejected_message")
 
 
 def alike(rows: Sequence[Record]) -> list[Record]:
-    """The rows without scores where one lacks them, and without history, messages, tokens and persons where none has any.
+    """The rows without scores or verdicts where one lacks them, and without history, messages, tokens and persons where none has any.
 
     Where only some have them, the others have an empty history, no message or tokens and nobody as the person.
     """
@@ -20,6 +21,7 @@ def alike(rows: Sequence[Record]) -> list[Record]:
     if any(row.get(TOKENS[0]) is not None for row in rows):
         fill |= dict.fromkeys(TOKENS)
     left_out = {"history", "person", *TOKENS, *MESSAGES} - fill.keys()
-    if any(row.get(name) is None for row in rows for name in SCORES):
-        left_out |= {*SCORES}
+    for names in (SCORES, VERDICTS):
+        if any(row.get(name) is None for row in rows for name in names):
+            left_out |= {*names}
     return [{name: value for name, value in {**row, **fill, **row}.items() if name not in left_out} for row in rows]

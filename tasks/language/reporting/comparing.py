@@ -26,7 +26,8 @@ from tasks.language.reporting.differences import (
 )
 from tasks.language.reporting.scoreboard import Results
 from tasks.language.reporting.wording import BEST, temperature
-from tasks.language.tables.problems import Problems
+from tasks.language.tables.evaluation import Generations
+from tasks.language.tables.problems import OTHER_KINDS, Problems
 
 Answers = Mapping[str, pd.DataFrame]  # policy -> its generations
 
@@ -68,6 +69,8 @@ def compared(
     if prompts(evaluations / config.baseline) < FEWEST:
         judged, fewest = {name: _without_bounds(numbers) for name, numbers in judged.items()}, sys.maxsize
     changed = changes(values, config.baseline, fewest)
+    for name, found in elsewhere({name: evaluations / name for name in answers}, config.baseline, fewest).items():
+        changed[name] |= found
     controls = tuple(name for name in config.controls if name in config.policies)
     results = Results(judged, config.baseline, best, changed, controls)
     rival, first = results.rival, results.first
@@ -101,6 +104,32 @@ def changes(
     for part, family in families.items():
         for name, difference in corrected(family, fewest).items():
             found[name][part] = difference
+    return found
+
+
+def elsewhere(folders: Mapping[str, Path], baseline: str, fewest: int = FEWEST) -> dict[str, dict[str, Difference]]:
+    """Every policy's differences to the baseline in right greedy answers to problems of other kinds; nothing where none were asked.
+
+    All policies and kinds are tested together.
+    """
+    files = {name: folder / "other_kinds.parquet" for name, folder in folders.items()}
+    if not all(file.is_file() for file in files.values()):
+        return {}
+    answered = {name: tables.read(Generations, file).set_index("problem_id") for name, file in files.items()}
+    if not all("strict" in table for table in answered.values()):
+        return {}
+    others = [name for name in folders if name != baseline]
+    family: dict[tuple[str, str], Sides] = {}
+    for name in others:
+        both = pd.DataFrame({"ours": answered[name]["strict"], "theirs": answered[baseline]["strict"]}).dropna()
+        kinds = both.index.to_series().str.rpartition("-")[0]
+        for kind in OTHER_KINDS:
+            rows = both[kinds == kind].astype(float)
+            if len(rows):
+                family[name, kind] = rows["ours"].to_numpy(), rows["theirs"].to_numpy()
+    found: dict[str, dict[str, Difference]] = {name: {} for name in others}
+    for (name, kind), difference in corrected(family, fewest).items():
+        found[name][f"strict_greedy_{kind}"] = difference
     return found
 
 

@@ -4,10 +4,11 @@ One rule decides for a mark, for the side of an interval and for a p-value: the 
 of policies that are compared by the metric.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass
 from math import inf, isfinite
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import pandas as pd
@@ -59,6 +60,7 @@ def read_measures(path: Path) -> pd.DataFrame:
     return tables.read(Measures, path).pivot(index="problem_id", columns="metric", values="value")
 
 
+Key = TypeVar("Key", bound=Hashable)
 Sides = tuple[np.ndarray, np.ndarray]  # a policy's values and the other's, on the same problems: (P,) each
 
 
@@ -85,8 +87,8 @@ def differences(
     return found
 
 
-def corrected(family: Mapping[str, Sides], fewest: int = FEWEST) -> dict[str, Difference]:
-    """The difference of each policy by one metric, tested together; of fewer than `fewest` problems nothing is tested."""
+def corrected(family: Mapping[Key, Sides], fewest: int = FEWEST) -> dict[Key, Difference]:
+    """The difference of each policy by one metric, or of each policy and metric, tested together; of fewer than `fewest` problems nothing is tested."""
     enough = {policy: sides for policy, sides in family.items() if len(sides[0]) >= fewest}
     holm = paired.holm([_test(sides, CHANCE)[1] for sides in enough.values()])
     p = dict(zip(enough, holm.p, strict=True))

@@ -6,14 +6,21 @@ from math import isfinite
 import pandas as pd
 
 from tasks.common import plots
-from tasks.language.reporting.gold import GOLD, PARTS
+from tasks.language.reporting.gold import GOLD, PARTS, RIGHT
 from tasks.language.reporting.reward_section import Section
 from tasks.language.reporting.scoreboard import Results
 from tasks.language.reporting.wording import gain, interval, text
+from tasks.language.tables.problems import OTHER_KINDS
 
 HELD_OUT_LOSS = "eval_loss"  # of a curve
 LATE = 0.2  # share of the steps, the last ones, over which the held-out loss should not fall any more
 FALLING = 0.02  # fall of it that is still one, as a share of the loss
+GAINS = {RIGHT: "right answers", GOLD: "gold answers"}
+PAID_IN = {
+    **GAINS,
+    "manner_greedy": "manner",
+    **{f"{RIGHT}_{kind}": f"right answers to {text}" for kind, text in OTHER_KINDS.items()},
+}
 HALF = 0.5  # the win rate of two policies that are equally good
 
 
@@ -36,14 +43,17 @@ def not_converged(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterat
 
 
 def paid_elsewhere(results: Results) -> Iterator[str]:
-    """A method has more right answers, and less of what its readers want."""
+    """A method has more right answers, or more gold ones, and less of what its readers want, or fewer right answers to problems of another kind."""
     for name in results.methods:
         changes, judged = results.changes[name], results.judged[name]
-        if "strict_greedy" not in changes or changes["strict_greedy"].side <= 0:
+        gains = {
+            what: changes[metric] for metric, what in GAINS.items() if metric in changes and changes[metric].side > 0
+        }
+        if not gains:
             continue
         fell = [
             f"{gain(changes[metric])} points of {what}"
-            for metric, what in ((GOLD, "gold answers"), ("manner_greedy", "manner"))
+            for metric, what in PAID_IN.items()
             if metric in changes and changes[metric].side < 0
         ]
         won = judged.get("win_rate_greedy")
@@ -53,7 +63,8 @@ def paid_elsewhere(results: Results) -> Iterator[str]:
                 f"{text('win_rate', won)} ({interval('win_rate', won)}) of the comparisons with {results.baseline} won, {ties} of them ties"
             )
         if fell:
-            yield f"{name}: {gain(changes['strict_greedy'])} points of right answers, but {' and '.join(fell)}."
+            gained = " and ".join(f"{gain(change)} points of {what}" for what, change in gains.items())
+            yield f"{name}: {gained}, but {' and '.join(fell)}."
 
 
 def manner_alone(results: Results) -> Iterator[str]:
@@ -74,3 +85,9 @@ def adds_nothing(reward: Section | None) -> Iterator[str]:
     """The reward model orders held-out comparisons no better than the policy that it started from does untrained."""
     if reward and reward.gain and isfinite(reward.gain.difference.low) and reward.gain.difference.low <= 0:
         yield reward.helped
+
+
+def forgets_answers(reward: Section | None) -> Iterator[str]:
+    """The reward model prefers a right answer to a wrong one less often than the policy that it started from does untrained."""
+    if reward and reward.correctness and reward.correctness.difference.high < 0:
+        yield reward.knows_answers

@@ -9,7 +9,7 @@ from tasks.common.estimates import CHANCE, Estimate
 from tasks.language.reporting.differences import FEWEST, Difference
 from tasks.language.reporting.gold import GOLD, PARTS
 from tasks.language.reporting.scoreboard import Results, means
-from tasks.language.reporting.wording import ends, gain, interval, label, signed, text
+from tasks.language.reporting.wording import ends, gain, interval, label, level, signed, text
 
 VERBS = {1: "raised", 0: "not clearly changed", -1: "lowered"}  # by the paired interval: above 0, around it, below
 VALIDATION = "strict_validation"
@@ -67,11 +67,6 @@ def _certainty(change: Difference, margin: float) -> str:
     return f" ({level(change)} interval {ends(change)}){rest}"
 
 
-def level(change: Difference) -> str:
-    """The level of a change's interval, which is above 95 % where several policies are compared."""
-    return f"{100 * (1 - change.chance):.3g} %"
-
-
 def chosen_by(metric: str) -> str:
     """What a metric is to a reader who is told of the best by it."""
     return "on validation problems" if metric == VALIDATION else f"by {label(metric) if '_' in metric else metric}"
@@ -91,18 +86,28 @@ def power(results: Results, problems: int) -> list[str]:
     As many problems are taken to change as do on average over the later policies, and every one of the policies that are
     compared to be undecided, which asks most of each.
     """
-    changes = [results.changes[name]["strict_greedy"] for name in results.later if results.answered]
+    if not results.answered:
+        return []
+    families = {
+        f"{results.baseline} and a later policy": [results.changes[name]["strict_greedy"] for name in results.later]
+    }
+    if results.rival != results.baseline:
+        families[f"{results.rival} and a method"] = [*results.over_rival.values()]
+    return [line for between, changes in families.items() for line in _power(changes, problems, between)]
+
+
+def _power(changes: list[Difference], problems: int, between: str) -> Iterator[str]:
+    """The sentence for one family of comparisons, which are tested together; nothing where none is tested."""
     counts = [
         change.changes.gained + change.changes.lost for change in changes if change.changes and change.p is not None
     ]
-    if not any(counts):
-        return []
-    changed = sum(counts) / len(counts) / problems
-    seen = paired.smallest_seen(changed, problems, CHANCE / len(results.changes))
-    return [
-        f"On average {100 * changed:.1f} % of the {problems} problems change between {results.baseline} and a later policy. With so many, "
-        f"a true difference of {100 * seen:.1f} points is marked in four of five draws of such problems, a smaller one less often."
-    ]
+    if any(counts):
+        changed = sum(counts) / len(counts) / problems
+        seen = paired.smallest_seen(changed, problems, CHANCE / len(changes))
+        yield (
+            f"On average {100 * changed:.1f} % of the {problems} problems change between {between}. With so many, "
+            f"a true difference of {100 * seen:.1f} points is marked in four of five draws of such problems, a smaller one less often."
+        )
 
 
 def best_policies(results: Results, by: str, policies: list[str]) -> tuple[str, list[str]]:

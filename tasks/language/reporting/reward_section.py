@@ -45,8 +45,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Gain:
-    """The shares of held-out comparisons that are ordered as labelled, before training and after, and the difference."""
+    """The shares of held-out comparisons that are ordered as labelled, or with the right answer first, before training and after, and
+    the difference. Before training they are ordered `by` the policy's own log-probabilities."""
 
+    by: str
     before: float
     after: float
     difference: Estimate
@@ -61,24 +63,35 @@ class Section:
     figures: dict[str, str] = field(default_factory=dict)
     captions: dict[str, str] = field(default_factory=dict)
     gain: Gain | None = None
+    correctness: Gain | None = None  # of the comparisons with one right answer
 
     @property
     def helped(self) -> str:
         """Whether training helped, in a sentence; empty where it is not known."""
-        if self.gain is None:
+        return _sentence(self.gain, "It orders {} of the held-out comparisons as labelled") if self.gain else ""
+
+    @property
+    def knows_answers(self) -> str:
+        """Whether it prefers right answers more than the policy does, in a sentence; empty where it is not known."""
+        if self.correctness is None:
             return ""
-        change = self.gain.difference
-        if not isfinite(change.low):
-            verdict = "too few comparisons to say whether training helped"
-        else:
-            side = (change.low > 0) - (change.high < 0)
-            verdict = {1: "training helped", 0: "whether training helped cannot be told", -1: "training did harm"}[side]
-            verdict = f"{signed(100 * change.low)} to {signed(100 * change.high)}: {verdict}"
-        return (
-            f"It orders {100 * self.gain.after:.2f} % of the held-out comparisons as labelled, and the mean log-probability a token of the "
-            f"policy that it started from, untrained, {100 * self.gain.before:.2f} %. The difference is "
-            f"{signed(100 * change.mean, '+.2f')} points ({verdict})."
+        return _sentence(
+            self.correctness, "Of the held-out comparisons with one right answer it prefers that one in {}"
         )
+
+
+def _sentence(gain: Gain, beginning: str) -> str:
+    change = gain.difference
+    if not isfinite(change.low):
+        verdict = "too few comparisons to say whether training helped"
+    else:
+        side = (change.low > 0) - (change.high < 0)
+        verdict = {1: "training helped", 0: "whether training helped cannot be told", -1: "training did harm"}[side]
+        verdict = f"{signed(100 * change.low)} to {signed(100 * change.high)}: {verdict}"
+    return (
+        f"{beginning.format(f'{100 * gain.after:.2f} %')}, and the {gain.by} of the policy that it started from, untrained, "
+        f"{100 * gain.before:.2f} %. The difference is {signed(100 * change.mean, '+.2f')} points ({verdict})."
+    )
 
 
 def section(folder: Path, seed: int, resamples: int) -> Section | None:
@@ -148,16 +161,45 @@ def _of_comparisons(table: pd.DataFrame, seed: int, resamples: int) -> Section:
     headed = [(f"Held-out comparisons that the model orders as labelled, {name}", rows) for name, rows in found.items()]
     headed[0] = headed[0][0], [*everything, *headed[0][1]]
     shown = [*headed, *(part for part in judges if part[1])]
-    return Section(shown, _worst_pairs(table, margin), figures, captions, _gain(table, right, *own))
+    mistakes = _worst_pairs(table, margin)
+    return Section(shown, mistakes, figures, captions, _gain(table, *own), _correctness(table, *own))
 
 
-def _gain(table: pd.DataFrame, right: Array, seed: int, resamples: int) -> Gain | None:
-    """What training has added to the untrained log-probability, comparison by comparison; None where that was not measured."""
+def _gain(table: pd.DataFrame, seed: int, resamples: int) -> Gain | None:
+    """What training has added to the policy's own log-probabilities, comparison by comparison; None where they were not measured.
+
+    Of the mean over an answer's tokens and the sum, the one that orders more comparisons as labelled is the measure before training.
+    """
     if "chosen_untrained" not in table:
         return None
-    before = estimates.win_values(table["chosen_untrained"], table["rejected_untrained"])
-    difference = _share(right - before, table["prompt_id"], seed, resamples)
-    return Gain(float(before.mean()), float(right.mean()), difference)
+    means = table["chosen_untrained"], table["rejected_untrained"]
+    sums = means[0] * table["chosen_length"], means[1] * table["rejected_length"]
+    ordered = {
+        "mean log-probability a token": estimates.win_values(*means),
+        "log-probability": estimates.win_values(*sums),
+    }
+    by = max(ordered, key=lambda name: ordered[name].mean())
+    after = estimates.win_values(table["chosen_reward"], table["rejected_reward"])
+    difference = _share(after - ordered[by], table["prompt_id"], seed, resamples)
+    return Gain(by, float(ordered[by].mean()), float(after.mean()), difference)
+
+
+def _correctness(table: pd.DataFrame, seed: int, resamples: int) -> Gain | None:
+    """The same of the comparisons with one right answer, as if that were the label; None where no verdicts are known."""
+    if "chosen_right" not in table:
+        return None
+    one_right = table[table["chosen_right"] != table["rejected_right"]]
+    if one_right.empty:
+        return None
+    swapped = one_right.rename(columns=_other_side)
+    labelled = one_right["chosen_right"].to_numpy()
+    return _gain(pd.concat([one_right[labelled], swapped[~labelled]]), seed, resamples)
+
+
+def _other_side(column: str) -> str:
+    sides = {"chosen": "rejected", "rejected": "chosen"}
+    side, _, rest = column.partition("_")
+    return f"{sides[side]}_{rest}" if side in sides and rest else column
 
 
 def _agreement(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tasks.common.estimates import Estimate
+from tasks.common.estimates import CHANCE, Estimate
 from tasks.language.reporting.differences import FEWEST, Difference
 from tasks.language.reporting.gold import GOLD, PARTS
 from tasks.language.reporting.measures import WHY
@@ -24,6 +24,7 @@ from tasks.language.reporting.wording import (
     interval,
     kind_of,
     label,
+    level,
     p_value,
     short,
     spoken,
@@ -31,6 +32,7 @@ from tasks.language.reporting.wording import (
     text,
     verdict,
 )
+from tasks.language.tables.problems import OTHER_KINDS
 
 MARKS = {1: "▲", 0: "", -1: "▼"}
 
@@ -165,6 +167,7 @@ def meaning(results: Results) -> dict[str, str]:
     by = "the rubric" if any(name.startswith("rubric_") for name in results.metrics) else "the reward model"
     shown = {kind_of(name) for name in results.metrics if not _never(results, name)} | {"greedy", "sampled"}
     shown |= {"by manner", "by correctness"} if GOLD in results.metrics else set()
+    shown |= {kind for kind in OTHER_KINDS if f"strict_greedy_{kind}" in results.metrics}
     shown -= set() if results.answered else {*KINDS}
     shown |= {*of_accuracy} if results.answered else {"change"}
     shown -= (
@@ -278,7 +281,10 @@ def _points(change: Difference | None) -> Cell:
     """A change of accuracy in points with its interval and arrow."""
     if change is None:
         return EMPTY
-    return {"text": gain(change), "interval": ends(change), "mark": MARKS[change.side]}
+    interval = ends(change)
+    if interval and change.chance != CHANCE:
+        interval += f" at {level(change)}"
+    return {"text": gain(change), "interval": interval, "mark": MARKS[change.side]}
 
 
 def _verdict(change: Difference | None, margin: float) -> Cell:

@@ -80,6 +80,11 @@ def _of_gains(results: Results, drawn: Mapping[str, pd.DataFrame], reward: Secti
         [*doubts.adds_nothing(reward)],
         "What it says, the policy said before. More pairs, or labels that the policy does not foresee, help.",
     )
+    yield WatchOut(
+        "The reward model prefers right answers less than the policy does",
+        [*doubts.forgets_answers(reward)],
+        "Its labels judge something else. A reward that checks the answer has to count beside it.",
+    )
 
 
 def _of_evaluations(
@@ -97,7 +102,7 @@ def _of_evaluations(
     yield WatchOut(
         "The best policy by reward is not the best policy",
         [*wrong_favourite(results)],
-        "The reward model misjudges answers of a kind that it did not learn from. Do not choose a policy by its reward.",
+        "The reward model was trained to judge something else, or misjudges answers unlike those that it learned from. Do not choose a policy by its reward.",
     )
     yield WatchOut(
         "An over-optimised reward model",

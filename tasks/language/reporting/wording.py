@@ -44,6 +44,7 @@ MEANING = {
     "reference_loss": "nats a token that the reference responses cost the policy, a mean over problems; lower is better",
     "pair_accuracy": "held-out pairs whose preferred response gained more log-probability over the reference policy than the other; 50 % for the reference itself",
     "pair_likelihood": "held-out pairs whose preferred response has the higher log-probability a token",
+    **OTHER_KINDS,
 }
 ACCURACIES = ("strict", "lenient", "gold")
 ELSEWHERE = tuple(
@@ -150,6 +151,11 @@ def ends(change: Difference) -> str:
     if not isfinite(change.estimate.low):
         return ""
     return f"{signed(100 * change.estimate.low)} to {signed(100 * change.estimate.high)}"
+
+
+def level(change: Difference) -> str:
+    """The level of a change's interval, which is above 95 % where several policies are compared."""
+    return f"{100 * (1 - change.chance):.3g} %"
 
 
 def signed(value: float, form: str = "+.1f") -> str:

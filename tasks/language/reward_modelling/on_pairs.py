@@ -98,7 +98,7 @@ class OnPairs:
 
     def _held_out(self) -> pd.DataFrame:
         names = ["comparison_id", "prompt_id", "prompt", "chosen", "rejected", "strength", "person"]
-        names += ["chosen_score", "rejected_score"]
+        names += ["chosen_score", "rejected_score", "chosen_right", "rejected_right"]
         frame = self.table[[name for name in names if name in self.table]]
         chosen, rejected = self.test.sides()
         lengths = torch.tensor([len(answer) for answer in self.test.answers])

@@ -30,6 +30,8 @@ class HeldOut(Table):
     person: Series[str] | None  # who preferred the chosen one; empty where nobody is named
     chosen_score: Series[float] | None  # the annotator's, where it gave scores
     rejected_score: Series[float] | None
+    chosen_right: Series[bool] | None  # whether its final number is right, where that is known
+    rejected_right: Series[bool] | None
     chosen_reward: Series[float] | None
     rejected_reward: Series[float] | None
     chosen_untrained: (

@@ -3,7 +3,9 @@
 import pandas as pd
 import pytest
 
-from tasks.language.reporting.comparing import changes, prompts, win_rates
+from tasks.common import tables
+from tasks.language.reporting.comparing import changes, elsewhere, prompts, win_rates
+from tasks.language.tables.evaluation import Generations
 
 
 def answers(greedy, *sampled):
@@ -43,6 +45,26 @@ def test_the_parts_of_a_change_of_gold_are_tested_as_the_change_is():
     sides = {metric: change.side for metric, change in found.items()}
     assert sides == {"strict_greedy": 0, "gold_greedy": 1, "gold_by_manner": 1, "gold_by_correctness": 0}
     assert found["gold_by_manner"].estimate.mean == pytest.approx(1 / 3)
+
+
+def test_right_answers_to_problems_of_other_kinds_are_compared_problem_by_problem(tmp_path):
+    """Of 40 longer problems dpo loses 20, of 40 with larger numbers it gains one: only the first is apart from 0."""
+    right = {"sft": [1] * 40 + [0] * 40, "dpo": [1] * 20 + [0] * 59 + [1]}
+    for name, values in right.items():
+        ids = [f"{kind}-{n}" for kind in ("longer", "larger") for n in range(40)]
+        rows = pd.DataFrame({"problem_id": ids, "strict": [*map(bool, values)]})
+        rows = rows.assign(temperature=0.0, sample=0, response="", length=1, ended=True, steps=False)
+        (tmp_path / name).mkdir()
+        tables.write(Generations, rows.sample(frac=1, random_state=len(name)), tmp_path / name / "other_kinds.parquet")
+    folders = {name: tmp_path / name for name in right}
+    found = elsewhere(folders, "sft")["dpo"]
+    assert {metric: (change.side, change.estimate.mean) for metric, change in found.items()} == {
+        "strict_greedy_longer": (-1, pytest.approx(-0.5)),
+        "strict_greedy_larger": (0, pytest.approx(1 / 40)),
+    }
+    assert {change.chance for change in found.values()} == {0.05}
+    assert found["strict_greedy_larger"].p > 0.05
+    assert elsewhere({**folders, "ppo": tmp_path / "ppo"}, "sft") == {}
 
 
 def test_equal_prompts_are_no_more_evidence_than_one(tmp_path):

@@ -65,6 +65,15 @@ def test_whether_a_baseline_converged_is_not_said_without_its_held_out_loss():
         ({"strict_greedy": UP}, None),
         ({"strict_greedy": UP, "gold_greedy": UP}, None),
         ({"strict_greedy": LEVEL, "gold_greedy": DOWN}, None),  # nothing was gained
+        (
+            {"gold_greedy": UP, "strict_greedy_longer": DOWN},
+            "+30.0 points of gold answers, but -30.0 points of right answers to problems of four and five steps.",
+        ),
+        (
+            {"gold_greedy": UP, "strict_greedy": DOWN},
+            "+30.0 points of gold answers, but -30.0 points of right answers.",
+        ),
+        ({"strict_greedy": UP, "strict_greedy_longer": LEVEL}, None),
         ({"strict_greedy": UP, "win_rate": Estimate(0.45, 0.4, 0.51)}, None),
         ({"strict_greedy": UP, "gold_greedy": DOWN, "controls": ("ppo",)}, None),
     ],
@@ -98,9 +107,20 @@ def test_gains_by_manner_alone(given, told):
 )
 def test_a_reward_model_that_adds_nothing(low, high, told):
     mean = 0.0 if low == -inf else (low + high) / 2
-    section = Section([], [], gain=Gain(0.7074, 0.7074 + mean, Estimate(mean, low, high)))
+    section = Section([], [], gain=Gain("log-probability", 0.7074, 0.7074 + mean, Estimate(mean, low, high)))
     found = [*doubts.adds_nothing(section)]
     assert [told in said for said in found] == ([True] if told else [])
     boxes = watch_outs.watch_outs(results(), {}, {}, {}, section)
     assert [box.title for box in boxes] == (["The reward model adds nothing"] if told else [])
     assert not [*doubts.adds_nothing(None)]
+
+
+@pytest.mark.parametrize(("low", "high", "shows"), [(-0.3, -0.2, True), (-0.05, 0.01, False), (-inf, inf, False)])
+def test_a_reward_model_that_prefers_right_answers_less_than_the_policy(low, high, shows):
+    mean = 0.0 if low == -inf else (low + high) / 2
+    section = Section([], [], correctness=Gain("log-probability", 0.88, 0.88 + mean, Estimate(mean, low, high)))
+    boxes = watch_outs.watch_outs(results(), {}, {}, {}, section)
+    assert [box.title for box in boxes] == (
+        ["The reward model prefers right answers less than the policy does"] if shows else []
+    )
+    assert not [*doubts.forgets_answers(None)]

@@ -99,6 +99,13 @@ def test_the_power_is_told_for_the_problems_that_change():
     [told] = power(results("sft", "dpo", dpo=many), 500)
     assert "a true difference of 4.1 points" in told
     assert power(results("sft"), 500) == []
+    over_control = results("sft", "ppo", "dpo", dpo=UP, ppo=LEVEL, controls=["ppo"], over_rival={"dpo": many})
+    over_control = replace(
+        over_control, judged={**over_control.judged, "ppo": {**JUDGED, GREEDY: Estimate(0.6, 0.5, 0.7)}}
+    )
+    [_, told] = power(over_control, 500)
+    assert told.startswith("On average 11.0 % of the 500 problems change between ppo and a method.")
+    assert "a true difference of 4.1 points" in told, "one method, so that nothing is corrected"
     untested = Difference(Estimate(0.1, -inf, inf), Changes(3, 1, 0.6))
     assert power(results("sft", "dpo", dpo=untested), 20) == []
 

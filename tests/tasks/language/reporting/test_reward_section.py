@@ -166,6 +166,45 @@ def test_whether_training_helped_is_told_against_the_untrained_log_probability(t
     assert made([comparison(number, 1.0) for number in range(40)], tmp_path).helped == "", "a head has no such measure"
 
 
+def test_the_summed_log_probability_is_the_measure_where_it_orders_more(tmp_path):
+    """-1 nat a token over 2 tokens is likelier than -0.9 over 3; where the chosen answers are the longer ones it is the other way round."""
+    shorter = [
+        comparison(number, 1.0, lengths=(2, 3), chosen_untrained=-1.0, rejected_untrained=-0.9) for number in range(40)
+    ]
+    assert (made(shorter, tmp_path).gain.by, made(shorter, tmp_path).gain.before) == ("log-probability", 1.0)
+    longer = [
+        comparison(number, 1.0, lengths=(3, 2), chosen_untrained=-0.9, rejected_untrained=-1.0) for number in range(40)
+    ]
+    assert (made(longer, tmp_path).gain.by, made(longer, tmp_path).gain.before) == ("mean log-probability a token", 1.0)
+
+
+def test_how_well_it_knows_right_answers_is_told_of_comparisons_with_one(tmp_path):
+    """The labels prefer the wrong answer in 20 of 40 comparisons; the model follows the labels, the policy the answers."""
+    rows = [
+        comparison(
+            number,
+            1.0,
+            chosen_right=number < 20,
+            rejected_right=number >= 20,
+            chosen_untrained=1.0 if number < 20 else -1.0,
+            rejected_untrained=0.0,
+        )
+        for number in range(40)
+    ]
+    both_right = [
+        {**row, "prompt_id": f"q-{n}", "comparison_id": f"q-{n}/0-1", "chosen_right": True, "rejected_right": True}
+        for n, row in enumerate(rows)
+    ]
+    found = made([*rows, *both_right], tmp_path)
+    assert (found.correctness.before, found.correctness.after) == (1.0, 0.5)
+    assert found.knows_answers.startswith(
+        "Of the held-out comparisons with one right answer it prefers that one in 50.00 %, and the"
+    )
+    assert found.knows_answers.endswith(": training did harm).")
+    assert made(untrained(30, 30), tmp_path).knows_answers == "", "nobody knows which answers are right"
+    assert made(both_right, tmp_path).knows_answers == ""
+
+
 def test_of_few_rows_or_prompts_no_interval_is_shown(tmp_path):
     many = made([comparison(number, 1.0 if number % 3 else -1.0) for number in range(40)], tmp_path)
     assert next(iter(many.tables[0][1])).interval
