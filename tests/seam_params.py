@@ -26,7 +26,7 @@ Q = {"hidden": [8], "target_every": 5, "learning_rate": 0.01}
 TUNING = {"after": 5, "steps": 1, "replay": 100, "share": 0.5}
 RECORDED = {"location": None, "steps": None}
 BASE: dict[str, dict[str, Any]] = {
-    "problems": {"train": 80, "validation": 8, "test": 8, "other_kinds": 2},
+    "problems": {"train": 80, "validation": 8, "test": 40, "other_kinds": 2},
     "reviews": {"corpus": 10, "train": 10, "test": 4, "reward": 20, "second": 40, "held_out": 20},
     "corpus": {"facts": 60, "solutions": 60, "stories": 10},
     "tokenizer": {"vocabulary": 330},
@@ -62,7 +62,13 @@ BASE: dict[str, dict[str, Any]] = {
     "ppo": {**POLICY, **BY_MODEL, "learning_rate": 0.01, "micro_batch": 2},
     "grpo": {**POLICY, **BY_MODEL, "learning_rate": 0.01, "updates": 2, "micro_batch": 5},
     "evaluate": {
-        **{"problems": 6, "samples": 2, "pass_at": [1, 2], "max_new_tokens": 8, "batch_size": 4},
+        **{
+            "problems": 32,
+            "samples": 2,
+            "pass_at": [1, 2],
+            "max_new_tokens": 8,
+            "batch_size": 16,
+        },  # of fewer nothing is tested
         **{"validation_problems": 4, "validation_samples": 2},
     },
     "search": {

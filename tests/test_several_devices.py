@@ -20,14 +20,6 @@ pytestmark = pytest.mark.slow
 SFT = "tasks.language.sft"
 
 
-@pytest.fixture(scope="module")
-def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
-    """With SFT done by one process."""
-    clone = Clone.of_this(tmp_path_factory.mktemp("clone") / "posttrain", TINY)
-    clone.posttrain("run", "sft")
-    return clone
-
-
 @pytest.fixture(autouse=True)
 def no_orphan(clone: Clone):
     yield
@@ -40,6 +32,15 @@ def ask(clone: Clone, stage: str, **resources: int) -> None:
     pipeline = contract.yaml().load(clone.root / "dvc.yaml")
     pipeline["stages"][stage]["meta"]["resources"] = {"cpu": 1, "gpu": 1, **resources}
     contract.yaml().dump(pipeline, clone.root / "dvc.yaml")
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Clone:
+    """With SFT done by one process."""
+    clone = Clone.of_this(tmp_path_factory.mktemp("clone") / "posttrain", TINY)
+    ask(clone, "sft", processes=1)
+    clone.posttrain("run", "sft")
+    return clone
 
 
 def results(clone: Clone) -> tuple[pd.DataFrame, dict[str, float]]:

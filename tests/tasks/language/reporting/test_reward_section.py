@@ -208,6 +208,7 @@ def test_how_well_it_knows_right_answers_is_told_of_comparisons_with_one(tmp_pat
 def test_of_few_rows_or_prompts_no_interval_is_shown(tmp_path):
     many = made([comparison(number, 1.0 if number % 3 else -1.0) for number in range(40)], tmp_path)
     assert next(iter(many.tables[0][1])).interval
+    assert section(tmp_path, 0, 20).tables != section(tmp_path, 0, 200).tables, "resamples make the interval"
     few = made([comparison(number, 1.0 if number % 3 else -1.0) for number in range(29)], tmp_path)
     assert {row.interval for _, rows in few.tables for row in rows} == {""}
     of_ten_prompts = [
