@@ -63,7 +63,7 @@ def demonstrations(config: ProblemsConfig, problems: list[Record]) -> pd.DataFra
 def generated(config: ProblemsConfig) -> dict[str, list[Record]]:
     """Draw the splits; a chain of arithmetic belongs to one split, so no split holds another's problem in new words.
 
-    No two test problems have one chain.
+    No two validation or test problems have one chain.
     """
     rng = random.Random(config.seed)
     weights = (config.one_step, config.two_steps, config.three_steps)
@@ -75,7 +75,7 @@ def generated(config: ProblemsConfig) -> dict[str, list[Record]]:
     while any(len(rows[name]) < size for name, size in sizes.items()):
         problem = word_problems.generate(rng, Kind(rng.choices((1, 2, 3), weights)[0], config.largest))
         name = home.setdefault(problem.chain, rng.choices(SPLITS, list(sizes.values()))[0])
-        key = problem.chain if name == "test" else problem.question
+        key = problem.question if name == "train" else problem.chain
         fruitless = _counted(fruitless)
         if len(rows[name]) < sizes[name] and key not in seen:
             fruitless = 0
