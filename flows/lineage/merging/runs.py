@@ -19,7 +19,9 @@ from uuid import uuid4
 
 from flows.engine import mlflow_runs, mlflow_seal
 from flows.engine.coordinator import Coordinator
+from flows.engine.dvc_lock import joined
 from flows.engine.dvc_repository import PlanError
+from flows.engine.dvc_stage import keep_confirmed, run_cache_key
 from flows.engine.mlflow_runs import PREFIX
 from flows.engine.recording import settling
 from flows.lineage.merging import other_database
@@ -100,6 +102,10 @@ def merge(root: Path, path: Path, dry_run: bool = False) -> Merged:
         merging = _Merging(root, ours, other, dry_run)
         merging.take()
         ours.execute("ROLLBACK" if dry_run else "COMMIT")
+        if (
+            not dry_run
+        ):  # what they made is up to date here from now on, though the run cache here knows other makers of equal outs
+            keep_confirmed(root, lambda entry: bool(mlflow_runs.maker(root, run_cache_key(entry), joined(entry))))
     return merging.merged
 
 
