@@ -264,7 +264,9 @@ def test_a_key_that_a_stage_ignores_is_noticed(home, tmp_path, monkeypatch):
     from tasks.language.training import supervised
 
     optimizer = supervised.Optimizer
-    monkeypatch.setattr(supervised, "Optimizer", lambda *given: optimizer(*given[:-1], replace(given[-1], weight_decay=0.0)))
+    monkeypatch.setattr(
+        supervised, "Optimizer", lambda *given: optimizer(*given[:-1], replace(given[-1], weight_decay=0.0))
+    )
     with pytest.raises(AssertionError, match=r"sft\.training\.weight_decay = 1\.0 changes no out"):
         test_a_key_acts(home, tmp_path, "sft.training.weight_decay")
 

@@ -102,9 +102,7 @@ def merge(root: Path, path: Path, dry_run: bool = False) -> Merged:
         merging = _Merging(root, ours, other, dry_run)
         merging.take()
         ours.execute("ROLLBACK" if dry_run else "COMMIT")
-        if (
-            not dry_run
-        ):  # what they made is up to date here from now on, though the run cache here knows other makers of equal outs
+        if not dry_run:  # else what they made would run again where the run cache here knows other makers of equal outs
             keep_confirmed(root, lambda entry: bool(mlflow_runs.maker(root, run_cache_key(entry), joined(entry))))
     return merging.merged
 
