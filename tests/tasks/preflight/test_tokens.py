@@ -91,8 +91,9 @@ def test_a_prompt_that_leaves_no_room_is_found_before_training(words):
     )
     with pytest.raises(StageError, match=r"the longest has 11 tokens, with grpo.max_new_tokens = 64 more than the mod"):
         tokens.prompts(words, "prompts", rows, {"grpo": CONFIGS["grpo"]}, 74)
-    _, told = tokens.prompts(words, "test problems", rows, {"evaluate": CONFIGS["evaluate"]}, 74)
-    assert told[1].startswith("1 of 2 test problems have with evaluate.max_new_tokens = 64 more than")
+    room = 10 + CONFIGS["evaluate"].max_new_tokens
+    _, told = tokens.prompts(words, "test problems", rows, {"evaluate": CONFIGS["evaluate"]}, room)
+    assert told[1].startswith(f"1 of 2 test problems have with evaluate.max_new_tokens = {room - 10} more than")
 
 
 def test_each_reward_is_tried_on_four_answers():
