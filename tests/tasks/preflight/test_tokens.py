@@ -115,7 +115,8 @@ def test_each_reward_is_tried_on_four_answers():
 
 def test_time_and_memory_by_hand():
     """SFT on 100 rows of 50 tokens, twice: 10,000 tokens are trained. Memory is the sum that `posttrain plan-memory` has."""
-    assert estimates.work("sft", CONFIGS["sft"], 100, 50) == estimates.Work(10000, 0)
+    twice = CONFIGS["sft"].model_copy(update={"epochs": 2})
+    assert estimates.work("sft", twice, 100, 50) == estimates.Work(10000, 0)
     grpo = estimates.work("grpo", CONFIGS["grpo"], 0, 36)
     answers = 50 * 24 * 8
     assert grpo == estimates.Work(answers * 2 * 100, answers * 100)
