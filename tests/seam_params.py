@@ -62,13 +62,8 @@ BASE: dict[str, dict[str, Any]] = {
     "ppo": {**POLICY, **BY_MODEL, "learning_rate": 0.01, "micro_batch": 2},
     "grpo": {**POLICY, **BY_MODEL, "learning_rate": 0.01, "updates": 2, "micro_batch": 5},
     "evaluate": {
-        **{
-            "problems": 32,
-            "samples": 2,
-            "pass_at": [1, 2],
-            "max_new_tokens": 8,
-            "batch_size": 16,
-        },  # of fewer nothing is tested
+        "problems": 32,  # of fewer than 30 nothing is tested
+        **{"samples": 2, "pass_at": [1, 2], "max_new_tokens": 8, "batch_size": 16},
         **{"validation_problems": 4, "validation_samples": 2},
     },
     "search": {

@@ -69,8 +69,8 @@ def compared(
     if prompts(evaluations / config.baseline) < FEWEST:
         judged, fewest = {name: _without_bounds(numbers) for name, numbers in judged.items()}, sys.maxsize
     changed = changes(values, config.baseline, fewest)
-    for name, found in elsewhere({name: evaluations / name for name in answers}, config.baseline, fewest).items():
-        changed[name] |= found
+    on_other_kinds = elsewhere({name: evaluations / name for name in answers}, config.baseline, fewest)
+    changed = {name: differences_of | on_other_kinds.get(name, {}) for name, differences_of in changed.items()}
     controls = tuple(name for name in config.controls if name in config.policies)
     results = Results(judged, config.baseline, best, changed, controls)
     rival, first = results.rival, results.first
@@ -127,10 +127,10 @@ def elsewhere(folders: Mapping[str, Path], baseline: str, fewest: int = FEWEST) 
             rows = both[kinds == kind].astype(float)
             if len(rows):
                 family[name, kind] = rows["ours"].to_numpy(), rows["theirs"].to_numpy()
-    found: dict[str, dict[str, Difference]] = {name: {} for name in others}
+    by_policy: dict[str, dict[str, Difference]] = {name: {} for name in others}
     for (name, kind), difference in corrected(family, fewest).items():
-        found[name][f"strict_greedy_{kind}"] = difference
-    return found
+        by_policy[name][f"strict_greedy_{kind}"] = difference
+    return by_policy
 
 
 def _without_bounds(numbers: Mapping[str, Estimate]) -> dict[str, Estimate]:

@@ -92,9 +92,7 @@ class Comparisons(Table):
     history: Series[str] | None
     chosen_score: Series[float] | None
     rejected_score: Series[float] | None
-    chosen_right: (
-        Series[bool] | None
-    )  # whether its final number is right, where that is known; only the report reads it
+    chosen_right: Series[bool] | None  # its final number, where known; only the report reads it
     rejected_right: Series[bool] | None
     strength: Series[str] = pa.Field(isin=STRENGTHS)
     chosen_tokens: Series[object] | None = pa.Field(nullable=True)

@@ -10,6 +10,7 @@ from tasks.common import models, tables
 from tasks.common.errors import StageError
 from tasks.language.configs.preferences import PreferencesConfig
 from tasks.language.data import forms, prompts
+from tasks.language.data.comparison_rows import alike
 from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.preferences import _of_scores, run
 from tasks.language.reward_modelling.on_pairs import accuracies
@@ -106,8 +107,16 @@ def test_scores_ranks_and_pairs_of_a_perfect_annotator(annotated):
     pairs = comparisons(out)
     assert len(pairs) == 20 * 5  # 6 pairs of 4, less the one of equal texts
     assert (pairs["chosen_score"] > pairs["rejected_score"]).all()
+    for side in ("chosen", "rejected"):  # of 10, 9, 7 and 2 points the last two end in 99
+        assert (pairs[f"{side}_right"] == (pairs[f"{side}_score"] > 7)).all()
     assert metrics["flipped"] == metrics["ties"] == metrics["equal_scores"] == 0
     assert metrics["score"] == {"correctness": 3.25, "reasoning": 2.25, "clarity": 1.5, "total": 7.0}
+
+
+def test_verdicts_are_left_out_where_a_row_has_none():
+    judged = {"chosen": "1", "chosen_right": True, "rejected_right": False}
+    assert alike([judged]) == [judged]
+    assert alike([judged, {"chosen": "2"}]) == [{"chosen": "1"}, {"chosen": "2"}]
 
 
 def test_pairs_carry_the_tokens_that_were_sampled(annotated):

@@ -58,6 +58,12 @@ def test_the_first_table_has_what_each_policy_changed_and_the_verdict():
     assert [cell["interval"] for cell in rows["dpo"][:4]] == ["40.0 to 60.0", "-1.0 to +5.0", "", "p = 0.900"]
 
 
+def test_an_interval_that_is_not_at_95_percent_names_its_level():
+    changes = {"dpo": {"strict_greedy": Difference(UNSURE, Changes(5, 4, 1.0), 0.9, chance=0.025)}}
+    rows = dict(tables(results(changes=changes), 3.0)[0].rows)
+    assert rows["dpo"][1]["interval"] == "-1.0 to +5.0 at 97.5 %"
+
+
 def test_controls_are_called_so_and_methods_are_held_against_the_better():
     judged = {"sft": {}, "sft_more": {"strict_greedy": Estimate(0.6, 0.5, 0.7)}, "sft_less": {}, "dpo": {}}
     over = {"dpo": Difference(WORSE, Changes(3, 9, 0.01), 0.01)}
