@@ -10,7 +10,6 @@ from tasks.common import models, tables
 from tasks.common.errors import StageError
 from tasks.language.configs.preferences import PreferencesConfig
 from tasks.language.data import forms, prompts
-from tasks.language.data.comparison_rows import alike
 from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.preferences import _of_scores, run
 from tasks.language.reward_modelling.on_pairs import accuracies
@@ -111,12 +110,6 @@ def test_scores_ranks_and_pairs_of_a_perfect_annotator(annotated):
         assert (pairs[f"{side}_right"] == (pairs[f"{side}_score"] > 7)).all()
     assert metrics["flipped"] == metrics["ties"] == metrics["equal_scores"] == 0
     assert metrics["score"] == {"correctness": 3.25, "reasoning": 2.25, "clarity": 1.5, "total": 7.0}
-
-
-def test_verdicts_are_left_out_where_a_row_has_none():
-    judged = {"chosen": "1", "chosen_right": True, "rejected_right": False}
-    assert alike([judged]) == [judged]
-    assert alike([judged, {"chosen": "2"}]) == [{"chosen": "1"}, {"chosen": "2"}]
 
 
 def test_pairs_carry_the_tokens_that_were_sampled(annotated):
