@@ -14,7 +14,7 @@ import pandas as pd
 from tasks.common import estimates, tables
 from tasks.common.estimates import Estimate
 from tasks.language.configs.report import ReportConfig
-from tasks.language.reporting import gold
+from tasks.language.reporting import doubts, gold
 from tasks.language.reporting.differences import (
     FEWEST,
     Difference,
@@ -77,6 +77,12 @@ def compared(
     measured = {name: values[name][[first]] for name in results.methods if first in values[name]}
     over = differences(measured, values[rival], fewest)
     results = replace(results, over_rival={name: found[first] for name, found in over.items() if first in found})
+    if rival != config.baseline:
+        apart = [metric for metric in doubts.PAID_IN if metric in values[rival]]
+        measured = {name: values[name][apart] for name in results.methods}
+        kinds = elsewhere({name: evaluations / name for name in [rival, *results.methods]}, rival, fewest)
+        found = differences(measured, values[rival], fewest)
+        results = replace(results, rival_changes={name: found[name] | kinds.get(name, {}) for name in found})
     if not results.answered:
         return results
     names = [name for name in values[config.baseline].columns if _is_untrained(name, best.get(config.baseline, 0.0))]

@@ -6,6 +6,7 @@ from math import isfinite
 import pandas as pd
 
 from tasks.common import plots
+from tasks.language.reporting.differences import Difference
 from tasks.language.reporting.gold import GOLD, PARTS, RIGHT
 from tasks.language.reporting.reward_section import Section
 from tasks.language.reporting.scoreboard import Results
@@ -43,28 +44,31 @@ def not_converged(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterat
 
 
 def paid_elsewhere(results: Results) -> Iterator[str]:
-    """A method has more right answers, or more gold ones, and less of what its readers want, or fewer right answers to problems of another kind."""
+    """A method has more right answers, or more gold ones, and less of what its readers want, or fewer right answers to problems of another kind.
+
+    It is held against the baseline, and against the better control where that is another policy.
+    """
     for name in results.methods:
-        changes, judged = results.changes[name], results.judged[name]
-        gains = {
-            what: changes[metric] for metric, what in GAINS.items() if metric in changes and changes[metric].side > 0
-        }
-        if not gains:
-            continue
-        fell = [
-            f"{gain(changes[metric])} points of {what}"
-            for metric, what in PAID_IN.items()
-            if metric in changes and changes[metric].side < 0
-        ]
+        judged, changes = results.judged[name], results.changes[name]
         won = judged.get("win_rate_greedy")
+        lost = []
         if won and won.high < HALF:
             ties = text("tie_rate", judged["tie_rate_greedy"])
-            fell.append(
+            lost.append(
                 f"{text('win_rate', won)} ({interval('win_rate', won)}) of the comparisons with {results.baseline} won, {ties} of them ties"
             )
-        if fell:
-            gained = " and ".join(f"{gain(change)} points of {what}" for what, change in gains.items())
-            yield f"{name}: {gained}, but {' and '.join(fell)}."
+        if traded := _traded(changes, lost):
+            yield f"{name}: {traded}."
+        if over := _traded(results.rival_changes.get(name, {}), []):
+            yield f"{name}, held against {results.rival}: {over}."
+
+
+def _traded(changes: Mapping[str, Difference], lost: list[str]) -> str:
+    """What was gained and what was lost for it, `lost` among it; nothing where either is missing."""
+    up, down = ({metric: change for metric, change in changes.items() if change.side == side} for side in (1, -1))
+    gained = [f"{gain(up[metric])} points of {what}" for metric, what in GAINS.items() if metric in up]
+    fell = [f"{gain(down[metric])} points of {what}" for metric, what in PAID_IN.items() if metric in down] + lost
+    return f"{' and '.join(gained)}, but {' and '.join(fell)}" if gained and fell else ""
 
 
 def manner_alone(results: Results) -> Iterator[str]:

@@ -54,6 +54,8 @@ class Results:
     untrained: Mapping[str, Difference] = field(default_factory=dict)
     # method -> its difference to the rival by `first`
     over_rival: Mapping[str, Difference] = field(default_factory=dict)
+    # method -> metric -> its difference to the rival's by what a gain may be paid in; nothing where the rival is the baseline
+    rival_changes: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
 
     @property
     def later(self) -> list[str]:

@@ -1,5 +1,6 @@
 """Each reason to doubt a gain: a run that gives it, and one that does not."""
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -15,11 +16,12 @@ from tasks.language.reporting.scoreboard import Results
 UP, LEVEL, DOWN = (Difference(Estimate(mean, mean - 0.05, mean + 0.05), None) for mean in (0.3, 0.01, -0.3))
 HALF = Estimate(0.5, 0.45, 0.55)
 GOLD = ("gold_greedy", "gold_by_manner", "gold_by_correctness")
+HELD = {"strict_greedy": HALF, "strict_mean_at_2_t1.0": HALF, "ended_greedy": Estimate(1.0, 0.9, 1.0)}
 
 
 def results(controls=(), win_rate=HALF, **changes):
     """sft and ppo, which differ by these changes."""
-    numbers = {"strict_greedy": HALF, "strict_mean_at_2_t1.0": HALF, "ended_greedy": Estimate(1.0, 0.9, 1.0)}
+    numbers = HELD
     rates = {"win_rate_greedy": win_rate, "tie_rate_greedy": Estimate(0.2, 0.1, 0.3)}
     level = dict.fromkeys(("strict_greedy", "strict_mean_at_2_t1.0", *GOLD, "manner_greedy"), LEVEL)
     return Results({"sft": numbers, "ppo": {**numbers, **rates}}, "sft", {}, {"ppo": {**level, **changes}}, controls)
@@ -81,6 +83,20 @@ def test_whether_a_baseline_converged_is_not_said_without_its_held_out_loss():
 def test_a_gain_that_is_paid_for_elsewhere(given, told):
     found = [*doubts.paid_elsewhere(results(**given))]
     assert [told in said for said in found] == ([True] if told else [])
+
+
+def test_a_gain_over_the_better_control_that_is_paid_for_elsewhere():
+    control = {**HELD, "strict_greedy": Estimate(0.6, 0.5, 0.7)}
+    level = results(strict_greedy=UP)
+    against = {"strict_greedy": UP, "strict_greedy_longer": DOWN}
+    judged = {"sft": level.judged["sft"], "sft_more": control, "ppo": level.judged["ppo"]}
+    changes = {**level.changes, "sft_more": level.changes["ppo"]}
+    found = replace(level, judged=judged, changes=changes, controls=("sft_more",), rival_changes={"ppo": against})
+    assert [*doubts.paid_elsewhere(found)] == [
+        "ppo, held against sft_more: +30.0 points of right answers, but -30.0 points of right answers to problems of four and five steps."
+    ]
+    nothing = replace(found, rival_changes={"ppo": {**against, "strict_greedy": LEVEL}})
+    assert not [*doubts.paid_elsewhere(nothing)]
 
 
 @pytest.mark.parametrize(
