@@ -3,7 +3,8 @@
 A draw has its number as the seed of every section of params.yaml: other data, other models, other test problems. Each is run in a fresh clone
 of the last commit, with an empty cache, and kept in benchmarks/results/default_draws.json as soon as it ends (a draw is less than an
 hour), so the same command goes on where it was stopped. Draws of other params are not mixed: the file says of which params it is, by
-the hash of their sections without seeds, and the report shows the spread where its own params have that hash.
+the hash of their sections without seeds, and the report shows the spread where its own params have that hash. When the default run
+has ended, preset full's further methods are trained in the same clone, and REINFORCE once more without a baseline.
 
 Settings are chosen on draws 100 to 109 (`--result benchmarks/results/pilot_draws.json`), and only then is one of 0 to 9 run.
 """
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -36,18 +37,47 @@ RIGHT, GOLD = "strict_greedy", "gold_greedy"
 SINGLE = (RIGHT, GOLD)  # metrics whose values are kept, problem by problem
 PARTS = ("gold_by_manner", "gold_by_correctness")
 KINDS = ("longer", "larger", "words", "sums")
+FURTHER = ("rejection_sft", "reinforce")  # methods that the default leaves out
+UNAIDED = "reinforce without baseline"
+VARIANCE = "grad_variance/"
 
 
-def run(draw: int, folder: Path, preset: str) -> None:
-    """Run the flow in a fresh clone at `folder` with `draw` as every seed."""
+def clone(draw: int, folder: Path, preset: str) -> None:
+    """Make a fresh clone at `folder` with `draw` as every seed."""
     subprocess.run(["git", "clone", "--quiet", "--local", str(ROOT), str(folder)], check=True)
-    command = [sys.executable, "-m", "flows.start"]
-    environ = {**os.environ, "PYTHONPATH": str(folder)}
     if preset:
-        subprocess.run([*command, "preset", preset], cwd=folder, env=environ, check=True)
+        posttrain(folder, "preset", preset)
     params = folder / "params.yaml"
     params.write_text(SEED.sub(rf"\g<1>seed: \g<2>{draw}", params.read_text()))
-    subprocess.run([*command, "run", "language"], cwd=folder, env=environ, check=True)
+
+
+def posttrain(folder: Path, *arguments: str) -> None:
+    """Run a command of the clone at `folder`."""
+    command = [sys.executable, "-m", "flows.start", *arguments]
+    subprocess.run(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(folder)}, check=True)
+
+
+def further(draw: int, folder: Path, policies: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Train the methods that the default leaves out: what is kept of them, and their values problem by problem."""
+    methods = [name for name in FURTHER if name not in policies]
+    row, single = {}, {}
+    posttrain(folder, "run", "language", "--set", f"report.policies=[{', '.join([*policies, *methods])}]")
+    found = kept(draw, folder)
+    for name in methods:
+        row[name], single[name] = found[name], values(folder, name)
+    row["variance"] = {
+        name.removeprefix(VARIANCE): value
+        for name, value in json.loads((folder / "data/metrics/reinforce.json").read_text()).items()
+        if name.startswith(VARIANCE)
+    }
+    posttrain(folder, "run", "language", "--set", "reinforce.baseline=none")
+    row[UNAIDED], single[UNAIDED] = kept(draw, folder)["reinforce"], values(folder, "reinforce")
+    return row, single
+
+
+def values(folder: Path, policy: str) -> dict[str, list[float]]:
+    """A policy's values that are kept problem by problem."""
+    return result_files.problem_values(folder / "data/evaluate" / policy, *SINGLE)
 
 
 def kept(draw: int, folder: Path) -> dict[str, Any]:
@@ -136,8 +166,9 @@ def each_draw(result: Mapping[str, Any]) -> str:
 
 
 def policies(result: Mapping[str, Any]) -> list[str]:
-    """The policies that every draw has, in the report's order."""
-    return [name for name in result["policies"] if all(name in draw for draw in result["draws"])]
+    """The policies that every draw has, in the report's order, and behind them the further ones."""
+    names = dict.fromkeys([*result["policies"], *FURTHER, UNAIDED])
+    return [name for name in names if all(name in draw for draw in result["draws"])]
 
 
 def methods(result: Mapping[str, Any]) -> list[str]:
@@ -165,17 +196,18 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / f"draw-{draw}"
             began = time.monotonic()
-            run(draw, folder, arguments.preset)
+            clone(draw, folder, arguments.preset)
+            posttrain(folder, "run", "language")
             seconds, report = time.monotonic() - began, YAML(typ="safe").load(folder / "params.yaml")["report"]
             facts = {key: report[key] for key in ("policies", "baseline", "controls")}
             facts["params_hash"] = hash_of(folder)
             if result["draws"] and {key: result[key] for key in facts} != facts:
                 raise SystemExit(f"{arguments.result}: its draws are of other params; move it away to begin anew")
-            draws = [*result["draws"], {**kept(draw, folder), "seconds": seconds}]
-            single = {
-                f"{policy} / {draw}": result_files.problem_values(folder / "data/evaluate" / policy, *SINGLE)
-                for policy in facts["policies"]
-            }
+            row = {**kept(draw, folder), "seconds": seconds}
+            single = {policy: values(folder, policy) for policy in facts["policies"]}
+            others, their_values = further(draw, folder, facts["policies"])
+            draws = [*result["draws"], {**row, **others}]
+            single = {f"{policy} / {draw}": held for policy, held in {**single, **their_values}.items()}
             ordered = sorted(draws, key=lambda row: row["draw"])
             result_files.write(arguments.result, {**facts, "draws": ordered}, single, adds=True)
 
