@@ -22,6 +22,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import pandas as pd
 from ruamel.yaml import YAML
 
 from benchmarks import result_files, tables
@@ -65,11 +66,8 @@ def further(draw: int, folder: Path, policies: Sequence[str]) -> tuple[dict[str,
     found = kept(draw, folder)
     for name in methods:
         row[name], single[name] = found[name], values(folder, name)
-    row["variance"] = {
-        name.removeprefix(VARIANCE): value
-        for name, value in json.loads((folder / "data/metrics/reinforce.json").read_text()).items()
-        if name.startswith(VARIANCE)
-    }
+    curve = pd.read_csv(folder / "data/curves/reinforce.csv")  # a measurement stands in each row until the next
+    row["variance"] = {name.removeprefix(VARIANCE): float(curve[name].mean()) for name in curve if VARIANCE in name}
     posttrain(folder, "run", "language", "--set", "reinforce.baseline=none")
     row[UNAIDED], single[UNAIDED] = kept(draw, folder)["reinforce"], values(folder, "reinforce")
     return row, single
@@ -193,7 +191,7 @@ def main() -> None:
         result = result_files.load(arguments.result, {"draws": []})
         if any(done["draw"] == draw for done in result["draws"]):
             continue
-        with tempfile.TemporaryDirectory() as scratch:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # MLflow may still be written
             folder = Path(scratch) / f"draw-{draw}"
             began = time.monotonic()
             clone(draw, folder, arguments.preset)
