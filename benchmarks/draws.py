@@ -31,6 +31,7 @@ from flows.running import targets
 from flows.web.run_head import DRAWS, params_hash
 from tasks.common import paired
 from tasks.common.estimates import Estimate
+from tasks.language.reporting import reward_section
 
 ROOT = Path(__file__).parents[1]
 SEED = re.compile(r"^(  )?seed: (&seed )?\d+", re.MULTILINE)
@@ -81,7 +82,7 @@ def values(folder: Path, policy: str) -> dict[str, list[float]]:
 def kept(draw: int, folder: Path) -> dict[str, Any]:
     """What the result file keeps of a draw: by policy the means of its greedy measures, and of gold's change by manner and by being right."""
     metrics = {path.stem: json.loads(path.read_text()) for path in (folder / "data/metrics").glob("*.json")}
-    row: dict[str, Any] = {"draw": draw, "reward_model": metrics["reward_model"]}
+    row: dict[str, Any] = {"draw": draw, "reward_model": {**metrics["reward_model"], **untrained(folder)}}
     for name, scores in sorted(metrics.items()):
         if name.startswith("evaluate@"):
             policy = name.removeprefix("evaluate@")
@@ -91,6 +92,12 @@ def kept(draw: int, folder: Path) -> dict[str, Any]:
             change = metrics["report"].get(policy, {}).get("change", {})
             row[policy] = {**means, **{part: change[part]["mean"] for part in PARTS if part in change}}
     return row
+
+
+def untrained(folder: Path) -> dict[str, float]:
+    """Of the held-out pairs the share that SFT orders as labelled, by the summed log-probability or its mean a token, whichever is better."""
+    section = reward_section.section(folder / "data/reward_model", 0, 1)
+    return {"likelihood": section.gain.before} if section and section.gain else {}
 
 
 def hash_of(folder: Path) -> str:
@@ -116,18 +123,25 @@ def render(result: Mapping[str, Any]) -> str:
         "Right answers, draw by draw:",
         "",
         each_draw(result),
+        "Held-out pairs that the reward model orders as labelled, and those that SFT does by its log-probability, of an answer or a token, whichever is better:",
+        "",
+        reward_model(result),
+        "The variance of REINFORCE's gradient, a mean over the measurements of a training:",
+        "",
+        gradient_variance(result),
+        with_baseline(result),
     ]
     return "\n".join(lines)
 
 
-def over_draws(result: Mapping[str, Any]) -> str:
-    """A row for each policy: right answers, their difference to the better control, gold answers, and what those gained by manner and by being right."""
+def over_draws(result: Mapping[str, Any], *names: str) -> str:
+    """A row for each policy, or for these: right answers, their difference to the better control, gold answers, and what those gained by manner and by being right."""
     draws, baseline = result["draws"], result["baseline"]
     tests = {name: paired.student([gain(result, draw, name) for draw in draws]) for name in methods(result)}
     corrected = dict(zip(tests, paired.holm([p for _, p in tests.values()]).p, strict=True))
     heads = ("right", "over the better control, points", "p", "gold", "over SFT, points", "by manner", "by being right")
     rows = [["policy", *heads]]
-    for name in policies(result):
+    for name in names or policies(result):
         right, gold = (f"{100 * fmean([draw[name][metric] for draw in draws]):.1f} %" for metric in SINGLE)
         change = [points(tests[name][0]), f"{corrected[name]:.2g}"] if name in tests else ["", ""]
         gained = ["", "", ""]
@@ -153,13 +167,49 @@ def kinds(result: Mapping[str, Any]) -> str:
 
 
 def each_draw(result: Mapping[str, Any]) -> str:
-    """A row for each draw: right answers of each policy, how the reward model orders held-out pairs, and how SFT's likelihood does."""
-    rows = [["draw", *policies(result), "reward model", "untrained"]]
+    """A row for each draw: right answers of each policy."""
+    rows = [["draw", *policies(result)]]
     for draw in result["draws"]:
-        model = draw["reward_model"]
         shares = [draw[name][RIGHT] for name in policies(result)]
-        shares += [model["accuracy"], model["untrained"]["accuracy"]]
         rows.append([str(draw["draw"]), *(f"{100 * share:.1f} %" for share in shares)])
+    return tables.rows(rows)
+
+
+def gradient_variance(result: Mapping[str, Any]) -> str:
+    """A row for each draw: the variance of REINFORCE's gradient by what each token is weighted with, over that with reward-to-go alone."""
+    heads = {
+        "total_return": "total return",
+        "none": "reward-to-go",
+        "running_mean": "less a running mean",
+        "critic": "less a critic",
+    }
+    rows = [["draw", *heads.values()]]
+    for draw in result["draws"]:
+        rows.append([str(draw["draw"]), *(f"{draw['variance'][name]:.1f}" for name in heads)])
+    ratios = {name: [draw["variance"][name] / draw["variance"]["none"] for draw in result["draws"]] for name in heads}
+    rows.append(["of reward-to-go's, mean", *(f"{fmean(values):.2f}" for values in ratios.values())])
+    return tables.rows(rows)
+
+
+def with_baseline(result: Mapping[str, Any]) -> str:
+    """One sentence: what REINFORCE's baseline is worth in right answers."""
+    change, p = paired.student([draw["reinforce"][RIGHT] - draw[UNAIDED][RIGHT] for draw in result["draws"]])
+    apart = "" if change.low > 0 or change.high < 0 else ", which cannot be told from nothing"
+    return (
+        f"Over {len(result['draws'])} draws REINFORCE with a critic as baseline has {points(change)} points of right answers more than without "
+        f"one (p = {p:.2g}){apart}.\n"
+    )
+
+
+def reward_model(result: Mapping[str, Any]) -> str:
+    """A row for each draw: the share of held-out pairs that are ordered as labelled, after training and before it."""
+    rows, gains = [["draw", "reward model", "SFT's log-probability", "difference, points"]], list[float]()
+    for draw in result["draws"]:
+        trained, likelihood = draw["reward_model"]["accuracy"], draw["reward_model"]["likelihood"]
+        gains.append(trained - likelihood)
+        shares = f"{100 * trained:.1f} %", f"{100 * likelihood:.1f} %", f"{100 * gains[-1]:+.1f}"
+        rows.append([str(draw["draw"]), *shares])
+    rows.append(["mean", "", "", points(paired.student(gains)[0])])
     return tables.rows(rows)
 
 
