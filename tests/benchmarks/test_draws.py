@@ -91,7 +91,9 @@ def test_the_methods_that_the_default_leaves_out_stand_behind_it():
     names = [*RESULT["policies"], "reinforce", draws.UNAIDED]
     assert draws.policies({**RESULT, "draws": drawn}) == names
     assert draws.policies({**RESULT, "draws": [*drawn, RESULT["draws"][0]]}) == RESULT["policies"], "one lacks them"
-    assert draws.render({**RESULT, "draws": drawn}).count("| reinforce without baseline |") == 2
+    assert (
+        draws.render({**RESULT, "draws": drawn}).count("| reinforce without baseline |") == 3
+    )  # two rows and a column
 
 
 def test_every_seed_of_the_params_is_the_draw():
