@@ -96,7 +96,7 @@ def kept(draw: int, folder: Path) -> dict[str, Any]:
 
 def untrained(folder: Path) -> dict[str, float]:
     """Of the held-out pairs the share that SFT orders as labelled, by the summed log-probability or its mean a token, whichever is better."""
-    section = reward_section.section(folder / "data/reward_model", 0, 1)
+    section = reward_section.section(folder / "data/reward_model", seed=0, resamples=200)
     return {"likelihood": section.gain.before} if section and section.gain else {}
 
 
