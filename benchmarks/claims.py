@@ -2,11 +2,11 @@
 
 A number that was measured stands in a block, which a function of benchmarks makes whole of one result file:
 
-    <!-- block seeds.gains | seeds | dpo -->
+    <!-- block draws.over_draws | default_draws | dpo -->
     ..
     <!-- /block -->
 
-is `benchmarks.seeds.gains(result, "dpo")` of the result in benchmarks/results/seeds.json. Every block is made again and compared;
+is `benchmarks.draws.over_draws(result, "dpo")` of the result in benchmarks/results/default_draws.json. Every block is made again and compared;
 `--write` writes them. Outside of blocks README.md, docs and the pages of benchmarks have no number with a unit, but in code, where
 parameters and limits stand, and in a paragraph that ends with `<!-- quoted: SOURCE -->`, whose numbers are other people's. Below each
 heading LOG.md names the result files of an entry or says that there is none. Result files have a hash and commits

@@ -134,6 +134,23 @@ def render(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def headline(result: Mapping[str, Any]) -> str:
+    """What the page of the repository says: the best method by right answers, and the best by gold ones."""
+    draws, baseline = result["draws"], result["baseline"]
+    means = {
+        metric: {name: fmean([draw[name][metric] for draw in draws]) for name in (baseline, *methods(result))}
+        for metric in SINGLE
+    }
+    right, gold = (max(methods(result), key=means[metric].__getitem__) for metric in SINGLE)
+    change, _ = paired.student([gain(result, draw, right) for draw in draws])
+    beats = "beats" if change.low > 0 else "is below" if change.high < 0 else "cannot be told from"
+    return (
+        f"Over {len(draws)} draws of data, models and test problems {right} solves most problems and {beats} SFT carried on over the same problems: "
+        f"{points(change)} points. {gold} has most gold answers, which are right and as a reader wants them: {100 * means[GOLD][gold]:.0f} %, where SFT "
+        f"has {100 * means[GOLD][baseline]:.0f} %.\n"
+    )
+
+
 def over_draws(result: Mapping[str, Any], *names: str) -> str:
     """A row for each policy, or for these: right answers, their difference to the better control, gold answers, and what those gained by manner and by being right."""
     draws, baseline = result["draws"], result["baseline"]

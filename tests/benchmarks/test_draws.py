@@ -56,6 +56,30 @@ def test_each_draw_has_a_row_and_each_policy_its_other_kinds():
     assert kinds(RESULT).splitlines()[-1] == "| grpo | 10.0 % | 10.0 % | 10.0 % | 10.0 % |"
 
 
+@pytest.mark.parametrize(
+    ("grpo", "said"),
+    [
+        (
+            (0.90, 0.90, 0.90),
+            "grpo solves most problems and beats SFT carried on over the same problems: +6.0 (+6.0 to +6.0) points.",
+        ),
+        ((0.86, 0.88, 0.90), "grpo solves most problems and cannot be told from SFT carried on"),
+        ((0.82, 0.82, 0.82), "grpo solves most problems and is below SFT carried on"),
+    ],
+)
+def test_the_headline_counts_against_the_better_control(grpo, said):
+    """Of which each draw has one with 84 %. Gold answers are half of the right ones."""
+    drawn = [
+        {**one, "grpo": {**one["grpo"], "strict_greedy": share}}
+        for one, share in zip(RESULT["draws"], grpo, strict=True)
+    ]
+    headline = draws.headline({**RESULT, "draws": drawn})
+    assert said in headline
+    assert headline.endswith(
+        "grpo has most gold answers, which are right and as a reader wants them: 44 %, where SFT has 41 %.\n"
+    )
+
+
 def test_one_policy_can_be_shown_alone():
     assert [line.split("|")[1].strip() for line in over_draws(RESULT, "grpo").splitlines()[2:]] == ["grpo"]
 

@@ -1,0 +1,155 @@
+"""What a change of the code costs: how many stages each of the last commits would run again, by whole files and by definitions.
+
+`python -m benchmarks.code_history [COMMITS]` goes through the last commits that touch tasks/ (400 unless told) and compares each with
+the one before. By whole files a stage runs again if any module that it imports, directly or not, has changed; by definitions if
+something that it reaches has (tasks/code). Comments, layout, docstrings and annotations that nothing reads are left out on both sides.
+"""
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from ruamel.yaml import YAML
+
+from benchmarks import result_files, tables
+from tasks import contract
+from tasks.code.looked_at import LOOKED_AT
+from tasks.code.modules import Module
+from tasks.code.reach import Code, Reached
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks/results/code_history.json"
+Versions = dict[str, tuple[str, str]]  # stage -> the hash of its files, the hash of its definitions
+
+
+class Commits:
+    """Reads stages' code as commits have it. What several commits share is parsed once."""
+
+    def __init__(self) -> None:
+        self._modules: dict[tuple[str, bytes], Module] = {}
+        self._contents: dict[str, bytes] = {}
+        self._whole: dict[int, str] = {}
+        self._git = subprocess.Popen(
+            ["git", "cat-file", "--batch"], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+
+    def versions(self, commit: str) -> Versions:
+        """The code of each stage of a commit, as hashes."""
+        listed = git("ls-tree", "-r", commit, "--", "tasks", "dvc.yaml").splitlines()
+        blobs = {path: meta.split()[2] for meta, _, path in (line.partition("\t") for line in listed)}
+
+        def source(path: str) -> bytes | None:
+            return self._content(blobs[path]) if path in blobs else None
+
+        code = Code(source, without_influence=contract.WITHOUT_INFLUENCE, looked_at=LOOKED_AT, known=self._modules)
+        if "dvc.yaml" not in blobs:
+            return {}
+        pipeline = YAML(typ="safe").load(self._content(blobs["dvc.yaml"]))
+        return {
+            name: (self._files(code, module), digest(Reached(code, module).digests()))
+            for name, module in contract.stage_modules(pipeline).items()
+            if code.module(module)
+        }
+
+    def _content(self, blob: str) -> bytes:
+        if blob not in self._contents:
+            assert self._git.stdin is not None
+            assert self._git.stdout is not None
+            self._git.stdin.write(f"{blob}\n".encode())
+            self._git.stdin.flush()
+            size = int(self._git.stdout.readline().split()[2])
+            self._contents[blob] = self._git.stdout.read(size + 1)[:size]
+        return self._contents[blob]
+
+    def _files(self, code: Code, stage: str) -> str:
+        """The hash of all modules that a stage imports, directly or not."""
+        found, waiting = dict[str, str](), [stage]
+        while waiting:
+            name = waiting.pop()
+            module = code.module(name)
+            if module is None or name in found:
+                continue
+            found[name] = self._all_of(module)
+            waiting += [*module.imported, *(one for part in (*module.parts, *module.program) for one in part.modules)]
+        return digest(found)
+
+    def _all_of(self, module: Module) -> str:
+        if id(module) not in self._whole:
+            parts = [*module.parts, *module.program]
+            self._whole[id(module)] = digest([one.digest(docstrings=False, annotations=False) for one in parts])
+        return self._whole[id(module)]
+
+
+def digest(value: Any) -> str:
+    """A hash of anything that is printed alike wherever it is equal."""
+    ordered = sorted(value.items()) if isinstance(value, Mapping) else value
+    return hashlib.sha256(repr(ordered).encode()).hexdigest()
+
+
+def git(*arguments: str) -> str:
+    """What git says."""
+    return subprocess.run(["git", *arguments], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+
+
+def compared(commits: list[str]) -> Iterator[dict[str, Any]]:
+    """For each commit but the first: the number of stages that both have, and of those that run again."""
+    reader, before = Commits(), Versions()
+    for number, commit in enumerate(commits):
+        now = reader.versions(commit)
+        both = [name for name in now if name in before]
+        if number:
+            yield {
+                "commit": commit[:10],
+                "stages": len(both),
+                "files": sum(before[name][0] != now[name][0] for name in both),
+                "definitions": sum(before[name][1] != now[name][1] for name in both),
+            }
+        before = now
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """A row for each way of telling what a stage depends on."""
+    rows = [
+        [
+            "a stage depends on",
+            "stages run again, mean",
+            "median",
+            "commits that run none",
+            "commits that run more than half",
+        ]
+    ]
+    for name, words in (("files", "all modules that it imports"), ("definitions", "the definitions that it reaches")):
+        again = [commit[name] for commit in result["commits"]]
+        none, half = (
+            sum(map(bool, found))
+            for found in (
+                [not count for count in again],
+                [2 * count > commit["stages"] for count, commit in zip(again, result["commits"], strict=True)],
+            )
+        )
+        rows.append([words, f"{fmean(again):.1f}", f"{median(again):g}", str(none), str(half)])
+    return tables.rows(rows)
+
+
+def main() -> None:
+    """Go through the history on all cores."""
+    count = int(sys.argv[1]) if sys.argv[1:] else 400
+    commits = git("log", "--first-parent", f"-{count + 1}", "--format=%H", "--reverse", "--", "tasks").split()
+    pieces = [commits[start : start + 26] for start in range(0, len(commits) - 1, 25)]
+    with ProcessPoolExecutor(2) as pool:
+        found = [row for rows in pool.map(_listed, pieces) for row in rows]
+    result_files.write(RESULT, {"commits": found})
+    print(render({"commits": found}))
+
+
+def _listed(commits: list[str]) -> list[dict[str, Any]]:
+    return [*compared(commits)]
+
+
+if __name__ == "__main__":
+    main()

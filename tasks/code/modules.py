@@ -1,0 +1,315 @@
+"""A module as parts: each definition by its name, and what runs when the module is imported.
+
+Of a module that a stage imports the stage has all that runs at the import, but of its functions, classes and constants only those
+that it can reach. What is not plainly a definition runs at the import: a decorated function may be registered somewhere, a
+call may have any effect.
+"""
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from tasks.code.syntax import docstring, dump
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+# Decorators of functions and classes that do nothing but return what they are given, or the same made callable otherwise.
+DECORATORS = _words(
+    """abstractmethod cache cached_property classmethod contextmanager dataclass dataclasses.dataclass final functools.cache
+    functools.lru_cache lru_cache once_differentiable overload override property runtime_checkable staticmethod
+    torch.inference_mode torch.no_grad total_ordering"""
+)
+# Calls that a constant may be made of; any other may have an effect when its module is imported.
+MAKERS = _words(
+    """Decimal Field Fraction Lock MappingProxyType NewType ParamSpec Path PurePosixPath StringConstraints TypeAdapter TypeVar
+    bytes dict enumerate field float frozenset int len list max min namedtuple partial range re.compile set sorted str sum tuple zip"""
+)
+# Names by which code reads docstrings, or its own text and lines. Each counts wherever it stands, whatever it means there, and in a
+# text too, unless it is a word of its own.
+DOCSTRINGS = _words(
+    """__doc__ getdoc cleandoc get_docstring format_help print_help get_json_schema co_consts render_doc pydoc doctest docopt help"""
+)
+SOURCES = _words(
+    """__file__ __loader__ __cached__ __code__ __traceback__ getsource getsourcelines getsourcefile findsource getcomments getframeinfo
+    getblock getlines getline checkcache get_source get_data get_code run_path _getframe currentframe getouterframes getinnerframes
+    f_lineno f_code f_back tb_lineno tb_frame tb_next co_firstlineno co_lines co_linetable co_positions co_code co_filename lineno
+    colno stack_info findCaller format_exc print_exc format_exception print_exception format_tb print_tb format_stack print_stack
+    extract_stack extract_tb walk_tb walk_stack TracebackException StackSummary settrace setprofile cache_from_source
+    source_from_cache linecache tokenize traceback tracemalloc symtable cloudpickle dill marshal numba triton dis pdb jax"""
+)
+WORDS = _words("help lineno marshal triton dis traceback jax")
+IN_TEXTS = re.compile("|".join(rf"\b{name}\b" for name in sorted((DOCSTRINGS | SOURCES) - WORDS)) + r"|\(lineno\)")
+EXPRESSION = re.compile(r"[A-Za-z_][\w.]*(?:\s*[|,\[\]]\s*[\w.]*)*")  # a name, or an annotation written as a text
+
+Reference = tuple[str, ...]  # a name and the attributes asked of it: ("tables", "read")
+
+
+@dataclass(frozen=True)
+class Part:
+    """One definition, or one statement that runs at the import. `modules` are those that it imports when it runs."""
+
+    node: ast.stmt
+    references: frozenset[Reference]
+    texts: frozenset[Reference]  # the same in texts, which may be annotations or names that are looked up
+    mentioned: frozenset[str]  # names that are used otherwise than by being called
+    functions: frozenset[str]  # undecorated ones that are no methods
+    modules: frozenset[str]
+    reads: frozenset[str]  # of DOCSTRINGS and SOURCES
+    files: frozenset[str]  # what lies beside the module and is named by `Path(__file__).parent / "name"`
+    digests: dict[tuple[bool, bool], str] = field(default_factory=dict, compare=False)
+
+    def digest(self, *, docstrings: bool, annotations: bool) -> str:
+        """The hash of its syntax, with or without docstrings, and with or without the annotations of its `functions`."""
+        if (docstrings, annotations) not in self.digests:
+            plain = frozenset[str]() if annotations else self.functions
+            text = dump(self.node, docstrings=docstrings, plain=plain).encode()
+            self.digests[docstrings, annotations] = hashlib.sha256(text).hexdigest()
+        return self.digests[docstrings, annotations]
+
+
+@dataclass
+class Module:
+    """The parts of one module. Several definitions of one name all count."""
+
+    definitions: dict[str, list[Part]] = field(default_factory=dict)
+    running: list[Part] = field(default_factory=list)  # at the import, in their order
+    imports: dict[str, set[Reference]] = field(default_factory=dict)  # name here -> a module's name, and a name in it
+    imported: set[str] = field(default_factory=set)  # when this module is
+    program: list[Part] = field(default_factory=list)  # what runs with `python -m` alone
+
+    @cached_property
+    def parts(self) -> list[Part]:
+        """All but what runs with `python -m` alone."""
+        return [*self.running, *(part for parts in self.definitions.values() for part in parts)]
+
+
+def read(source: bytes, name: str, *, package: bool) -> Module:
+    """The module of this name; SyntaxError or ValueError where the source is none."""
+    tree = ast.parse(source)
+    found = Module()
+    above = name if package else name.rpartition(".")[0]
+    for statement in _at_import(tree.body):
+        if statement is docstring(tree):
+            continue
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            found.imported |= _import(statement, above, found.imports)
+            if any(alias.asname for alias in statement.names) and (part := _part(statement, above, {})).reads:
+                found.running.append(part)  # a reader that goes by another name here
+        elif _is_program(statement):
+            found.program.append(_part(statement, above, found.imports))
+        else:
+            part = _part(statement, above, found.imports)
+            names = _defined(statement)
+            for one in names:
+                found.definitions.setdefault(one, []).append(part)
+            if not names:
+                found.running.append(part)
+    return found
+
+
+def _at_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements of a module without those that are for a type checker alone."""
+    for statement in body:
+        checked = isinstance(statement, ast.If) and dotted(statement.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING")
+        if isinstance(statement, ast.If) and checked:
+            yield from _at_import(statement.orelse)
+        else:
+            yield statement
+
+
+def _is_program(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and ast.unparse(statement.test) == "__name__ == '__main__'"
+
+
+def _defined(statement: ast.stmt) -> list[str]:
+    """The names that a statement defines without any other effect; none where it may have one."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        decorators = (one.func if isinstance(one, ast.Call) else one for one in statement.decorator_list)
+        return [statement.name] if all(dotted(one) in DECORATORS for one in decorators) else []
+    if isinstance(statement, ast.Assign):
+        targets = statement.targets
+    elif isinstance(statement, ast.AnnAssign):
+        targets = [statement.target]
+    else:
+        return []
+    parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
+    names = [part.id for part in parts if isinstance(part, ast.Name)]
+    calls = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return names if len(names) == len(parts) and all(dotted(call) in MAKERS for call in calls) else []
+
+
+def _import(statement: ast.Import | ast.ImportFrom, above: str, names: dict[str, set[Reference]]) -> set[str]:
+    """Note what each name is; return the modules that are imported: of `from a import b` both `a` and, if it is a module, `a.b`."""
+    modules: set[str] = set()
+    if isinstance(statement, ast.Import):
+        for alias in statement.names:
+            modules.add(alias.name)
+            whole = alias.name if alias.asname else alias.name.partition(".")[0]
+            names.setdefault(alias.asname or whole, set()).add((whole,))
+        return modules
+    base = ".".join(above.split(".")[: len(above.split(".")) - statement.level + 1]) if statement.level else ""
+    module = ".".join(part for part in (base, statement.module) if part)
+    for alias in statement.names:
+        modules |= {module, f"{module}.{alias.name}"}
+        names.setdefault(alias.asname or alias.name, set()).add(
+            (module,) if alias.name == "*" else (module, alias.name)
+        )
+    return modules
+
+
+def dotted(node: ast.expr) -> str:
+    """`a.b.c` of a name with attributes; an empty text of anything else."""
+    if isinstance(node, ast.Name):
+        return node.id
+    above = dotted(node.value) if isinstance(node, ast.Attribute) else ""
+    return f"{above}.{node.attr}" if isinstance(node, ast.Attribute) and above else ""
+
+
+def _part(statement: ast.stmt, above: str, names: dict[str, set[Reference]]) -> Part:
+    visitor = _Names(above, names)
+    visitor.visit(statement)
+    return Part(
+        statement,
+        frozenset(visitor.references),
+        frozenset(visitor.texts),
+        frozenset(visitor.mentioned),
+        frozenset(visitor.functions),
+        frozenset(visitor.modules),
+        frozenset(visitor.reads),
+        frozenset(visitor.files),
+    )
+
+
+class _Names(ast.NodeVisitor):
+    def __init__(self, above: str, names: dict[str, set[Reference]]) -> None:
+        self.above, self.names = above, names
+        self.references, self.texts = set[Reference](), set[Reference]()
+        self.mentioned, self.functions = set[str](), set[str]()
+        self.modules, self.reads, self.files = set[str](), set[str](), set[str]()
+        self._local: list[set[str]] = []  # of the functions around the node
+        self._in_class = False
+
+    def generic_visit(self, node: ast.AST) -> None:
+        words = docstring(node)
+        for child in ast.iter_child_nodes(node):
+            if child is not words:
+                self.visit(child)
+
+    def visit_Import(self, node: ast.Import) -> None:
+        self.modules |= _import(node, self.above, self.names)
+        self._read(*(part for alias in node.names for part in alias.name.split(".")))
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        self.modules |= _import(node, self.above, self.names)
+        self._read(*(alias.name for alias in node.names), *(node.module or "").split("."))
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        outside, self._in_class = self._in_class, True
+        self.generic_visit(node)
+        self._in_class = outside
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
+        self._function(node)
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
+        self._function(node)
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        if not node.decorator_list and not self._in_class:
+            self.functions.add(node.name)
+        for outside in (*node.decorator_list, node.args, *([node.returns] if node.returns else [])):
+            self.visit(outside)
+        self._local.append(_local(node))
+        for statement in node.body:
+            if statement is not docstring(node):
+                self.visit(statement)
+        self._local.pop()
+
+    def visit_Name(self, node: ast.Name) -> None:
+        self._refer((node.id,))
+        self._mention(node.id)
+
+    def visit_Attribute(self, node: ast.Attribute) -> None:
+        if node.attr != "__file__":  # of another module, which is a reference to all of it
+            self._mention(node.attr)
+        self._chain(node)
+
+    def visit_BinOp(self, node: ast.BinOp) -> None:
+        beside = isinstance(node.op, ast.Div) and ast.unparse(node.left) == "Path(__file__).parent"
+        if beside and isinstance(node.right, ast.Constant) and not str(node.right.value).endswith(".py"):
+            self.files.add(str(node.right.value))
+        else:
+            self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> None:
+        """What is called is not mentioned; what a parser of flags shows as its description is shown to people alone."""
+        function = dotted(node.func)
+        if isinstance(node.func, ast.Name):
+            self._refer((node.func.id,))
+            self._read(node.func.id)
+        elif isinstance(node.func, ast.Attribute):
+            self._read(node.func.attr)
+            self._chain(node.func)
+        else:
+            self.visit(node.func)
+        for given in [*node.args, *node.keywords]:
+            described = isinstance(given, ast.keyword) and given.arg in ("description", "epilog")
+            if not (described and function.endswith("ArgumentParser")):
+                self.visit(given)
+
+    def visit_Constant(self, node: ast.Constant) -> None:
+        """A text may be an annotation, or a name that is looked up; one such as "{0.__doc__}" is asked for by it."""
+        if isinstance(node.value, str):
+            self.reads.update(found.strip("()") for found in IN_TEXTS.findall(node.value))
+        if isinstance(node.value, str) and EXPRESSION.fullmatch(node.value):
+            for name in re.findall(r"[A-Za-z_][\w.]*", node.value):
+                self.texts.add((*name.split("."),))
+                self._mention(name.rpartition(".")[2])
+
+    def _chain(self, node: ast.Attribute) -> None:
+        name = dotted(node)
+        if name:
+            self._refer((*name.split("."),))
+            for inner in name.split(".")[:-1]:
+                self._mention(inner)
+        else:
+            self.visit(node.value)
+
+    def _refer(self, reference: Reference) -> None:
+        if not any(reference[0] in names for names in self._local):
+            self.references.add(reference)
+
+    def _mention(self, name: str) -> None:
+        self.mentioned.add(name)
+        self._read(name)
+
+    def _read(self, *names: str) -> None:
+        self.reads.update({*names} & (DOCSTRINGS | SOURCES))
+
+
+def _local(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
+    """The names that are a function's own, as Python sees it; without those of its comprehensions, which end with them."""
+    given = function.args
+    names = {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg) if one}
+    shared, waiting = set[str](), list[ast.AST](function.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Global | ast.Nonlocal):
+            shared.update(node.names)
+        elif isinstance(node, ast.ExceptHandler) and node.name:
+            names.add(node.name)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.comprehension):
+            waiting += [node.iter, *node.ifs]
+        elif not isinstance(node, ast.Lambda | ast.Import | ast.ImportFrom):
+            waiting += ast.iter_child_nodes(node)
+    return names - shared

@@ -1,0 +1,202 @@
+"""What of the code a stage can reach, and its digests: module -> definition -> hash.
+
+A stage reaches what its module runs, what runs at the import of each module that is imported on the way, and each definition that a
+reached part names. Where it cannot be seen which definition is meant, all of a module counts.
+"""
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping
+from pathlib import PurePosixPath
+
+from tasks.code.modules import DOCSTRINGS, SOURCES, Module, Part, Reference, read
+
+RUNS = "import"  # in place of a definition's name: what runs at the import
+Source = Callable[[str], bytes | None]  # a path in the repository -> its content; None where there is no such file
+Digests = dict[str, dict[str, str]]  # path -> definition -> hash
+
+
+class Code:
+    """All modules below one package, as `source` has them; `without_influence` are modules that count for nothing.
+
+    `looked_at` are definitions, as `tasks.stage.main`, that read docstrings or sources and do nothing with them that an out shows.
+    `known` keeps modules by name and content, for who looks at several versions of the code.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        package: str = "tasks",
+        without_influence: Collection[str] = (),
+        looked_at: Collection[str] = (),
+        known: dict[tuple[str, bytes], Module] | None = None,
+    ) -> None:
+        self.source, self.package = source, package
+        self._known = {} if known is None else known
+        self.without_influence, self.looked_at = frozenset(without_influence), frozenset(looked_at)
+        self._modules: dict[str, Module | None] = {}
+        self._paths: dict[str, str] = {}
+
+    def module(self, name: str) -> Module | None:
+        """The module of this name; None where it is no module of the package, or counts for nothing."""
+        if name not in self._modules:
+            self._modules[name] = self._read(name)
+        return self._modules[name]
+
+    def path(self, name: str) -> str:
+        """The file of a module."""
+        return self._paths[name]
+
+    def _read(self, name: str) -> Module | None:
+        if name.partition(".")[0] != self.package or name in self.without_influence:
+            return None
+        place = name.replace(".", "/")
+        for path, package in ((f"{place}.py", False), (f"{place}/__init__.py", True)):
+            if (content := self.source(path)) is not None:
+                self._paths[name] = path
+                return self._parsed(name, path, content, package)
+        return None
+
+    def _parsed(self, name: str, path: str, content: bytes, package: bool) -> Module:
+        if (name, content) not in self._known:
+            try:
+                self._known[name, content] = read(content, name, package=package)
+            except (SyntaxError, ValueError) as error:
+                raise ValueError(f"{path}: {error}") from None
+        return self._known[name, content]
+
+    def longest(self, names: Reference) -> tuple[str, Reference]:
+        """The module that a dotted name begins with, and the rest of it; an empty name where it begins with none."""
+        parts = ".".join(names).split(".")
+        for end in range(len(parts), 0, -1):
+            if self.module(name := ".".join(parts[:end])) is not None:
+                return name, (*parts[end:],)
+        return "", ()
+
+
+class Reached:
+    """What the module of a stage reaches."""
+
+    def __init__(self, code: Code, stage: str) -> None:
+        self.code = code
+        self.parts: dict[int, tuple[str, str, Part]] = {}  # by identity: module, definition, part
+        self.whole: set[str] = set()
+        self._imported: set[str] = set()
+        self._waiting: list[tuple[str, Part]] = []
+        self._import(stage)
+        if code.module(stage) is None:
+            raise ValueError(f"{stage}: no module of {code.package}")
+        for part in self._program(stage):
+            self._add(stage, RUNS, part)
+        while self._waiting:
+            name, part = self._waiting.pop()
+            for imported in part.modules:
+                self._import(imported)
+            if ("__name__",) in part.references:  # it may start its own module as a program
+                for own in self._program(name):
+                    self._add(name, RUNS, own)
+            for reference in part.references:
+                self._follow(name, reference)
+            for reference in part.texts:
+                self._look_up(name, reference)
+
+    def digests(self) -> Digests:
+        """The hash of each reached part, and of each file that one names beside its module, in the order of their names.
+
+        Docstrings count if anything that is reached reads some; all bytes of each module if anything reads sources.
+        """
+        counted = [one for one in self.parts.values() if f"{one[0]}.{one[1]}" not in self.code.looked_at]
+        reads = {name for _, _, part in counted for name in part.reads}
+        mentioned = {name for _, _, part in self.parts.values() for name in part.mentioned}
+        found: dict[str, dict[str, list[str]]] = {}
+        for name, definition, part in self.parts.values():
+            digest = part.digest(
+                docstrings=bool(reads & DOCSTRINGS),
+                annotations=name in self.whole or bool(part.functions & mentioned),
+            )
+            found.setdefault(self.code.path(name), {}).setdefault(definition, []).append(digest)
+        digests = {path: {name: _joined(parts) for name, parts in sorted(of.items())} for path, of in found.items()}
+        if reads & SOURCES:
+            for path in digests:
+                digests[path]["source"] = hashlib.sha256(self.code.source(path) or b"").hexdigest()
+        return dict(sorted(digests.items()))
+
+    def files(self) -> set[str]:
+        """Paths of the files and folders that reached parts name beside their modules."""
+        return {
+            PurePosixPath(self.code.path(name)).parent.joinpath(file).as_posix()
+            for name, _, part in self.parts.values()
+            for file in part.files
+        }
+
+    def _import(self, name: str) -> None:
+        """Import a module and the packages around it, with all that they import in turn."""
+        waiting = [name]
+        while waiting:
+            parts = waiting.pop().split(".")
+            for end in range(1, len(parts) + 1):
+                name = ".".join(parts[:end])
+                module = self.code.module(name)
+                if module is None or name in self._imported:
+                    continue
+                self._imported.add(name)
+                for part in module.running:
+                    self._add(name, RUNS, part)
+                waiting += module.imported
+                for target in module.imports.get("*", ()):
+                    self._dotted(target)
+
+    def _program(self, name: str) -> list[Part]:
+        module = self.code.module(name)
+        return module.program if module else []
+
+    def _add(self, module: str, definition: str, part: Part) -> None:
+        if id(part) not in self.parts:
+            self.parts[id(part)] = module, definition, part
+            self._waiting.append((module, part))
+
+    def _follow(self, module: str, reference: Reference) -> None:
+        """Reach what a name means in a module, with the attributes that are asked of it."""
+        found = self.code.module(module)
+        first = reference[0]
+        if found is None:
+            return
+        if first == "globals":
+            self._dotted((module,))
+        for part in found.definitions.get(first, ()):
+            self._add(module, first, part)
+        for target in found.imports.get(first, ()):
+            self._dotted((*target, *reference[1:]))
+
+    def _look_up(self, module: str, text: Reference) -> None:
+        """Reach what a text names: a definition, or a module by its whole name; the short name of a module is a word like any other."""
+        found = self.code.module(module)
+        targets = found.imports.get(text[0], ()) if found else ()
+        if text[0] == self.code.package:
+            self._dotted(text)
+        elif not any(self.code.longest((*target, *text[1:]))[1] == () for target in targets):
+            self._follow(module, text)
+
+    def _dotted(self, names: Reference) -> None:
+        name, rest = self.code.longest(names)
+        module = self.code.module(name) if name != self.code.package else None
+        if module is None:
+            return
+        self._import(name)
+        if rest and (rest[0] in module.definitions or rest[0] in module.imports):
+            self._follow(name, rest)
+        elif name not in self.whole:
+            self.whole.add(name)
+            for one in module.imports:
+                self._follow(name, (one,))
+            for definition, parts in module.definitions.items():
+                for part in parts:
+                    self._add(name, definition, part)
+
+
+def _joined(digests: list[str]) -> str:
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def digests(code: Code, stages: Mapping[str, str]) -> dict[str, Digests]:
+    """Stage -> the digests of what its module reaches."""
+    return {name: Reached(code, module).digests() for name, module in stages.items()}
