@@ -84,6 +84,12 @@ class Module:
     program: list[Part] = field(default_factory=list)  # what runs with `python -m` alone
 
     @cached_property
+    def for_effect(self) -> list[str]:
+        """What is imported and never named: for what its import does, or for others to import from here."""
+        named = {reference[0] for part in (*self.parts, *self.program) for reference in part.references | part.texts}
+        return sorted(".".join(target) for name in self.imports.keys() - named for target in self.imports[name])
+
+    @cached_property
     def parts(self) -> list[Part]:
         """All but what runs with `python -m` alone."""
         return [*self.running, *(part for parts in self.definitions.values() for part in parts)]

@@ -80,6 +80,7 @@ class Reached:
         self.code = code
         self.parts: dict[int, tuple[str, str, Part]] = {}  # by identity: module, definition, part
         self.whole: set[str] = set()
+        self.bound: dict[tuple[str, str], str] = {}  # module, a name that it imports -> what that is
         self._imported: set[str] = set()
         self._waiting: list[tuple[str, Part]] = []
         self._import(stage)
@@ -114,10 +115,12 @@ class Reached:
                 annotations=name in self.whole or bool(part.functions & mentioned),
             )
             found.setdefault(self.code.path(name), {}).setdefault(definition, []).append(digest)
+        for (name, imported), what in self.bound.items():
+            found.setdefault(self.code.path(name), {}).setdefault(imported, []).append(_hash(what))
         digests = {path: {name: _joined(parts) for name, parts in sorted(of.items())} for path, of in found.items()}
         if reads & SOURCES:
             for path in digests:
-                digests[path]["source"] = hashlib.sha256(self.code.source(path) or b"").hexdigest()
+                digests[path]["source"] = _hash(self.code.source(path) or b"")
         return dict(sorted(digests.items()))
 
     def files(self) -> set[str]:
@@ -142,6 +145,9 @@ class Reached:
                 for part in module.running:
                     self._add(name, RUNS, part)
                 waiting += module.imported
+                outside = [one for one in module.for_effect if one.partition(".")[0] != self.code.package]
+                if outside:
+                    self.bound[name, RUNS] = ", ".join(outside)
                 for target in module.imports.get("*", ()):
                     self._dotted(target)
 
@@ -164,6 +170,8 @@ class Reached:
             self._dotted((module,))
         for part in found.definitions.get(first, ()):
             self._add(module, first, part)
+        if first in found.imports:
+            self.bound[module, first] = ", ".join(sorted(".".join(target) for target in found.imports[first]))
         for target in found.imports.get(first, ()):
             self._dotted((*target, *reference[1:]))
 
@@ -194,7 +202,11 @@ class Reached:
 
 
 def _joined(digests: list[str]) -> str:
-    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+    return digests[0] if len(digests) == 1 else _hash("".join(digests))
+
+
+def _hash(content: str | bytes) -> str:
+    return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
 
 
 def digests(code: Code, stages: Mapping[str, str]) -> dict[str, Digests]:

@@ -1,5 +1,6 @@
 """What a stage reaches: an edit of that changes its digests, and an edit of anything else does not."""
 
+import os
 import random
 import subprocess
 import sys
@@ -132,10 +133,32 @@ def test_a_digest_names_the_definitions_of_each_file():
         "work/common/helpers.py": ["LIMIT", "_add", "twice"],
         "work/lazily.py": ["import", "load"],
         "work/register.py": ["REGISTRY", "register"],
-        "work/shapes.py": ["Shape", "Square", "import"],
-        "work/stage.py": ["import", "run"],
-        "work/tables.py": ["SIZE", "read"],
+        "work/shapes.py": ["Shape", "Square", "import", "register"],
+        "work/stage.py": ["helpers", "import", "run", "shapes", "stored", "twice"],
+        "work/tables.py": ["SIZE", "lazily", "read"],
     }
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("from numpy import float32 as kind", "from numpy import float64 as kind"),
+        ("import numpy as kind", "import torch as kind"),
+        ("try:\n    from numpy import float32 as kind\nexcept ImportError: kind = 3", "kind = 3"),
+    ],
+)
+def test_what_a_name_from_another_package_is_counts_where_it_is_reached(old, new):
+    tree = {**TREE, "work/tables.py": f"{old}\n{TREE['work/tables.py'].replace('SIZE)', 'kind)')}"}
+    assert digests(edited("work/tables.py", old, new, tree)) != digests(tree)
+    unused = {**TREE, "work/tables.py": f"{old}\n{TREE['work/tables.py'].replace('SIZE + 1', 'kind')}"}
+    if "try" not in old:  # which runs at the import
+        assert digests(edited("work/tables.py", old, new, unused)) == digests(unused)
+
+
+def test_an_import_for_its_effect_counts():
+    tree = edited("work/tables.py", "SIZE = 3", "import robots\nSIZE = 3")
+    assert digests(tree) != digests(TREE)
+    assert digests(edited("work/tables.py", "import robots", "import others", tree)) != digests(tree)
 
 
 @pytest.mark.parametrize(
@@ -279,6 +302,22 @@ def test_files_beside_a_module_are_named():
     reached = Reached(Code(source.get, "work"), "work.stage")
     assert reached.files() == {"work/pages/a.html"}
     assert "source" not in reached.digests()["work/tables.py"], "it names a file, and does not read its own"
+
+
+def test_digests_do_not_hang_on_the_order_of_sets():
+    script = "import json\nfrom tests.tasks.code.test_reach import TREE, digests\nprint(json.dumps(digests(TREE)))"
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in "12"
+    }
+    assert len(printed) == 1
 
 
 def test_a_module_that_is_no_python_is_named():
