@@ -103,8 +103,8 @@ def test_options_replace_what_params_say():
     assert (changed["precision"], changed["devices"], changed["assumed"]) == ("bf16", 2, None)
     terms = {term["name"]: term for term in changed["terms"]}
     assert terms["activations"]["how"].startswith("256 tokens"), "8 sequences of 64 on two devices"
-    assert terms["masters in fp32"]["bytes"] == terms["optimizer"]["bytes"], (
-        "Muon has one moment of each of the adapter's weights"
+    assert terms["masters in fp32"]["bytes"] == 2 * terms["optimizer"]["bytes"], (
+        "Muon has one moment of each of the adapter's weights, and dvc.yaml divides them between the devices"
     )
     [whole] = documents("sft", "--model=50M", "--precision=bf16", "--checkpointing")
     assert by_name(whole)["masters in fp32"] == 4 * 50 * 10**6
