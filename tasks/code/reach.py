@@ -5,7 +5,7 @@ reached part names. Where it cannot be seen which definition is meant, all of a 
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from pathlib import PurePosixPath
 
 from tasks.code.modules import DOCSTRINGS, SOURCES, Module, Part, Reference, read
@@ -82,6 +82,7 @@ class Reached:
         self.whole: set[str] = set()
         self.bound: dict[tuple[str, str], str] = {}  # module, a name that it imports -> what that is
         self._imported: set[str] = set()
+        self._followed: set[tuple[str, Reference]] = set()
         self._waiting: list[tuple[str, Part]] = []
         self._import(stage)
         if code.module(stage) is None:
@@ -164,8 +165,9 @@ class Reached:
         """Reach what a name means in a module, with the attributes that are asked of it."""
         found = self.code.module(module)
         first = reference[0]
-        if found is None:
+        if found is None or (module, reference) in self._followed:
             return
+        self._followed.add((module, reference))
         if first == "globals":
             self._dotted((module,))
         for part in found.definitions.get(first, ()):
@@ -207,8 +209,3 @@ def _joined(digests: list[str]) -> str:
 
 def _hash(content: str | bytes) -> str:
     return hashlib.sha256(content.encode() if isinstance(content, str) else content).hexdigest()
-
-
-def digests(code: Code, stages: Mapping[str, str]) -> dict[str, Digests]:
-    """Stage -> the digests of what its module reaches."""
-    return {name: Reached(code, module).digests() for name, module in stages.items()}

@@ -182,6 +182,12 @@ def test_of_a_module_of_which_all_names_are_imported_all_counts():
     assert digests(edited("work/common/helpers.py", "3 * n", "4 * n", tree)) != digests(tree)
 
 
+def test_modules_that_import_each_other_s_names_end():
+    tree = {**TREE, "work/register.py": f"from work.shapes import lost\n{TREE['work/register.py']}"}
+    tree["work/shapes.py"] = f"from work.register import lost\n{TREE['work/shapes.py']}lost\n"
+    assert digests(tree)["work/shapes.py"].keys() >= {"lost", "import"}
+
+
 def test_a_name_of_a_function_s_own_is_no_module():
     tree = edited("work/tables.py", "def write(): return SIZE + 1", "def use(lazily): return lazily\nprint(use)")
     assert digests(edited("work/lazily.py", "return 0", "return 1", tree)) == digests(tree)
