@@ -94,7 +94,7 @@ def test_a_launched_stage_holds_nothing_of_this_machine(launchers: Toy, monkeypa
     launchers.stages["a"]["meta"]["resources"] |= {"gpu": 8, "cpu": 999}
     launchers.stage("b", cmd="while ! test -e data/a; do sleep 0.02; done; cp data/a data/b")
     done = threading.Event()
-    watchdog = threading.Timer(20, lambda: done.is_set() or launchers.write("data/a", "too late"))
+    watchdog = threading.Timer(120, lambda: done.is_set() or launchers.write("data/a", "too late"))
     watchdog.start()
     results = launchers.run_parallel(jobs=1)
     done.set()
