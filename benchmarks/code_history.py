@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 
 from benchmarks import result_files, tables
 from tasks import contract
-from tasks.code.looked_at import LOOKED_AT
+from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
 from tasks.code.modules import Module
 from tasks.code.reach import Code, Reached
 
@@ -46,7 +46,7 @@ class Commits:
         def source(path: str) -> bytes | None:
             return self._content(blobs[path]) if path in blobs else None
 
-        code = Code(source, without_influence=contract.WITHOUT_INFLUENCE, looked_at=LOOKED_AT, known=self._modules)
+        code = Code(source, without_influence=WITHOUT_INFLUENCE, looked_at=LOOKED_AT, known=self._modules)
         if "dvc.yaml" not in blobs:
             return {}
         pipeline = YAML(typ="safe").load(self._content(blobs["dvc.yaml"]))

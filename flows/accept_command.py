@@ -7,34 +7,34 @@ import typer
 from flows import running
 from flows.console import completion
 from flows.console.summary import Screen
+from flows.engine import stage_code
 from flows.params.files import find_root
 from flows.running import WrongUseError, one_line
 
 
 def accept(
     stage: Annotated[
-        str, typer.Argument(metavar="STAGE", help="A stage of dvc.yaml.", autocompletion=completion.stages)
+        str, typer.Argument(metavar="STAGE", help="A stage of dvc.yaml, or a flow.", autocompletion=completion.stages)
     ],
     why: Annotated[
         str, typer.Option("--why", metavar="TEXT", help="Why the change does not change what it makes.")
     ] = "",
 ) -> int:
-    """Record that a stage stays as it is after a change of its code, parameters or command, because you say so."""
+    """Record that a stage, or each stage of a flow, stays as it is after a change of code, parameters or command, because you say so."""
     from flows.console.causes import show
     from flows.lineage.acceptance import accepting
 
     root, console = find_root(), Screen()
     if not why.strip():
         raise WrongUseError('accept: expected a reason, as in --why "a faster loop, the same sums"')
-    if stage in running.FLOWS:
-        raise WrongUseError(f"accept {stage}: that is a flow; expected a stage")
     [(flow, planned)] = running.plan(root, [stage], [])
-    named = [one for one in planned if one.name == stage or one.name.startswith(f"{stage}@")]
+    if any(one.reason and one.name == stage_code.STAGE for one in planned):
+        running.run(root, console, [stage_code.STAGE])
+        [(flow, planned)] = running.plan(root, [stage], [])
+    named = [one for one in planned if stage in running.FLOWS or stage in (one.name, one.name.split("@")[0])]
     late = [one for one in named if one.reason]
     if above := [one.name for one in planned if one.reason and one not in named]:
         raise WrongUseError(f"{stage}: {', '.join(above[:3])} above it is out of date; run that first")
-    if not late and any(one.accepts for one in named):
-        raise WrongUseError(f"{stage}: the edits of its code have no effect; `posttrain run` records that by itself")
     if not late:
         raise WrongUseError(f"{stage} is up to date, so there is nothing to accept")
     with one_line():

@@ -174,7 +174,6 @@ def status(
     ] = "",
 ) -> int:
     """Show for each stage whether it is up to date, or why not, and the parameters that have no effect as set."""
-    from flows.console import accepted
     from flows.params import checking, editing
 
     console, root = Screen(), find_root()
@@ -184,8 +183,6 @@ def status(
     parts = running.plan(root, targets, [], say=read.append)
     for _, planned in running.with_headings(console, parts):
         show_plan(console, planned)
-        for line in accepted.lines(planned, recorded=False):
-            console.print(line, markup=False)
         sections = {stage.name.split("@")[0] for stage in planned}
         for line in editing.without_effect(root, checking.sections(root), sections):
             console.print(line, markup=False)
@@ -196,15 +193,12 @@ def status(
 
 def _why(console: Screen, root: Path, stage: str) -> int:
     """Print what changed in a stage and above it; a matrix stage stands for all its branches."""
-    from flows.console import accepted
     from flows.console.causes import show
 
     [(_, planned)] = running.plan(root, [stage], [])
     late = [one for one in planned if one.reason]
     if not late:
         console.print(f"{stage} is up to date", markup=False)
-    for line in accepted.lines(planned, recorded=False):
-        console.print(line, markup=False)
     with running.one_line():
         show(console, root, late)
     return 0

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flows import effectless_edits, outs
+from flows import outs
 from flows.engine.dvc_lock import hashes, read_entries
 from flows.engine.dvc_repository import PlanError
 from flows.engine.plan import plan
@@ -39,11 +39,7 @@ def export(root: Path, of: str, target: Path) -> list[str]:
         raise PlanError(
             f"{changed[0]}: not as {link.stage} made it, so a model card would not be true; run {link.stage} again"
         )
-    [reason] = [
-        stage.reason
-        for stage in plan(root, [link.stage], accepts=effectless_edits.judge(root))
-        if stage.name == link.stage
-    ]
+    [reason] = [stage.reason for stage in plan(root, [link.stage]) if stage.name == link.stage]
     remarks = [f"{link.stage} is out of date ({reason}); the card says so"] if reason else []
     evaluation = _returns(root, link) if acts else f"evaluate@{link.stage}"
     evaluated = _is_of(root, evaluation, link)

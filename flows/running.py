@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from flows import device_memory, effectless_edits, unchanged
+from flows import device_memory, unchanged
 from flows.console.display import watcher
 from flows.console.summary import GOOD, headlines, relative, show_plan, show_results, waiting_for_people
 from flows.engine.recording import settling
@@ -202,13 +202,12 @@ def plan(
         approval.remember(root)
     named = targets or ["language"]
     parts: list[Part] = []
-    judge = effectless_edits.judge(root)
     with one_line():
         for flow in dict.fromkeys(name for name in named if name in FLOWS):
-            parts.append((flow, planning.plan(root, _module(flow).TARGETS, force, pools, pool, judge)))
+            parts.append((flow, planning.plan(root, _module(flow).TARGETS, force, pools, pool)))
         stages = [name for name in named if name not in FLOWS]
         if stages:
-            planned = planning.plan(root, stages, force, pools, pool, judge)
+            planned = planning.plan(root, stages, force, pools, pool)
             belongs = (flow for flow in FLOWS if f" tasks.{flow}." in planned[-1].cmd)
             parts.append((next(belongs, "language"), planned))
     names = {stage.name for _, planned in parts for stage in planned}
@@ -245,8 +244,6 @@ def _bring_up_to_date(
     began: float,
 ) -> list[StageResult]:
     """Run or show what is out of date, and write the flow's pages. Returns no results where nobody needs them."""
-    with one_line():
-        effectless_edits.record(root, console, flow, planned, how.dry_run)
     unchanged = all(stage.reason is None for stage in planned)
     shown = unchanged and not run_page.is_old(root, planned)
     results: list[StageResult] = []

@@ -52,7 +52,7 @@ def note(root: "Path", targets: Sequence[str], parts: "Sequence[Part]") -> None:
     from flows.web import run_page
 
     stages = [stage for _, planned in parts for stage in planned]
-    if any(stage.reason or stage.accepts for stage in stages) or run_page.is_old(root, stages):
+    if any(stage.reason for stage in stages) or run_page.is_old(root, stages):
         return
     lines = remarks(root, parts)
     for flow, planned in parts:

@@ -13,27 +13,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_origin, get_type_hints
 
-import grimp
 from ruamel.yaml import YAML
 
 from tasks import metrics, parameters
+from tasks.code import stages
 from tasks.common.config import Config, Schema, schema_of
 
-# Modules that cannot change an out, so that a change to them, or to what they alone import, re-runs nothing.
-# tests/test_without_influence.py shows it.
-WITHOUT_INFLUENCE = {
-    "tasks.algorithms.common.errors",  # exceptions; where one is raised, nothing is written
-    "tasks.algorithms.language.causal_lm",  # Protocols, for the type checker alone
-    "tasks.common.config_faults",  # messages about bad values
-    "tasks.common.environment",  # versions and the machine, for the records
-    "tasks.common.errors",  # exceptions too
-    "tasks.common.mlflow_address",  # where MLflow's records are
-    "tasks.common.mlflow_database",  # the same, opened
-    "tasks.common.mlflow_shared",  # the same, elsewhere
-    "tasks.common.source_code",  # what git has of the code, for the records
-    "tasks.common.tokenizers",  # a Protocol, for the type checker alone
-    "tasks.common.tracking",  # records and shows rows; never alters them
-}
+CODE = "code"  # the stage that writes what code the others are made of
 Pipeline = dict[str, Any]  # dvc.yaml, or what it says of one stage
 DVC_YAML, SCHEMA, PARAMS = Path("dvc.yaml"), Path("params.schema.json"), Path("params.yaml")
 PAGE, METRICS_PAGE = Path("docs/parameters.md"), Path("docs/metrics.md")
@@ -52,37 +38,24 @@ def branches(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
 
 
 def stage_modules(pipeline: Pipeline) -> dict[str, str]:
-    """Stage name -> module, read off the command `python -m <module> ...`."""
-    return {name: definition(stage)["cmd"].split()[2] for name, stage in pipeline["stages"].items()}
-
-
-def code_deps(modules: dict[str, str]) -> dict[str, list[str]]:
-    """Stage name -> the files of all project modules that it imports, directly or not, its own first."""
-    graph = grimp.build_graph("tasks", include_external_packages=False, cache_dir=None)
-    for idle in WITHOUT_INFLUENCE:
-        graph.remove_module(idle)
-    deps = {}
-    for name, module in modules.items():
-        closure = graph.find_upstream_modules(module)
-        files = [Path(*imported.split(".")).with_suffix(".py").as_posix() for imported in closure]
-        deps[name] = [f"{module.replace('.', '/')}.py", *sorted(file for file in files if Path(file).is_file())]
-    return deps
+    """Stage name -> module, read off the command `python -m <module> ...`; without the stage `code`, which is about these."""
+    commands = {name: definition(stage)["cmd"].split() for name, stage in pipeline["stages"].items() if name != CODE}
+    return {name: words[2] for name, words in commands.items()}
 
 
 def with_code_deps(pipeline: Pipeline) -> Pipeline:
-    """The pipeline with every stage's `*.py` deps replaced by the computed ones; in place."""
-    for name, files in code_deps(stage_modules(pipeline)).items():
+    """The pipeline with data/code/STAGE.json as every stage's only dep that is code, behind the others; in place."""
+    for name in stage_modules(pipeline):
         deps = definition(pipeline["stages"][name])["deps"]
-        for index in reversed(range(len(deps))):
-            if deps[index].endswith(".py"):
-                del deps[index]
-        deps.extend(files)
+        if (file := stages.place(name).as_posix()) not in deps:
+            deps.append(file)
     return pipeline
 
 
 def params(pipeline: Pipeline) -> dict[str, list[str]]:
     """Stage name -> its `params`: its whole section, but for a branch only its own entry of what names the branches."""
-    types, wanted = config_types(pipeline), {name: [name] for name in pipeline["stages"]}
+    types = config_types(pipeline)
+    wanted = {name: [name] for name in types}
     for name, (section, key) in branches(pipeline).items():
         if section == name:
             fields = types[name].model_fields

@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from tasks.algorithms.common.errors import TrainingError
+from tasks.code import imported
 from tasks.common import processes, tracking
 from tasks.common.config import BRANCH, Config
 from tasks.common.config_faults import explain
@@ -67,13 +68,14 @@ def main(run: Callable[..., Metrics], *, data_parallel: bool = False) -> None:
         parser.add_argument("--" + flag.replace("_", "-"), type=named, required=True, nargs=nargs)
     try:
         arguments = vars(parser.parse_args())
+        imported.check(stage, Path())
         config = read_section(stage, hints["config"])
         resources = definition.get("do", definition)["meta"]["resources"]
         count = processes.size() or processes.wanted(name, resources, sys.modules.get("torch"))
         os.environ[processes.SHARD] = processes.shard(name, resources)
         if count > 1 and not data_parallel:
             raise ConfigError(f"dvc.yaml: {name}: asked for {count} processes, but this stage can only be one")
-    except ConfigError as error:
+    except (ConfigError, StageError) as error:
         raise SystemExit(str(error)) from None
     if count > 1 and not processes.is_rank():
         processes.become_several(count, spec.name)

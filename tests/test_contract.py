@@ -5,13 +5,8 @@ import functools
 import importlib
 import inspect
 import json
-import os
-import re
 import shlex
 import shutil
-import subprocess
-import sys
-from collections.abc import Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
@@ -27,6 +22,7 @@ from flows import agents, language_model, offline_rl
 from flows.engine.dvc_closure import StageGraph
 from flows.params import editing
 from tasks import contract
+from tasks.code.stages import StageCode, place, working_files
 from tasks.common.config_faults import explain
 from tasks.common.errors import ConfigError
 from tasks.offline.configs.learners import MethodConfig
@@ -51,14 +47,14 @@ def stages(tmp_path_factory):
     unused = [name for name, (section, key) in contract.branches(PIPELINE).items() if not PARAMS[section][key]]
     editing.edit(root, SECTIONS, [editing.setting(one_branch(name)) for name in unused])
     with dvc_repo(root) as repo:
-        return {stage.name: stage for stage in repo.index.stages}
+        return {stage.name: stage for stage in repo.index.stages if stage.name != contract.CODE}
 
 
 def copied(root):
-    """A folder with this pipeline and its parameters, without the deps on code, of which DVC makes 18,000 objects."""
+    """A folder with this pipeline and its parameters."""
     repository.write_params(root)
     shutil.copy(ROOT / "params.schema.json", root)
-    (root / "dvc.yaml").write_text(re.sub(r"^ +- tasks/\S+\.py\n", "", (ROOT / "dvc.yaml").read_text(), flags=re.M))
+    shutil.copy(ROOT / "dvc.yaml", root)
     return root
 
 
@@ -114,7 +110,7 @@ def test_file_stage_section_and_folder_have_one_name(stages):
         if file.stem != "__init__"
     }
     names = {name.split("@")[0] for name in stages}
-    assert files.keys() == names == set(PIPELINE["stages"]) == set(PARAMS)
+    assert files.keys() == names == set(PIPELINE["stages"]) - {contract.CODE} == set(PARAMS)
     assert [name for name, folder in files.items() if name not in covered(folder)] == []
     for name, stage in stages.items():
         stem, _, item = name.partition("@")
@@ -150,7 +146,7 @@ def test_every_path_of_a_command_is_a_dep_or_an_out_and_the_other_way_round(stag
     for name, stage in stages.items():
         _, given = flags(stage)
         named = {value for values in given.values() for value in values}
-        data = {path for path in paths(stage.deps) if not path.startswith("tasks/")}
+        data = {path for path in paths(stage.deps) if not path.startswith("data/code/")}
         assert named == data | paths(stage.outs), name
         written = {given[flag][0] for flag in ("out", "curves", "metrics") if flag in given and name != "report"}
         if name != "report":
@@ -248,6 +244,7 @@ def test_plain_dvc_repro_is_both_flows_and_all_data_sets(tmp_path):
             "rejection_sft",
             "reinforce",
             "transitions",
+            "code",
         }
         assert {*graph.closure({one for one in graph.names if one.split("@")[0] in targets}).stages} == {*graph.names}
 
@@ -256,51 +253,21 @@ def definitions(pipeline):
     return {name: contract.definition(stage) for name, stage in pipeline["stages"].items()}
 
 
-@functools.cache
-def code_deps() -> Mapping[str, list[str]]:
-    """The code deps that each stage must have."""
-    return contract.code_deps(contract.stage_modules(PIPELINE))
+def test_the_code_of_a_stage_is_one_file_which_the_stage_code_writes(stages):
+    for name, stage in stages.items():
+        assert [path for path in paths(stage.deps) if path.startswith("data/code/")] == [place(name).as_posix()], name
+        assert not [path for path in paths(stage.deps) if path.startswith("tasks/")], name
+    assert StageCode(working_files(ROOT)).modules() == contract.stage_modules(PIPELINE)
+    code = PIPELINE["stages"][contract.CODE]
+    assert (code["cmd"], code["deps"], code["outs"]) == ("python -m tasks.code", ["tasks"], ["data/code"])
 
 
-def drift(pipeline):
-    """Stages whose code deps in dvc.yaml are not the modules they import."""
-    given = {
-        name: [dep for dep in stage["deps"] if dep.endswith(".py")] for name, stage in definitions(pipeline).items()
-    }
-    return [name for name in code_deps() if sorted(code_deps()[name]) != sorted(given[name])]
-
-
-def test_code_deps_are_the_imports():
-    assert drift(PIPELINE) == [], "`make contract` rewrites dvc.yaml"
-
-
-@pytest.mark.parametrize("name", ["dpo", "evaluate", "bc"])
-def test_a_missing_or_needless_code_dep_is_noticed(name):
-    lacking, needless = deepcopy(PIPELINE), deepcopy(PIPELINE)
-    deps = definitions(lacking)[name]["deps"]
-    deps.remove(next(dep for dep in reversed(deps) if dep.endswith(".py")))
-    definitions(needless)[name]["deps"].append("tasks/check.py")
-    assert drift(lacking) == drift(needless) == [name]
-
-
-def test_a_new_import_is_noticed(tmp_path):
-    """In a copy an algorithm imports another one: its stage's deps grow, also by an indirect import."""
-    shutil.copytree(ROOT / "tasks", tmp_path / "tasks")
-    module = tmp_path / "tasks/algorithms/language/pairs.py"
-    module.write_text(module.read_text() + "\n\ndef late():\n    from tasks.algorithms.language import kl\n")
-    code = "import json; from tasks import contract; print(json.dumps(contract.code_deps(json.loads(input()))))"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        input=json.dumps({"dpo": "tasks.language.dpo", "sft": "tasks.language.sft"}),
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
+def test_a_new_stage_gets_its_code_as_a_dep():
+    lacking = deepcopy(PIPELINE)
+    definitions(lacking)["dpo"]["deps"].remove("data/code/dpo.json")
+    assert sorted(definitions(contract.with_code_deps(lacking))["dpo"]["deps"]) == sorted(
+        definitions(PIPELINE)["dpo"]["deps"]
     )
-    deps = json.loads(done.stdout)
-    assert sorted(deps["dpo"]) == sorted([*code_deps()["dpo"], "tasks/algorithms/language/kl.py"])
-    assert deps["sft"] == code_deps()["sft"]
 
 
 def test_every_parameter_is_described():

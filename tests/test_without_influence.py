@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from tasks import contract
+from tasks.code.looked_at import WITHOUT_INFLUENCE
 from tasks.common import tracking
 from tasks.language import sft
 from tests.conftest import tiny
@@ -15,7 +15,8 @@ def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
     names = ("tracking", "environment", "source_code", "mlflow_address", "mlflow_database", "mlflow_shared")
     others = {f"tasks.common.{name}" for name in names}
     failing = {"tasks.algorithms.common.errors", "tasks.common.config_faults", "tasks.common.errors"}
-    assert others | failing | TYPES == contract.WITHOUT_INFLUENCE, "TYPES: tests/test_types.py"
+    compares = {"tasks.code", "tasks.code.imported"}
+    assert others | failing | compares | TYPES == WITHOUT_INFLUENCE, "TYPES: tests/test_types.py"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mlruns").mkdir()
     shutil.copy(empty_mlflow, tmp_path / "mlruns/mlflow.db")

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
-from flows.console.accepted import named
 from flows.engine.state import PlannedStage
+
+NAMED = 4  # stages that a line names
 
 
 def lines(planned: Sequence[PlannedStage], remote: str) -> Iterator[str]:
@@ -20,3 +21,10 @@ def lines(planned: Sequence[PlannedStage], remote: str) -> Iterator[str]:
     if missing and remote:
         bring = f"`dvc pull` or `posttrain run --pull` would bring them from {remote}"
         yield f"{named(missing)}: dvc.lock has results that are not here; {bring}"
+
+
+def named(names: Sequence[str]) -> str:
+    """The names as a sentence has them; of many only the first."""
+    if len(names) > NAMED + 1:
+        return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]

@@ -107,13 +107,18 @@ def hashes(entry: Entry, kind: str) -> dict[str, str]:
 
 
 def code(entry: Entry) -> dict[str, str]:
-    """Path and hash of each module that the stage imports."""
-    return {path: md5 for path, md5 in hashes(entry, "deps").items() if path.endswith(".py")}
+    """Path and hash of each dep that is code."""
+    return {path: md5 for path, md5 in hashes(entry, "deps").items() if is_code(path)}
 
 
 def data(entry: Entry) -> dict[str, str]:
     """Path and hash of each dep that is no code."""
-    return {path: md5 for path, md5 in hashes(entry, "deps").items() if not path.endswith(".py")}
+    return {path: md5 for path, md5 in hashes(entry, "deps").items() if not is_code(path)}
+
+
+def is_code(path: str) -> bool:
+    """Whether a dep is code: a file of the stage `code`, or a module."""
+    return path.startswith("data/code/") or path.endswith(".py")
 
 
 def code_hash(code: Mapping[str, str]) -> str:

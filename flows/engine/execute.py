@@ -6,8 +6,10 @@ not the stage already runs.
 
 import os
 import platform
+import re
 import shlex
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -17,7 +19,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from flows.engine.dvc_repository import PlanError
-from flows.engine.judged import Judged
 from flows.engine.plan import FORCED
 from flows.engine.state import Event, Grant, PlannedStage, StageResult, State, Watcher
 from flows.machine import devices
@@ -25,6 +26,11 @@ from flows.machine.resources import Slots
 
 if TYPE_CHECKING:
     from flows.engine.recording.recorder import Recorder
+
+
+LOOK_SECONDS = 2.0  # between two looks at the files
+RECORDS = Path("data/raw")  # the folder that people's judgements come to
+ASKED = re.compile(r"\bwaiting for (\d+) more\b")
 
 
 class Owner(Protocol):
@@ -70,6 +76,40 @@ class Owner(Protocol):
     def close_record(self, results: Sequence[StageResult], complete: bool) -> None:
         """End the run in MLflow that the stages' runs belong to."""
         ...
+
+
+class Judged:
+    """The number of lines in all files of JSON lines below data/raw, as it was when this was made: whether people have judged more since.
+
+    What a record of judgements means only the stage that reads it knows; each judgement is a line at least.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._before = self._lines((str(RECORDS),))
+
+    def await_more(self, result: StageResult, stopped: Callable[[], bool]) -> bool:
+        """Wait until the files that the stage reads may hold what it asks for; False once `stopped`."""
+        asked = ASKED.search(result.reason)
+        wanted = int(asked[1]) if asked else 1
+        while not stopped():
+            now = self._lines(result.awaits)
+            grown = sum(now.values()) - sum(self._before.get(file, 0) for file in now)
+            if grown >= wanted or any(count < self._before.get(file, 0) for file, count in now.items()):
+                return True  # fewer lines: the file was replaced, and may hold anything
+            time.sleep(LOOK_SECONDS)
+        return False
+
+    def _lines(self, paths: tuple[str, ...]) -> dict[Path, int]:
+        """The number of lines of each file."""
+        places = [self.root / path for path in paths if Path(path).is_relative_to(RECORDS)]
+        files = {file for place in places for file in (place.rglob("*.jsonl") if place.is_dir() else [place])}
+        return {file: _count(file) for file in files if file.suffix == ".jsonl" and file.is_file()}
+
+
+def _count(file: Path) -> int:
+    with file.open("rb") as content:
+        return sum(chunk.count(b"\n") for chunk in iter(lambda: content.read(2**20), b""))
 
 
 class Execution:

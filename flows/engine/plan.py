@@ -6,7 +6,7 @@ Reads DVC's records and takes no lock. Imports neither Prefect nor MLflow, so th
 import os
 import shlex
 import shutil
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import chdir, closing
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, NoReturn
 
+from flows.engine import stage_code
 from flows.engine.dvc_changes import NEVER, Seen, is_missing, why, why_if_not_frozen
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["FORCED", "PlanError", "plan"]
 
 FORCED = "forced"  # the reason of a stage that --force names
-Accepts = Callable[["PipelineStage", Seen], Sequence[str]]  # the edits of a stage that is out of date by these alone
 
 
 def plan(
@@ -37,13 +37,11 @@ def plan(
     force: Collection[str] = (),
     pools: bool = False,
     pool: str = "",
-    accepts: Accepts | None = None,
 ) -> list[PlannedStage]:
     """The targets and all that they need, in topological order, each with the reason why it may run.
 
     A matrix stage `evaluate` stands for all of `evaluate@...`. With `pools` stages go to the pool that dvc.yaml names, and those
-    with a GPU to `pool` if it names none; without, all run here. A stage that differs from its record by nothing but what `accepts` finds
-    without effect is up to date. Raises PlanError before anything has run.
+    with a GPU to `pool` if it names none; without, all run here. Raises PlanError before anything has run.
     """
     root = root.absolute()
     with (
@@ -58,6 +56,11 @@ def plan(
         seen: Seen = {}
         closure = pipeline.closure(wanted)
         _check_links(closure.outs, root)
+        if stage_code.STAGE in closure.stages:
+            with plain_errors():
+                late = why(closure.stages[stage_code.STAGE][0], seen) is not None
+            if late:
+                stage_code.look_ahead(root, (stage for stage, _ in closure.stages.values()), seen)
         for name, (stage, upstream) in closure.stages.items():
             check_deps(stage, closure.outs, root)
             asked = resources(stage, pools, pool)
@@ -67,18 +70,16 @@ def plan(
                     raise PlanError(
                         f"dvc.yaml: stage '{name}' is frozen, so that it does not run; `dvc unfreeze {name}`"
                     )
-                edits = tuple(accepts(stage, seen)) if accepts is not None and own not in (None, FORCED) else ()
                 frozen = why_if_not_frozen(stage, seen) if stage.frozen else None
                 elsewhere = own is None and origin(stage) == "elsewhere"
-                missing = own not in (None, FORCED) and not edits and is_missing(stage)
-            reason = (None if edits else own) or _upstream_reason(upstream, planned)
+                missing = own not in (None, FORCED) and is_missing(stage)
+            reason = own or _upstream_reason(upstream, planned)
             planned.append(
                 PlannedStage(
                     name,
                     reason,
                     upstream,
                     cmd=str(stage.cmd),
-                    accepts=edits,
                     frozen=frozen,
                     elsewhere=elsewhere,
                     missing=missing,
@@ -124,7 +125,9 @@ def matching(target: str, pipeline: StageGraph) -> list[str]:
 
 
 def _upstream_reason(upstream: Collection[str], planned: Sequence[PlannedStage]) -> str | None:
-    running = [stage.name for stage in planned if stage.name in upstream and stage.reason]
+    running = [
+        stage.name for stage in planned if stage.name in upstream and stage.reason and stage.name != stage_code.STAGE
+    ]
     return f"upstream {', '.join(running)} will run" if running else None
 
 

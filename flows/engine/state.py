@@ -25,7 +25,6 @@ class PlannedStage:
     pool: str = ""  # the work pool whose workers run it; "" for this machine
     launcher: str = ""  # what the command is started through
     after: tuple[str, ...] = ()  # stages that have to end first, whether well or not
-    accepts: tuple[str, ...] = ()  # edits of its code without effect, in words, which the next run records as such
     frozen: str | None = (
         None  # of a stage that `dvc freeze` keeps from running: why it would run, "" if for nothing of its own
     )

@@ -5,6 +5,7 @@ git does not have the recorded bytes, the change is named without its lines.
 """
 
 import hashlib
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir, closing
 from dataclasses import dataclass
@@ -12,7 +13,8 @@ from difflib import unified_diff
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from flows.engine.dvc_changes import changed_params, why
+from flows.engine import stage_code
+from flows.engine.dvc_changes import Seen, changed_params, why
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_lock import hashes, read_entries
 from flows.engine.dvc_repository import open_repo, params_read_once, plain_errors
@@ -46,10 +48,13 @@ def causes(root: Path, name: str) -> list[Cause]:
     root = root.absolute()
     with chdir(root), closing(open_repo(root)) as repo, params_read_once(), plain_errors():
         [stage] = StageGraph(repo).load([name])
-        reason = why(stage)
+        seen: Seen = {}
+        if any(str(dep.def_path).startswith(stage_code.FOLDER) for dep in stage.deps):
+            stage_code.look_ahead(root, [stage], seen)
+        reason = why(stage, seen)
         if reason is None:
             return []
-        found = [*_params(stage), *_deps(root, stage), *_outs(stage)] if name in read_entries(root) else []
+        found = [*_params(stage), *_deps(root, stage, seen), *_outs(stage)] if name in read_entries(root) else []
         return found or [Cause(reason)]
 
 
@@ -68,20 +73,44 @@ def _outs(stage: "PipelineStage") -> Iterator[Cause]:
             yield Cause(f"out {path} {STATES[state]}")
 
 
-def _deps(root: Path, stage: "PipelineStage") -> Iterator[Cause]:
-    changed = {path: state for dep in stage.deps if dep not in stage.params for path, state in dep.status().items()}
+def _deps(root: Path, stage: "PipelineStage", seen: Seen) -> Iterator[Cause]:
+    changed: dict[str, str] = {}
+    for dep in stage.deps:
+        if dep not in stage.params:
+            changed |= seen.get((dep.fs_path, dep.hash_info.value if dep.hash_info else None), {})
     if not changed:
         return
     made = record.now(root)[str(stage.name)]
     recorded = hashes(made.recorded, "deps")
-    modules = {path: recorded[path] for path in changed if path.endswith(".py") and recorded.get(path)}
-    kept = {**versions.of_run(root, made, changed), **versions.recorded(root, lambda: made.recorded, modules)}
+    files = {path: state for path, state in changed.items() if not path.startswith(stage_code.FOLDER)}
+    modules = {path: recorded[path] for path in files if path.endswith(".py") and recorded.get(path)}
+    kept = {**versions.of_run(root, made, files), **versions.recorded(root, lambda: made.recorded, modules)}
     for path, state in changed.items():
         before = {name: content for name, content in kept.items() if _within(name, path)}
-        if state == "modified" and before and _hash(path, before) == recorded[path]:
+        if path.startswith(stage_code.FOLDER):
+            yield from _code(root, path, recorded.get(path, ""), made) or [Cause(f"dep {path} {STATES[state]}")]
+        elif state == "modified" and before and _hash(path, before) == recorded[path]:
             yield from _differences(root, path, before, made)
         else:
             yield Cause(f"dep {path} {STATES[state]}")
+
+
+def _code(root: Path, path: str, md5: str, made: Record) -> list[Cause]:
+    """The files of which a stage reaches something else than it did, each with all lines that differ; nothing where that cannot be told."""
+    kept = versions.recorded(root, lambda: made.recorded, {path: md5})
+    if path not in kept:
+        return []
+    before, after = json.loads(kept[path]), stage_code.files_of(root, path)
+    changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
+    old = versions.of_run(root, made, dict.fromkeys(name.partition(",")[0] for name in changed))
+    since = f", since run {str(made.run_id)[:8]}" if made.run_id else ""
+    found = []
+    for name in changed:
+        file = root / name.partition(",")[0]
+        known = old.get(name.partition(",")[0], b"" if name not in before else None)
+        lines = _diff(known, file.read_bytes() if file.is_file() else b"") if known is not None else []
+        found.append(Cause(f"{name}{since}", lines))
+    return found
 
 
 def _within(name: str, path: str) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from flows.engine.dvc_command import Progress
-from flows.engine.dvc_lock import hashes
+from flows.engine.dvc_lock import hashes, is_code
 from flows.engine.dvc_repository import PlanError
 from flows.engine.mlflow_runs import Index
 from flows.lineage import record, target, verdicts
@@ -103,7 +103,7 @@ def verify(
         since = [f"{step.line}; made again with the code that ran" for step in of.accepted]
         found.notes, found.inputs = [*_contradiction(root, of), *since, *made.notes], made.inputs
         found.laid_out = time.monotonic() - began
-        code = sum(path.endswith(".py") for path in made.inputs)
+        code = sum(is_code(path) for path in made.inputs)
         say(
             f"scratch copy: {code} code files and {len(made.inputs) - code} inputs as recorded ({found.laid_out:.1f} s)"
         )

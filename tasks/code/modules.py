@@ -9,10 +9,10 @@ import ast
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from tasks.code.syntax import docstring, dump
+from tasks.code.syntax import docstring, dump, failing
 
 
 def _words(text: str) -> frozenset[str]:
@@ -47,6 +47,8 @@ WORDS = _words("help lineno marshal triton dis traceback jax")
 IN_TEXTS = re.compile("|".join(rf"\b{name}\b" for name in sorted((DOCSTRINGS | SOURCES) - WORDS)) + r"|\(lineno\)")
 EXPRESSION = re.compile(r"[A-Za-z_][\w.]*(?:\s*[|,\[\]]\s*[\w.]*)*")  # a name, or an annotation written as a text
 
+BESIDE, LISTED = "Path(__file__).parent", _words("glob rglob iterdir")  # how code names the files beside it
+
 Reference = tuple[str, ...]  # a name and the attributes asked of it: ("tables", "read")
 
 
@@ -61,7 +63,10 @@ class Part:
     functions: frozenset[str]  # undecorated ones that are no methods
     modules: frozenset[str]
     reads: frozenset[str]  # of DOCSTRINGS and SOURCES
-    files: frozenset[str]  # what lies beside the module and is named by `Path(__file__).parent / "name"`
+    files: frozenset[
+        str
+    ]  # what lies beside the module and is named by `Path(__file__).parent / "name"`; "." for all of it
+    names: tuple[str, ...] = ()  # that it defines
     digests: dict[tuple[bool, bool], str] = field(default_factory=dict, compare=False)
 
     def digest(self, *, docstrings: bool, annotations: bool) -> str:
@@ -110,11 +115,10 @@ def read(source: bytes, name: str, *, package: bool) -> Module:
         elif _is_program(statement):
             found.program.append(_part(statement, above, found.imports))
         else:
-            part = _part(statement, above, found.imports)
-            names = _defined(statement)
-            for one in names:
+            part = replace(_part(statement, above, found.imports), names=(*sorted(_defined(statement)),))
+            for one in part.names:
                 found.definitions.setdefault(one, []).append(part)
-            if not names:
+            if not part.names:
                 found.running.append(part)
     return found
 
@@ -237,6 +241,14 @@ class _Names(ast.NodeVisitor):
                 self.visit(statement)
         self._local.pop()
 
+    def visit_Raise(self, node: ast.Raise) -> None:
+        """What a failure says is in no out, and so is nothing that it is made of."""
+        failure = failing(node)
+        if failure is not None:
+            self.visit_Name(failure)
+        else:
+            self.generic_visit(node)
+
     def visit_Name(self, node: ast.Name) -> None:
         self._refer((node.id,))
         self._mention(node.id)
@@ -247,7 +259,7 @@ class _Names(ast.NodeVisitor):
         self._chain(node)
 
     def visit_BinOp(self, node: ast.BinOp) -> None:
-        beside = isinstance(node.op, ast.Div) and ast.unparse(node.left) == "Path(__file__).parent"
+        beside = isinstance(node.op, ast.Div) and ast.unparse(node.left) == BESIDE
         if beside and isinstance(node.right, ast.Constant) and not str(node.right.value).endswith(".py"):
             self.files.add(str(node.right.value))
         else:
@@ -261,7 +273,10 @@ class _Names(ast.NodeVisitor):
             self._read(node.func.id)
         elif isinstance(node.func, ast.Attribute):
             self._read(node.func.attr)
-            self._chain(node.func)
+            if node.func.attr in LISTED and ast.unparse(node.func.value) == BESIDE:
+                self.files.add(".")
+            else:
+                self._chain(node.func)
         else:
             self.visit(node.func)
         for given in [*node.args, *node.keywords]:

@@ -78,7 +78,7 @@ class Reached:
 
     def __init__(self, code: Code, stage: str) -> None:
         self.code = code
-        self.parts: dict[int, tuple[str, str, Part]] = {}  # by identity: module, definition, part
+        self.parts: dict[int, tuple[str, Part]] = {}  # by identity, with the module
         self.whole: set[str] = set()
         self.bound: dict[tuple[str, str], str] = {}  # module, a name that it imports -> what that is
         self._imported: set[str] = set()
@@ -88,14 +88,14 @@ class Reached:
         if code.module(stage) is None:
             raise ValueError(f"{stage}: no module of {code.package}")
         for part in self._program(stage):
-            self._add(stage, RUNS, part)
+            self._add(stage, part)
         while self._waiting:
             name, part = self._waiting.pop()
             for imported in part.modules:
                 self._import(imported)
             if ("__name__",) in part.references:  # it may start its own module as a program
                 for own in self._program(name):
-                    self._add(name, RUNS, own)
+                    self._add(name, own)
             for reference in part.references:
                 self._follow(name, reference)
             for reference in part.texts:
@@ -106,11 +106,12 @@ class Reached:
 
         Docstrings count if anything that is reached reads some; all bytes of each module if anything reads sources.
         """
-        counted = [one for one in self.parts.values() if f"{one[0]}.{one[1]}" not in self.code.looked_at]
-        reads = {name for _, _, part in counted for name in part.reads}
-        mentioned = {name for _, _, part in self.parts.values() for name in part.mentioned}
+        parts = [(name, _name(part), part) for name, part in self.parts.values()]
+        counted = [part for name, definition, part in parts if f"{name}.{definition}" not in self.code.looked_at]
+        reads = {name for part in counted for name in part.reads}
+        mentioned = {name for _, _, part in parts for name in part.mentioned}
         found: dict[str, dict[str, list[str]]] = {}
-        for name, definition, part in self.parts.values():
+        for name, definition, part in sorted(parts, key=lambda one: one[2].node.lineno):
             digest = part.digest(
                 docstrings=bool(reads & DOCSTRINGS),
                 annotations=name in self.whole or bool(part.functions & mentioned),
@@ -128,9 +129,13 @@ class Reached:
         """Paths of the files and folders that reached parts name beside their modules."""
         return {
             PurePosixPath(self.code.path(name)).parent.joinpath(file).as_posix()
-            for name, _, part in self.parts.values()
+            for name, part in self.parts.values()
             for file in part.files
         }
+
+    def imported(self) -> set[str]:
+        """Paths of all modules that are imported."""
+        return {self.code.path(name) for name in self._imported}
 
     def _import(self, name: str) -> None:
         """Import a module and the packages around it, with all that they import in turn."""
@@ -144,7 +149,7 @@ class Reached:
                     continue
                 self._imported.add(name)
                 for part in module.running:
-                    self._add(name, RUNS, part)
+                    self._add(name, part)
                 waiting += module.imported
                 outside = [one for one in module.for_effect if one.partition(".")[0] != self.code.package]
                 if outside:
@@ -156,9 +161,9 @@ class Reached:
         module = self.code.module(name)
         return module.program if module else []
 
-    def _add(self, module: str, definition: str, part: Part) -> None:
+    def _add(self, module: str, part: Part) -> None:
         if id(part) not in self.parts:
-            self.parts[id(part)] = module, definition, part
+            self.parts[id(part)] = module, part
             self._waiting.append((module, part))
 
     def _follow(self, module: str, reference: Reference) -> None:
@@ -171,7 +176,7 @@ class Reached:
         if first == "globals":
             self._dotted((module,))
         for part in found.definitions.get(first, ()):
-            self._add(module, first, part)
+            self._add(module, part)
         if first in found.imports:
             self.bound[module, first] = ", ".join(sorted(".".join(target) for target in found.imports[first]))
         for target in found.imports.get(first, ()):
@@ -198,9 +203,14 @@ class Reached:
             self.whole.add(name)
             for one in module.imports:
                 self._follow(name, (one,))
-            for definition, parts in module.definitions.items():
+            for parts in module.definitions.values():
                 for part in parts:
-                    self._add(name, definition, part)
+                    self._add(name, part)
+
+
+def _name(part: Part) -> str:
+    """The names that a part defines, which do not depend on by which of them it was reached."""
+    return ", ".join(part.names) or RUNS
 
 
 def _joined(digests: list[str]) -> str:

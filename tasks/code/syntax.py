@@ -8,6 +8,8 @@ from collections.abc import Iterable
 
 # Fields that say nothing more than the rest of the tree, or that only some versions of Python have.
 LEFT_OUT = frozenset(("ctx", "kind", "type_comment", "type_ignores"))
+# What ends a stage with a line: where one is raised nothing is written, whatever it says. Only `tasks.stage.main` reads the line.
+FAILURES = frozenset(("ConfigError", "StageError", "SystemExit", "TrainingError", "WaitingError"))
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -15,12 +17,33 @@ def dump(statement: ast.stmt, *, docstrings: bool = True, plain: frozenset[str] 
     """A statement as text, such as `Return(value=Name(id='x',),)`. Fields that are None or an empty list are left out.
 
     Annotations of names inside functions are left out, since Python keeps none of them, and those of the functions in `plain` too.
+    So is what a failure says that ends the stage.
     Without `docstrings` a docstring is left out where it stands. Numbers and texts are in ASCII, whole numbers in hexadecimal: neither
     depends on Unicode's version or a limit on digits.
     """
     writer = _Writer(docstrings, plain)
     writer.write(statement)
     return "".join(writer.text)
+
+
+def file_dump(content: bytes) -> bytes:
+    """A whole file as text, without docstrings; the file itself where it is no Python."""
+    try:
+        statements = ast.parse(content).body
+    except (SyntaxError, ValueError):
+        return content
+    return "\n".join(dump(one, docstrings=False) for one in statements if not _is_text(one)).encode()
+
+
+def failing(node: ast.Raise) -> ast.Name | None:
+    """What a statement raises, if that is one of FAILURES with a text."""
+    function = node.exc.func if isinstance(node.exc, ast.Call) else None
+    return function if isinstance(function, ast.Name) and function.id in FAILURES else None
+
+
+def _is_text(statement: ast.stmt) -> bool:
+    """Whether it is a text that nobody uses, as a module's docstring."""
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 class _Writer:
@@ -48,6 +71,8 @@ class _Writer:
             self._in_function = not isinstance(node, ast.ClassDef)
         if isinstance(node, ast.AnnAssign) and self._in_function:
             self._fields("Assign" if node.value else "Local", [("targets", [node.target]), ("value", node.value)])
+        elif isinstance(node, ast.Raise) and (failure := failing(node)):
+            self._fields("Raise", [("exc", failure)])
         elif isinstance(node, Function) and node.name in self.plain and not node.decorator_list:
             arguments = [(name, _bare(value)) for name, value in ast.iter_fields(node.args)]
             self._fields(type(node).__name__, [("name", node.name), ("body", self._body(node))])

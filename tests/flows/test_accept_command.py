@@ -1,4 +1,4 @@
-"""`posttrain accept`, and what `run` and `status` say of edits without effect, on a pipeline that has run and is committed."""
+"""`posttrain accept`, on a pipeline that has run and is committed."""
 
 import os
 import random
@@ -54,25 +54,6 @@ def edit(root: Path, old: str, new: str) -> None:
     (root / "stage.py").write_text(text.replace(old, new))
 
 
-def test_a_comment_runs_nothing_and_is_said_once(root: Path) -> None:
-    edit(root, "name, out = ", "# what it makes\nname, out = ")
-    told = "comments or layout in stage.py; problems, sft, dpo, ppo and report stay as they are\n"
-    code, out, _ = call(root, "status")
-    assert (code, out.splitlines()[-1]) == (0, f"the next run accepts: {told}".strip())
-    assert "all 5 stages are up to date" in out
-    assert f"the next run accepts: {told}" in call(root, "run", "--dry-run")[1]
-    assert call(root, "status", "--why", "sft")[1].startswith("sft is up to date\nthe next run accepts: comments or")
-    code, out, error = call(root, "run")
-    assert (code, error) == (0, "")
-    assert out.startswith(f"accepted: {told}nothing has changed: 5 stages are up to date (")
-    code, out, _ = call(root, "run")
-    assert out.startswith("nothing has changed: 5 stages")
-    assert call(root, "audit")[0] == 0
-    assert "accepted: comments or layout in stage.py" in call(root, "lineage", "sft")[1]
-    assert "accepted: comments or layout in stage.py" in call(root, "lineage", "sft", "--full")[1]
-    assert '"accepted": [\n' in call(root, "lineage", "sft", "--json")[1]
-
-
 def test_a_person_vouches_and_the_audit_tells_it(root: Path) -> None:
     before = read_entries(root)["report"]["outs"]
     edit(root, '"working on"', '"at work on"')
@@ -89,6 +70,14 @@ def test_a_person_vouches_and_the_audit_tells_it(root: Path) -> None:
     code, out, _ = call(root, "audit")
     assert code == 0
     assert out.count("the same by hand. It is vouched for, not proven") == 5
+
+
+def test_a_flow_is_all_of_its_stages(root: Path) -> None:
+    edit(root, '"working on"', '"at work on"')
+    code, out, error = call(root, "accept", "language", *WHY)
+    assert (code, error) == (0, "")
+    assert "accepted for problems, sft, dpo, ppo, report, as you say so" in out
+    assert call(root, "run")[1].startswith("nothing has changed")
 
 
 @pytest.mark.slow
@@ -123,13 +112,8 @@ def test_accept_may_be_killed_at_any_moment(root: Path, tmp_path: Path) -> None:
         (("sft",), "", 'accept: expected a reason, as in --why "a faster loop, the same sums"'),
         (("sft", "--why", " "), "", 'accept: expected a reason, as in --why "a faster loop, the same sums"'),
         (("sft", *WHY), "", "sft is up to date, so there is nothing to accept"),
-        (("language", *WHY), "", "accept language: that is a flow; expected a stage"),
+        (("language", *WHY), "", "language is up to date, so there is nothing to accept"),
         (("sftt", *WHY), "", "dvc.yaml: no stage 'sftt'; did you mean 'sft'?"),
-        (
-            ("problems", *WHY),
-            "comment",
-            "problems: the edits of its code have no effect; `posttrain run` records that by itself",
-        ),
         (
             ("problems", *WHY),
             "out",
@@ -138,8 +122,6 @@ def test_accept_may_be_killed_at_any_moment(root: Path, tmp_path: Path) -> None:
     ],
 )
 def test_wrong_use_is_one_line(root: Path, arguments: tuple[str, ...], change: str, line: str) -> None:
-    if change == "comment":
-        edit(root, "name, out = ", "# what it makes\nname, out = ")
     if change == "out":
         edit(root, '"working on"', '"at work on"')
         shutil.rmtree(root / "data/problems")

@@ -1,4 +1,4 @@
-"""Records that stages stay as they are after a change: MLflow first, then DVC, so that a kill in between leaves DVC's record of before.
+"""Records that stages stay as they are after a change, because a person says so: MLflow first, then DVC, so that a kill in between leaves DVC's record of before.
 
 What MLflow has of an acceptance that DVC never came to record is found by the next one, which then writes no other.
 """
@@ -9,29 +9,22 @@ from datetime import UTC, datetime
 from difflib import unified_diff
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from flows.engine import mlflow_runs, mlflow_store
 from flows.engine.coordinator import Coordinator
-from flows.engine.dvc_changes import Seen
 from flows.engine.dvc_changes import why as reason_of
-from flows.engine.dvc_lock import Entry, code, hashes, joined
+from flows.engine.dvc_lock import code, is_code, joined
 from flows.engine.dvc_repository import PlanError
 from flows.engine.dvc_stage import run_cache_key
-from flows.engine.edits.command import is_code
 from flows.engine.mlflow_runs import PREFIX
 from flows.engine.mlflow_seal import LATER, RECORD
 from flows.engine.records import mlflow_files
 from flows.lineage.acceptance import dvc_entries, kept, versions
-from flows.lineage.acceptance.judging import Edit, Judge
 from flows.lineage.acceptance.kept import Step
 from flows.lineage.checks.entries import differences
 from tasks.common import environment, mlflow_database, source_code
 
-if TYPE_CHECKING:
-    from dvc.stage import PipelineStage
-
-NAMED, LONGEST = 3, 5000  # files that a run's name lists; letters of a tag
+LONGEST = 5000  # letters of a tag
 
 
 @dataclass(frozen=True)
@@ -41,28 +34,6 @@ class Versions:
     path: str
     before: bytes | None
     after: bytes | None
-
-
-def accept_edits(root: Path, flow: str, names: Sequence[str]) -> None:
-    """Record that these stages differ by nothing but edits without effect. PlanError where that is not so (any more)."""
-    root = root.absolute()
-    with Coordinator(root), dvc_entries.locked(root, names) as held:
-        judge, found, changed = Judge(root), list[Step](), list[Versions]()
-        seen: Seen = {}
-        for stage in held.stages:
-            edits = judge.edits(stage, seen)
-            if not edits:
-                if reason_of(stage) is None:
-                    continue  # another has recorded it meanwhile
-                raise PlanError(f"{stage.name}: its code or its outs changed meanwhile; run it again")
-            before, after = held.before(stage), held.after(stage, {edit.path for edit in edits})
-            _check(judge, stage, before, after, edits)
-            files = {edit.path: edit.what for edit in edits}
-            maker = mlflow_store.find(root, str(stage.name), before)
-            found.append(Step("", str(stage.name), kept.EDIT, "", "", None, before, after, maker, files))
-            changed += [Versions(edit.path, edit.before, edit.after) for edit in edits]
-        _keep(root, flow, kept.EDIT, "", found, list(dict.fromkeys(changed)))
-        held.write({step.stage for step in found})
 
 
 def accept_change(root: Path, flow: str, names: Sequence[str], why: str) -> None:
@@ -79,7 +50,7 @@ def accept_change(root: Path, flow: str, names: Sequence[str], why: str) -> None
                 raise PlanError(f"{name} is up to date, so there is nothing to accept")
             after = held.after(stage)
             for one in differences(before, after):
-                if one.kind not in ("cmd", "param") and not is_code(one.name, ""):
+                if one.kind not in ("cmd", "param") and not is_code(one.name):
                     raise PlanError(
                         f"{name}: {one.label} changed; only code, parameters and the command can be accepted"
                     )
@@ -97,25 +68,11 @@ def accept_change(root: Path, flow: str, names: Sequence[str], why: str) -> None
             for path in paths:
                 new = (root / path).read_bytes() if path in code(after) else None
                 changed.append(Versions(path, old.get(path), new))
-        _keep(root, flow, kept.PERSON, why, found, list(dict.fromkeys(changed)))
+        _keep(root, flow, why, found, list(dict.fromkeys(changed)))
         held.write({step.stage for step in found})
 
 
-def _check(judge: Judge, stage: "PipelineStage", before: Entry, after: Entry, edits: Sequence[Edit]) -> None:
-    """PlanError unless the new entry differs by the very bytes that were judged, by nothing else, and has all the code that was read."""
-    judged = {edit.path: (versions.md5_of(edit.before), versions.md5_of(edit.after)) for edit in edits}
-    differing = {
-        one.name: (one.first, one.second)
-        for one in differences(before, after)
-        if one.kind in ("dep", "cmd", "param", "out")
-    }
-    read = {path: judge.read(path) for path in code(after)}
-    other = [path for path, content in read.items() if content and versions.md5_of(content) != code(after)[path]]
-    if other or differing != judged or hashes(before, "outs") != hashes(after, "outs"):
-        raise PlanError(f"{stage.name}: its code changed while it was looked at; run it again")
-
-
-def _keep(root: Path, flow: str, how: str, why: str, found: Sequence[Step], changed: Sequence[Versions]) -> None:
+def _keep(root: Path, flow: str, why: str, found: Sequence[Step], changed: Sequence[Versions]) -> None:
     """Write the run of this acceptance, finished and sealed, for the stages that have none yet; and say so at the runs of the outs."""
     new = [step for step in found if not _is_known(root, step)]
     if not new:
@@ -127,27 +84,25 @@ def _keep(root: Path, flow: str, how: str, why: str, found: Sequence[Step], chan
         for one in (file.before, file.after)
         if one is not None
     }
-    files = {path: what for step in new for path, what in step.files.items()}
-    told = f"accepted: {kept.in_words(files)}" if how == kept.EDIT else f"accepted by {by}: {why}"
+    told = f"accepted by {by}: {why}"
     tags = {
         **mlflow_store.source_tags(source),
-        **kept.tags_of(how, why, new, {md5: path for md5, (path, _) in contents.items()}),
+        **kept.tags_of(kept.PERSON, why, new, {md5: path for md5, (path, _) in contents.items()}),
         "mlflow.user": by,
         "mlflow.source.type": "LOCAL",
-        "mlflow.source.name": "posttrain run" if how == kept.EDIT else "posttrain accept",
+        "mlflow.source.name": "posttrain accept",
         "mlflow.note.content": f"{told}\n\nStages: {', '.join(step.stage for step in new)}",
     }
     with mlflow_runs.one_line():
         client = mlflow_store.open_store(root)
-        name = told if len(files) <= NAMED or how != kept.EDIT else f"accepted: edits of {len(files)} files"
         experiment = mlflow_store.experiment(client, root, flow)
         ours = {PREFIX + "engine": "true", **mlflow_database.own_tags(root)}
-        run_id = client.create_run(experiment, run_name=name[:LONGEST], tags=ours).info.run_id
+        run_id = client.create_run(experiment, run_name=told[:LONGEST], tags=ours).info.run_id
         mlflow_store.set_tags(client, run_id, {key: value[:LONGEST] for key, value in tags.items()})
         for md5, (_, content) in contents.items():
             mlflow_files.write(root, run_id, kept.file_name(md5), content)
         mlflow_files.write(root, run_id, kept.DIFF, _difference(changed))
-        mlflow_files.write(root, run_id, RECORD, kept.record_of(how, why, by, when, new))
+        mlflow_files.write(root, run_id, RECORD, kept.record_of(kept.PERSON, why, by, when, new))
         mlflow_store.keep_patch(root, run_id, source)
         mlflow_store.seal(client, root, run_id)
         client.set_terminated(run_id, "FINISHED")

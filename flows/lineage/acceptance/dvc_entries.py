@@ -33,13 +33,12 @@ class Locked:
         entry: Entry = entries[str(stage.name)]
         return entry
 
-    def after(self, stage: "PipelineStage", deps: Collection[str] | None = None) -> Entry:
-        """The entry with the outs that are recorded, and the rest as it is now; of deps only these, where the others are as recorded."""
+    def after(self, stage: "PipelineStage") -> Entry:
+        """The entry with the outs that are recorded, and the rest as it is now."""
         from dvc.stage.serialize import to_single_stage_lockfile
 
         for dep in stage.deps:
-            if deps is None or str(dep.def_path) in deps:
-                dep.save()
+            dep.save()
         entry: Entry = to_single_stage_lockfile(stage)
         return entry
 

@@ -20,7 +20,7 @@ from flows.engine.mlflow_seal import RECORD
 from flows.engine.records import mlflow_files, provenance
 
 HOW, KEY, FILE = ACCEPTED + "how", ACCEPTED + "key.", ACCEPTED + "file."
-EDIT, PERSON = "edit", "person"  # how: proven to have no effect, or vouched for
+EDIT, PERSON = "edit", "person"  # how: found to have no effect by an older version, or vouched for
 DIFF = "accepted.diff"
 LONGEST = 100  # steps of one stage that are followed
 

@@ -1,6 +1,6 @@
 """Files as some record has them, by their hashes: whoever has such bytes is as good as any other.
 
-Looked for in the current commit, among what acceptances kept, in the commit and patch of the run that read them, and in the
+Looked for in the current commit, in DVC's cache, among what acceptances kept, in the commit and patch of the run that read them, and in the
 last commits that changed the file.
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from flows.engine import mlflow_runs
 from flows.engine.dvc_lock import Entry, joined
 from flows.engine.dvc_stage import run_cache_key
-from flows.lineage import git_files, record
+from flows.lineage import cached, git_files, record
 from flows.lineage.acceptance import kept
 from flows.lineage.git_files import CLEAN, Tree
 from flows.lineage.record import Record
@@ -31,7 +31,7 @@ def md5_of(content: bytes) -> str:
 def recorded(root: Path, entry: Callable[[], Entry | None], wanted: Mapping[str, str]) -> dict[str, bytes]:
     """Path -> content of these files, by their hashes, of a stage with this entry of dvc.lock; what cannot be had is left out."""
     found: dict[str, bytes] = {}
-    for more in (_committed, _kept, partial(_of_maker, entry), _earlier):
+    for more in (_committed, _cached, _kept, partial(_of_maker, entry), _earlier):
         lacking = {path: md5 for path, md5 in wanted.items() if path not in found}
         if lacking:
             given = more(root, lacking)
@@ -41,6 +41,11 @@ def recorded(root: Path, entry: Callable[[], Entry | None], wanted: Mapping[str,
 
 def _committed(root: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
     return git_files.contents(root, Tree("HEAD"), wanted)
+
+
+def _cached(root: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
+    places = {path: cached.path(root, md5) for path, md5 in wanted.items() if not path.endswith(".py")}
+    return {path: place.read_bytes() for path, place in places.items() if place is not None}
 
 
 def _kept(root: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:

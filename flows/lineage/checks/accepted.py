@@ -1,4 +1,4 @@
-"""What was accepted between an execution and dvc.lock: edits without effect are proven anew, what a person vouches for is told as that."""
+"""What was accepted between an execution and dvc.lock: that it is as it was written down, and who vouches for it."""
 
 import re
 from collections.abc import Sequence
@@ -6,23 +6,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flows.engine import mlflow_seal
-from flows.engine.dvc_lock import code, hashes, joined
+from flows.engine.dvc_lock import joined
 from flows.engine.dvc_stage import run_cache_key
-from flows.engine.edits.command import is_code, runs_module
-from flows.engine.edits.comparing import Code, same_but_for_words
 from flows.engine.mlflow_runs import PREFIX
-from flows.engine.records import mlflow_files, provenance
+from flows.engine.records import provenance
 from flows.engine.records.reader import Reader
-from flows.lineage import git_files
-from flows.lineage.acceptance import kept, versions
+from flows.lineage.acceptance import kept
 from flows.lineage.acceptance.kept import Step
-from flows.lineage.acceptance.versions import md5_of
 from flows.lineage.checks import database
 from flows.lineage.checks.entries import differences
 from flows.lineage.checks.findings import SHORT, Audit
 from flows.lineage.checks.subjects import Subject
-from flows.lineage.git_files import CLEAN, Tree
-from tasks.common.source_code import NO_COMMIT, PATCH
 
 CHECK = "accepted"
 SAID = re.compile(r"\(([0-9a-f]{8})\)(?:; |$)")  # how a run's tag names an acceptance
@@ -36,8 +30,6 @@ class Accepted:
     root: Path
     records: Reader | None
     _sound: dict[str, bool] = field(default_factory=dict)  # acceptance -> whether its run is as it ended
-    _versions: dict[str, bytes | None] = field(default_factory=dict)  # hash -> code
-    _trees: dict[str, dict[str, bytes]] = field(default_factory=dict)  # acceptance -> the code at its commit
 
     def check(self, subjects: Sequence[Subject], everything: bool = False) -> None:
         """Check each step of these; with `everything` also the acceptances that no current result comes from."""
@@ -90,7 +82,7 @@ class Accepted:
         elif step.how == kept.PERSON:
             self._vouched(step)
         elif step.how == kept.EDIT:
-            self._proven(step)
+            self._told(step)
         else:
             self._fault(step, f"its record says neither {kept.EDIT} nor {kept.PERSON}")
 
@@ -101,75 +93,10 @@ class Accepted:
         what = f"{step.by} accepted a change of {changed}{when}: {step.why}. It is vouched for, not proven"
         self.audit.remark(CHECK, step.stage, what, None, step.run_id)
 
-    def _proven(self, step: Step) -> None:
-        """Compare the syntax trees again, by the code as it was after the edit."""
-        found = differences(step.before, step.after)
-        cmd = step.after.get("cmd", "")
-        if not runs_module(cmd, hashes(step.after, "deps")) or any(
-            one.kind != "dep" or not is_code(one.name, cmd) or None in (one.first, one.second)
-            for one in found
-            if "size" not in one.kind
-        ):
-            return self._fault(step, "more than edits of code was recorded as an edit without effect")
-        before, after = code(step.before), code(step.after)
-        modules = {path: self._version(step, path, md5) for path, md5 in after.items() if is_code(path, cmd)}
-        lacking = [path for path, content in modules.items() if content is None]
-        changed = [path for path in after if before.get(path) != after[path]]
-        older = {path: self._version(step, path, before[path]) for path in changed}
-        lacking += [path for path, content in older.items() if content is None]
-        if lacking:
-            what = f"whether its edit has no effect cannot be proven again: {', '.join(sorted(set(lacking))[:3])} cannot be had"
-            self.audit.remark(CHECK, step.stage, what, None, step.run_id)
-            return None
-        try:
-            whole = Code({path: content for path, content in modules.items() if content is not None})
-            wrong = [path for path in changed if whole.effectless(path, older[path] or b"") is None]
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            wrong = changed
-        read = [path for path in wrong if same_but_for_words(older[path] or b"", modules[path] or b"")]
-        wrong = [path for path in wrong if path not in read]
-        if read:
-            what = f"what was accepted in {', '.join(read)} may have an effect by the rules of this version: some code may read it"
-            self.audit.remark(CHECK, step.stage, what, None, step.run_id)
-        if wrong:
-            verb = "differ" if len(wrong) > 1 else "differs"
-            self._fault(
-                step, f"{', '.join(wrong)} {verb} in more than comments, docstrings and annotations from what ran"
-            )
-        return None
-
-    def _version(self, step: Step, path: str, md5: str) -> bytes | None:
-        """The module with this hash: as the acceptance kept it, as it is in the working tree, or at the acceptance's commit."""
-        if md5 not in self._versions:
-            self._versions[md5] = next(
-                (content for content in self._candidates(step, path, md5) if content and md5_of(content) == md5), None
-            )
-        return self._versions[md5]
-
-    def _candidates(self, step: Step, path: str, md5: str) -> Sequence[bytes | None]:
-        places = (mlflow_files.read(self.root, step.run_id, kept.file_name(md5)), self.root / path)
-        found: list[bytes | None] = [place.read_bytes() for place in places if place.is_file()]
-        if not any(content is not None and md5_of(content) == md5 for content in found):
-            known = self._tree(step).get(path)
-            found += (
-                [known]
-                if known and md5_of(known) == md5
-                else versions.recorded(self.root, lambda: step.before, {path: md5}).values()
-            )
-        return found
-
-    def _tree(self, step: Step) -> dict[str, bytes]:
-        """All code of the stages of an acceptance, at its commit with its patch."""
-        if step.run_id not in self._trees:
-            row = database.row(self.records, step.run_id)
-            commit, dirty = (row.tag("git_commit"), row.tag("git_dirty")) if row else (None, None)
-            patch = mlflow_files.read(self.root, step.run_id, PATCH)
-            paths = {path for one in kept.of_run(self.root, step.run_id).values() for path in hashes(one.after, "deps")}
-            tree = Tree(commit or "none", patch if dirty not in CLEAN and patch.is_file() else None)
-            wanted = [path for path in paths if path.endswith(".py")]
-            known = commit not in NO_COMMIT
-            self._trees[step.run_id] = git_files.contents(self.root, tree, wanted) if known else {}
-        return self._trees[step.run_id]
+    def _told(self, step: Step) -> None:
+        files = ", ".join(step.files) or "its code"
+        what = f"an older version found that an edit of {files} has no effect; this is not proven again"
+        self.audit.remark(CHECK, step.stage, what, None, step.run_id)
 
     def _fault(self, step: Step, what: str, named: bool = True) -> None:
         where = f"acceptance {step.run_id[:SHORT]}"

@@ -5,12 +5,13 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from flows.engine import dvc_lock
+from flows.engine import dvc_lock, stage_code
+from flows.engine.dvc_repository import PlanError
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.memory import Memory
 from flows.lineage.checks.recorded import kept
 from flows.lineage.checks.subjects import Subject, Unfinished, ended
-from flows.lineage.git_files import CLEAN, Tree, hashes_of
+from flows.lineage.git_files import CLEAN, Tree, contents, hashes_of
 from tasks.common import source_code
 
 CHECK = "code"
@@ -23,6 +24,7 @@ class Code:
 
     def __init__(self, audit: Audit, root: Path, memory: Memory, unfinished: Unfinished) -> None:
         self.audit, self.root, self.memory, self.unfinished = audit, root, memory, unfinished
+        self._parsed: stage_code.Known = {}
 
     def check(self, subjects: Sequence[Subject]) -> None:
         """Compare the modules of the records with git's, and those of the current results with the working files."""
@@ -34,10 +36,14 @@ class Code:
     def _working(self, current: Sequence[tuple[Subject, Mapping[str, str]]]) -> None:
         """Name each file that was changed after stages ran with it, with the stages that are out of date now."""
         files = {path: self.root / path for _, code in current for path in code}
-        digests = self.memory.digests(files.values())
+        digests = dict(self.memory.digests(files.values()))
+        if any(path.startswith(stage_code.FOLDER) for path in files):
+            now = stage_code.hashes(stage_code.working_files(self.root))
+            digests |= {self.root / path: now.get(path) for path in files if path.startswith(stage_code.FOLDER)}
         for path, file in files.items():
             readers = [one for one, code in current if code.get(path, digests[file]) != digests[file]]
-            late = [one for one in readers if not self.unfinished.explains(one.made, file)]
+            changed = self._modules() if path.startswith(stage_code.FOLDER) else [file]
+            late = [one for one in readers if not self.unfinished.explains(one.made, *changed)]
             state = "is missing" if digests[file] is None else "was changed"
             for some, note in (
                 (late, self.audit.fault),
@@ -48,6 +54,9 @@ class Code:
                     note(
                         CHECK, path, f"{state} after {_named(some)} ran with it: {_out_of_date(some)}{run}", None, None
                     )
+
+    def _modules(self) -> list[Path]:
+        return [file for file in (self.root / stage_code.SOURCE).rglob("*.py") if file.is_file()]
 
     def _committed(self, of: Sequence[tuple[Subject, Mapping[str, str]]]) -> None:
         """Compare with the commit of each run, or say why that cannot be done."""
@@ -68,6 +77,9 @@ class Code:
             unknown.setdefault(f"git: {refused}", []).extend(one for members in by_tree.values() for one, _ in members)
             wanted, by_tree = {}, {}
         found = hashes_of(self.root, wanted)
+        for tree, paths in wanted.items():
+            if tree in found and any(path.startswith(stage_code.FOLDER) for path in paths):
+                found[tree] |= self._of_stages(tree)
         for tree, members in by_tree.items():
             if tree not in found:
                 gone = f"the commit {tree.commit[:12]} is not here (any more): rebased, or a shallow clone"
@@ -78,6 +90,18 @@ class Code:
                 self._against(one, code, tree, found[tree])
         for why, some in unknown.items():
             self.audit.remark(CHECK, "git", f"the code of {_named(some)} cannot be compared: {why}")
+
+    def _of_stages(self, tree: Tree) -> Mapping[str, str]:
+        """What the stage `code` writes at a commit; nothing where another version of it wrote the run's, whose hashes may be others."""
+        files = contents(self.root, tree, [stage_code.SOURCE])
+        here = stage_code.working_files(self.root)
+        own = {path for path in {*files, *here} if path.startswith(f"{stage_code.SOURCE}/{stage_code.STAGE}/")}
+        if any(files.get(path) != here.get(path) for path in own):
+            return {}
+        try:
+            return stage_code.hashes(files, self._parsed)
+        except PlanError:
+            return {}
 
     def _unknown(self, one: Subject) -> str | None:
         """Why git cannot tell what this run ran, or None; a patch that is not the recorded one is a fault."""
@@ -114,7 +138,10 @@ class Code:
                     self.audit.fault(CHECK, path, what, one.stage, one.run_id)
         if absent:
             more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
-            what = f"not in {where}, and so not to be compared: git ignores it, or the patch left it out (too large, or as secrets are)"
+            why = "git ignores it, or the patch left it out (too large, or as secrets are)"
+            if all(path.startswith(stage_code.FOLDER) for path in absent):
+                why = "another version of the stage `code` made it"
+            what = f"not in {where}, and so not to be compared: {why}"
             self.audit.remark(CHECK, ", ".join(absent[:NAMED]) + more, what, one.stage, one.run_id)
 
 

@@ -5,13 +5,16 @@ from DVC's cache or from the workspace, if one of them has exactly the recorded 
 """
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from flows.engine.dvc_lock import hashes
+from flows.engine import stage_code
+from flows.engine.dvc_lock import hashes, is_code
 from flows.engine.dvc_repository import PlanError
 from flows.engine.previous import remove
 from flows.lineage import cached
@@ -66,7 +69,7 @@ def _lay_out_code(repository: Path, record: Record, copy: ScratchCopy, data: set
         reason = source_code.refusal(repository) if known else record.note.removeprefix("git: ")
         why += f" (git: {reason})" if reason else ""
         copy.notes.append(f"{why}: the working files were used, where they have the recorded bytes")
-        code = {path for path in data if path.endswith(".py")}
+        code = {path for path in data if is_code(path)}
         checkout.copy_working_files(repository, copy.root, data - code)
         return f"{why}, and the working files differ"
     assert record.commit is not None
@@ -88,6 +91,8 @@ def _obtain(repository: Path, copy: ScratchCopy, path: str, md5: str, source: st
     place = _place(copy.root, path)
     if (found := _digests(copy.root, place, md5)) is not None:
         return found
+    if path.startswith(stage_code.FOLDER):
+        return _code(copy, place, md5, source)
     try:
         lacking = [name for name, of in cached.files(repository, md5).items() if cached.path(repository, of) is None]
         if lacking:
@@ -107,10 +112,27 @@ def _obtain(repository: Path, copy: ScratchCopy, path: str, md5: str, source: st
         except PlanError as error:
             raise CannotReproduceError(str(error)) from None
         if (found := _digests(copy.root, place, md5)) is not None:
-            if path.endswith(".py"):
+            if is_code(path):
                 copy.notes.append(f"{path}: taken from the working tree, which has the recorded bytes; {source}")
             return found
     raise CannotReproduceError(_not_had(path, md5, source, missing, given.exists()))
+
+
+def _code(copy: ScratchCopy, place: Path, md5: str, source: str) -> Files:
+    """Have the copy's own stage `code` write a file of it: one from elsewhere would prove nothing of the code that the copy has."""
+    path = place.relative_to(copy.root).as_posix()
+    if not place.exists():
+        words = [sys.executable, "-m", "tasks.code"]
+        ended = subprocess.run(words, cwd=copy.root, capture_output=True, text=True, check=False)
+        if ended.returncode:
+            raise CannotReproduceError(f"{path}: it cannot be made again: {_last_line(ended.stderr)}")
+    if (found := _digests(copy.root, place, md5)) is not None:
+        return found
+    raise CannotReproduceError(f"{path}: expected {md5[:SHORT]}, but {source}: the stage's code is another there")
+
+
+def _last_line(text: str) -> str:
+    return (text.strip().splitlines() or ["it said nothing"])[-1]
 
 
 def _digests(root: Path, place: Path, md5: str) -> Files | None:
@@ -123,7 +145,7 @@ def _digests(root: Path, place: Path, md5: str) -> Files | None:
 
 def _not_had(path: str, md5: str, source: str, missing: str, there: bool) -> str:
     workspace = "the workspace has other bytes" if there else "the workspace does not have it"
-    if path.endswith(".py"):
+    if is_code(path):
         return f"{path}: expected {md5[:SHORT]}, but {source}, and {workspace}"
     return f"{path}: the version that the run read ({md5}) is gone: {workspace}, and the cache does not have it ({missing})"
 

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from flows.engine import judged as judged_lines
+from flows.engine import execute
 from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution, ranks
 from flows.engine.state import Event
@@ -107,7 +107,7 @@ def test_what_waits_leaves_the_outs_of_before(judged: Toy) -> None:
 def test_a_run_that_stays_goes_on_when_people_have_judged_enough(
     judged: Toy, monkeypatch: pytest.MonkeyPatch, comes: str, said: list[int]
 ) -> None:
-    monkeypatch.setattr(judged_lines, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(execute, "LOOK_SECONDS", 0.05)
     planned, waited = judged.plan(), []
     with Coordinator(judged.root) as coordinator:
 
@@ -128,7 +128,7 @@ def test_a_run_that_stays_goes_on_when_people_have_judged_enough(
 
 
 def test_stopping_ends_a_run_that_stays(judged: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judged_lines, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(execute, "LOOK_SECONDS", 0.05)
     with Coordinator(judged.root) as coordinator:
         execution = Execution(coordinator, judged.plan(), 2, judged.events.append, wait=True)
         execution.start_ready()

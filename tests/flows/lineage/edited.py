@@ -1,21 +1,22 @@
-"""Edits of a repository's code, and what a run does about those without effect."""
+"""Edits of a repository's code, which a person vouches for."""
 
-from flows import effectless_edits
 from flows.engine.plan import plan
 from flows.engine.state import PlannedStage
 from flows.lineage.acceptance import accepting
 from tests.flows.lineage.audited import Audited
 
+WHY = "a comment"
+
 
 def planned(toy: Audited) -> list[PlannedStage]:
-    return plan(toy.root, list(toy.stages), accepts=effectless_edits.judge(toy.root))
+    return plan(toy.root, list(toy.stages))
 
 
-def accept_edits(toy: Audited) -> list[str]:
-    """What `posttrain run` does before it runs what is left; the stages that stay as they are."""
-    names = [stage.name for stage in planned(toy) if stage.accepts]
+def accept(toy: Audited) -> list[str]:
+    """Vouch for each stage that is out of date; their names."""
+    names = [stage.name for stage in planned(toy) if stage.reason]
     if names:
-        accepting.accept_edits(toy.root, "language", names)
+        accepting.accept_change(toy.root, "language", names, WHY)
     return names
 
 

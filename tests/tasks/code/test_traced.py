@@ -6,7 +6,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tasks import contract
-from tasks.code.looked_at import LOOKED_AT
+from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
 from tasks.code.reach import Code, Reached
 from tests.clone import ROOT, Clone
 
@@ -37,7 +37,7 @@ threading.setprofile(note)
 def reached_lines(code, module):
     """Path -> the first and the last line of each part that the stage reaches."""
     lines = {}
-    for name, _, part in Reached(code, module).parts.values():
+    for name, part in Reached(code, module).parts.values():
         first = min(one.lineno for one in ast.walk(part.node) if hasattr(one, "lineno"))
         lines.setdefault(code.path(name), []).append((first, part.node.end_lineno))
     return lines
@@ -56,9 +56,9 @@ def test_what_runs_is_reached(flow, tmp_path):
     def source(path):
         return (clone.root / path).read_bytes() if (clone.root / path).is_file() else None
 
-    code = Code(source, without_influence=contract.WITHOUT_INFLUENCE, looked_at=LOOKED_AT)
+    code = Code(source, without_influence=WITHOUT_INFLUENCE, looked_at=LOOKED_AT)
     modules = contract.stage_modules(YAML(typ="safe").load(clone.root / "dvc.yaml"))
-    ignored = {f"{name.replace('.', '/')}.py" for name in contract.WITHOUT_INFLUENCE}
+    ignored = {f"{name.replace('.', '/')}.py" for name in WITHOUT_INFLUENCE}
     lines, missed, traced = {}, set(), set()
     for file in traces.iterdir():
         for entered in file.read_text().splitlines():

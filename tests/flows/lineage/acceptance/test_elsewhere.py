@@ -6,14 +6,14 @@ from pathlib import Path
 from flows.lineage import record
 from flows.lineage.merging import runs as merging
 from tests.flows.lineage.audited import Audited
-from tests.flows.lineage.edited import accept_edits, comment
+from tests.flows.lineage.edited import accept, comment
 
 
 def test_an_acceptance_of_another_clone_comes_with_its_runs(audited: Audited, tmp_path: Path) -> None:
     other = audited.at(tmp_path / "other")
     run = audited.run_of("b")
     comment(audited)
-    accept_edits(audited)
+    accept(audited)
     for name in ("helper.py", "dvc.lock"):
         shutil.copyfile(audited.root / name, other.root / name)
     assert record.now(other.root)["b"].run_id is None

@@ -9,7 +9,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.lineage import chain, record
 from flows.lineage.acceptance import accepting
 from tests.flows.lineage.audited import CODE, Audited, replace
-from tests.flows.lineage.edited import accept_edits, comment
+from tests.flows.lineage.edited import accept, comment
 
 CLEAN = "Data and pipelines are up to date."
 WHY = "sums in another order, by hand the same"
@@ -57,15 +57,15 @@ def test_a_new_module_a_parameter_and_the_command(audited: Audited) -> None:
     assert {result.state for result in audited.pipeline().values()} == {"up-to-date"}
 
 
-def test_an_edit_without_effect_after_it(audited: Audited) -> None:
+def test_one_after_the_other(audited: Audited) -> None:
     faster(audited)
     vouch(audited, "a", "b", "c", "evaluate@b", "evaluate@c", "report")
     comment(audited)
-    assert len(accept_edits(audited)) == 6
-    assert [step.how for step in record.now(audited.root)["b"].accepted] == ["edit", "person"]
+    assert len(accept(audited)) == 6
+    assert [step.how for step in record.now(audited.root)["b"].accepted] == ["person", "person"]
     found = audited.audit()
     assert found.faults == []
-    assert len(found.remarks) == 6
+    assert len(found.remarks) == 12
 
 
 @pytest.mark.parametrize("what", ["up to date", "never run", "changed", "missing", "data", "code"])

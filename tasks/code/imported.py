@@ -1,0 +1,100 @@
+"""A running stage's modules against data/code/STAGE.json, by which DVC knows the stage's code.
+
+So a stage whose code was edited after `code` ran, or a worker at another commit, ends with one line in place of a result that is
+recorded as another code's. What a stage has imported may be edited while it runs: that changes nothing, and it is out of date afterwards.
+"""
+
+import hashlib
+import json
+import sys
+from collections.abc import Sequence
+from functools import cached_property
+from importlib.abc import MetaPathFinder
+from pathlib import Path
+from typing import Any
+
+from tasks.code.looked_at import WITHOUT_INFLUENCE
+from tasks.common.errors import StageError
+
+PACKAGE = "tasks"
+
+
+def check(stage: str, root: Path) -> None:
+    """Compare what is imported now, and from now on what is imported later; StageError where a module differs.
+
+    A stage that was started by hand, in a folder without data/code, is not compared: nothing is recorded of it.
+    """
+    file = root / f"data/code/{stage}.json"
+    if not file.is_file():
+        return
+    recorded = _Recorded(root, file)
+    for name, module in [*sys.modules.items()]:
+        if name.partition(".")[0] == PACKAGE and (path := getattr(module, "__file__", None)):
+            recorded.compare(name, Path(path))
+    main = sys.modules["__main__"]
+    if main.__spec__ is not None and main.__file__:
+        recorded.compare(main.__spec__.name, Path(main.__file__))
+    sys.meta_path.insert(0, _Later(recorded))
+
+
+class _Recorded:
+    """The code that a stage is recorded with."""
+
+    def __init__(self, root: Path, file: Path) -> None:
+        self.root, self.file = root.absolute(), file
+        content = file.read_bytes()
+        try:
+            self.hashes: dict[str, str] = dict(json.loads(content))
+            self._sources = self._unchanged(content)
+        except (ValueError, TypeError, LookupError, AttributeError):
+            raise StageError(f"{file}: expected what `python -m tasks.code` writes") from None
+
+    def _unchanged(self, content: bytes) -> dict[str, str]:
+        """MD5 of each file that the hashes were made from, where that is on record; else every file is compared by its syntax."""
+        try:
+            known = json.loads((self.file.parent / "sources.json").read_bytes())
+        except (OSError, ValueError):
+            return {}
+        made_here = known["stages"].get(self.file.stem) == _md5(content)
+        return dict(known["files"]) if made_here else {}
+
+    @cached_property
+    def _now(self) -> dict[str, str]:
+        from tasks.code import stages
+
+        code = stages.StageCode(stages.working_files(self.root))
+        return code.hashes(code.modules()[self.file.stem])
+
+    def compare(self, name: str, file: Path) -> None:
+        """StageError unless this module is the one that is recorded."""
+        if name in WITHOUT_INFLUENCE or not file.is_relative_to(self.root):
+            return
+        path = file.relative_to(self.root).as_posix()
+        if path not in self.hashes:
+            if file.read_bytes().strip():
+                raise StageError(f"{path} is imported, and {self._shown} does not have it; run stage `code` again")
+        elif self._sources.get(path) != _md5(file.read_bytes()) and self._now.get(path) != self.hashes[path]:
+            raise StageError(f"{path} is not the one that {self._shown} was made from: it changed since; run it again")
+
+    @property
+    def _shown(self) -> str:
+        return f"data/code/{self.file.name}"
+
+
+class _Later(MetaPathFinder):
+    """Finds no module; looks at each before others find it."""
+
+    def __init__(self, recorded: _Recorded) -> None:
+        self.recorded = recorded
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: Any = None) -> None:
+        if fullname.partition(".")[0] != PACKAGE:
+            return
+        place = self.recorded.root / fullname.replace(".", "/")
+        for file in (place.with_suffix(".py"), place / "__init__.py"):
+            if file.is_file():
+                self.recorded.compare(fullname, file)
+
+
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()

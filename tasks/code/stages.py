@@ -1,0 +1,115 @@
+"""The code of every stage: what is written to data/code/STAGE.json, the only dep of a stage that is code."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
+from tasks.code.modules import Module
+from tasks.code.reach import Code, Reached
+from tasks.code.syntax import file_dump
+
+PACKAGE = "tasks"
+FOLDER = Path("data/code")
+SOURCES = FOLDER / "sources.json"  # the bytes that all of it was made from; no stage depends on it
+MODULE = re.compile(rf"{PACKAGE}/\w+/(\w+)\.py")
+PROGRAM = re.compile(rb"^from tasks\.stage import .*\bmain\b", re.MULTILINE)
+Known = dict[tuple[str, bytes], Module]
+Hashes = dict[str, str]  # path in the repository -> hash
+
+
+class StageCode:
+    """The code of the stages, where `files` has the content of all files below tasks/ by their paths.
+
+    `known` keeps modules by name and content, for who looks at several versions of the code.
+    """
+
+    def __init__(self, files: Mapping[str, bytes], known: Known | None = None) -> None:
+        self.files = files
+        self._code = Code(files.get, PACKAGE, WITHOUT_INFLUENCE, LOOKED_AT, known)
+
+    def modules(self) -> dict[str, str]:
+        """Stage -> its module: each of a flow's folder that hands its `run` to `tasks.stage.main`."""
+        found = {}
+        for path, content in sorted(self.files.items()):
+            named = MODULE.fullmatch(path)
+            if named and PROGRAM.search(content):
+                found[named[1]] = path.removesuffix(".py").replace("/", ".")
+        return found
+
+    def hashes(self, module: str) -> Hashes:
+        """Path -> hash of what a stage reaches in each module that it imports, and of each file that these name beside them.
+
+        The hash is "" where a module is imported and nothing of it is reached.
+
+        ValueError where there is no such module, or one of them is no Python of this version.
+        """
+        reached = Reached(self._code, module)
+        parts = {path: _hash(json.dumps(of, sort_keys=True).encode()) for path, of in reached.digests().items()}
+        found = {**dict.fromkeys({*reached.imported(), *self._idle}, ""), **parts, **self._beside(reached.files())}
+        return dict(sorted(found.items()))
+
+    @cached_property
+    def _idle(self) -> set[str]:
+        """What only modules without influence import, which every stage may import with them."""
+        everything = Code(self.files.get, PACKAGE)
+        found, waiting = set[str](), [name for name in WITHOUT_INFLUENCE if everything.module(name)]
+        while waiting:
+            name = waiting.pop()
+            module = everything.module(name)
+            if module is not None and name not in found:
+                found.add(name)
+                waiting += [*module.imported, *(one for part in module.parts for one in part.modules)]
+        return {everything.path(name) for name in found - WITHOUT_INFLUENCE}
+
+    def _beside(self, named: set[str]) -> Hashes:
+        """The files that modules name, and those below the folders that they name; of Python the syntax."""
+        return {
+            (f"{path}, as text" if path.endswith(".py") else path): _hash(
+                file_dump(content) if path.endswith(".py") else content
+            )
+            for path, content in self.files.items()
+            if any(PurePosixPath(path).is_relative_to(one) for one in named)
+        }
+
+
+def text(hashes: Mapping[str, str]) -> bytes:
+    """What the file of a stage holds."""
+    return (json.dumps(hashes, indent=0) + "\n").encode()
+
+
+def place(stage: str) -> Path:
+    """The file of a stage; branches share one."""
+    return FOLDER / f"{stage.partition('@')[0]}.json"
+
+
+def working_files(root: Path) -> dict[str, bytes]:
+    """Path in the repository -> content of all files below tasks/ that Python did not write."""
+    return {
+        file.relative_to(root).as_posix(): file.read_bytes()
+        for file in sorted((root / PACKAGE).rglob("*"))
+        if file.is_file() and "__pycache__" not in file.parts and file.suffix != ".pyc"
+    }
+
+
+def contents(files: Mapping[str, bytes], known: Known | None = None) -> dict[Path, bytes]:
+    """What the stage `code` writes: a file for each stage, and SOURCES with MD5 hashes of these and of all `files`."""
+    code = StageCode(files, known)
+    made = {place(stage): text(code.hashes(module)) for stage, module in code.modules().items()}
+    sources = {"stages": {path.stem: _md5(content) for path, content in made.items()}, "files": _md5s(files)}
+    return {**made, SOURCES: (json.dumps(sources, indent=0) + "\n").encode()}
+
+
+def _md5s(files: Mapping[str, bytes]) -> Hashes:
+    return {path: _md5(content) for path, content in sorted(files.items())}
+
+
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

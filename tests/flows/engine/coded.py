@@ -1,0 +1,99 @@
+"""A repository whose stages' code is known to DVC by the stage `code`, as in this one."""
+
+import shutil
+
+from tests.flows.engine.toy import Toy
+from tests.repository import ROOT
+
+STAGE = """
+import sys
+from pathlib import Path
+
+from tasks.code import imported
+from tasks.common.errors import StageError
+
+
+def main(run):
+    name = sys.modules["__main__"].__spec__.name.rpartition(".")[2]
+    try:
+        imported.check(name, Path())
+        run()
+    except StageError as error:
+        sys.exit(str(error))
+"""
+FIRST = """
+import time
+from pathlib import Path
+
+from tasks.stage import main
+from tasks.toys.helper import text
+
+
+def run():
+    Path("data/first").write_text(text())
+    wait = Path("wait")
+    while wait.exists() and time.monotonic() < 1e9:
+        wait.write_text("waits")
+        time.sleep(0.02)
+    from tasks.toys import later
+
+    Path("data/first").write_text(text() + later.more())
+
+
+if __name__ == "__main__":
+    main(run)
+"""
+SECOND = """
+from pathlib import Path
+
+from tasks.stage import main
+
+
+def run():
+    Path("data/second").write_text(Path("data/first").read_text())
+
+
+if __name__ == "__main__":
+    main(run)
+"""
+HELPER = """
+COUNT = 3
+
+
+def text():
+    return "x" * COUNT
+
+
+def unused():
+    return COUNT + 1
+"""
+
+
+def write(toy: Toy) -> None:
+    """The repository: `first`, and `second` that reads what it makes."""
+    for name in ("code", "common"):
+        toy.write(f"tasks/{name}/__init__.py", "")
+    for file in (ROOT / "tasks/code").glob("*.py"):
+        shutil.copyfile(file, toy.root / "tasks/code" / file.name)
+    for name in ("errors", "terminal"):
+        shutil.copyfile(ROOT / f"tasks/common/{name}.py", toy.root / f"tasks/common/{name}.py")
+    files = {"__init__": "", "stage": STAGE, "toys/__init__": "", "toys/first": FIRST, "toys/second": SECOND}
+    files |= {"toys/helper": HELPER, "toys/later": "def more():\n    return '!'\n"}
+    for name, content in files.items():
+        toy.write(f"tasks/{name}.py", content)
+    toy.write(".dvcignore", "__pycache__\n")
+    toy.stages["code"] = {"cmd": "python -m tasks.code", "deps": ["tasks"], "outs": ["data/code"]}
+    for name, ins in (("first", []), ("second", ["data/first"])):
+        toy.stages[name] = {
+            "cmd": f"python -m tasks.toys.{name}",
+            "deps": [*ins, f"data/code/{name}.json"],
+            "outs": [f"data/{name}"],
+        }
+    toy.save()
+
+
+def edit(toy: Toy, path: str, old: str, new: str) -> None:
+    """Replace a text in a module."""
+    content = toy.read(path)
+    assert old in content
+    (toy.root / path).write_text(content.replace(old, new))
