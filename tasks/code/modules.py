@@ -87,6 +87,7 @@ class Module:
     imports: dict[str, set[Reference]] = field(default_factory=dict)  # name here -> a module's name, and a name in it
     imported: set[str] = field(default_factory=set)  # when this module is
     program: list[Part] = field(default_factory=list)  # what runs with `python -m` alone
+    bound: set[str] = field(default_factory=set)  # names that `running` binds
 
     @cached_property
     def for_effect(self) -> list[str]:
@@ -120,7 +121,15 @@ def read(source: bytes, name: str, *, package: bool) -> Module:
                 found.definitions.setdefault(one, []).append(part)
             if not part.names:
                 found.running.append(part)
+                found.bound |= _bound(statement)
     return found
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    """The names that a statement binds."""
+    nodes = [*ast.walk(statement)]
+    stored = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return stored | {n.name for n in nodes if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)}
 
 
 def _at_import(body: list[ast.stmt]) -> Iterator[ast.stmt]:
@@ -250,8 +259,14 @@ class _Names(ast.NodeVisitor):
             self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
-        self._refer((node.id,))
+        if not isinstance(node.ctx, ast.Store):  # what is bound here is another thing, as a field of a class
+            self._refer((node.id,))
         self._mention(node.id)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> None:
+        if isinstance(node.target, ast.Name):
+            self._refer((node.target.id,))
+        self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         if node.attr != "__file__":  # of another module, which is a reference to all of it

@@ -186,7 +186,10 @@ class Reached:
         """Reach what a text names: a definition, or a module by its whole name; the short name of a module is a word like any other."""
         found = self.code.module(module)
         targets = found.imports.get(text[0], ()) if found else ()
-        if text[0] == self.code.package:
+        if found and found.program and ".".join(text) == module:  # it starts itself as a program
+            for own in found.program:
+                self._add(module, own)
+        elif text[0] == self.code.package:
             self._dotted(text)
         elif not any(self.code.longest((*target, *text[1:]))[1] == () for target in targets):
             self._follow(module, text)
@@ -199,6 +202,8 @@ class Reached:
         self._import(name)
         if rest and (rest[0] in module.definitions or rest[0] in module.imports):
             self._follow(name, rest)
+        elif rest and rest[0] in module.bound:
+            return  # what it is made of runs at the import
         elif name not in self.whole:
             self.whole.add(name)
             for one in module.imports:
