@@ -40,7 +40,7 @@ ROOMS = {
     *("agent_returns@rooms-clone", "agent_returns@rooms-reinforce", "agent_returns@rooms-ppo"),
 }
 OWN = {"expert_episodes@guess", "behaviour_cloning@guess", "agents@guess-grpo", "agent_returns@guess-grpo"}
-STAGES = {*ROOMS, *OWN, "agents_report"}
+STAGES = {*ROOMS, *OWN, "agents_report", "code"}
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ STAGES = {
     *(f"{method}@{data}" for method, data in POLICIES),
     *(f"returns@{method}-{data}" for method, data in POLICIES),
     "offline_report",
+    "code",
 }
 
 
