@@ -19,7 +19,7 @@ from tests.test_pipeline import TINY
 
 pytestmark = pytest.mark.slow
 BELOW = {"preferences", "reward_model", "dpo", "evaluate@sft", "evaluate@dpo", "report"}
-BEFORE = {"problems", "corpus", "tokenizer", "pretrained", "demonstrations", "sft", "responses"}
+BEFORE = {"code", "problems", "corpus", "tokenizer", "pretrained", "demonstrations", "sft", "responses"}
 POLICIES: dict[str, Any] = {"policies": ["sft", "dpo"], "baseline": "sft"}
 SECONDS = 900.0  # within which a busy machine has done a run
 PAUSED = ("PAUSED", "Waiting for people")

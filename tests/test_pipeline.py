@@ -112,7 +112,7 @@ def test_its_audit_is_clean_and_names_what_was_falsified(clone: Clone, first: di
         found = json.loads(clone.call(sys.executable, "-m", "flows.cli", "audit", "--json", *scope))
         assert (found["faults"], found["remarks"]) == ([], [])
         assert found["seconds"] < 60
-    assert found["checked"]["code files"] > 50
+    assert found["checked"]["code files"] > 5, "one for each stage"
     shutil.copytree(clone.root, tmp_path / "copy")
     model = tmp_path / "copy/data/dpo/model.safetensors"
     content = bytearray(model.read_bytes())
