@@ -40,7 +40,7 @@ def test_the_page_is_all_that_a_new_method_needs(tmp_path: Path) -> None:
         check=False,
     )
     assert made.returncode == 0, made.stderr
-    assert "tasks/algorithms/offline/rwr.py" in (clone.root / "dvc.yaml").read_text()
+    assert "data/code/rwr.json" in (clone.root / "dvc.yaml").read_text()
     assert "temperature of the weights" in (clone.root / "docs/parameters.md").read_text().lower()
     states = {name: facts["state"] for name, facts in clone.posttrain("run", "offline").items()}
     assert states["rwr@graph-12"] == states["returns@rwr-graph-12"] == states["offline_report"] == "ran"
