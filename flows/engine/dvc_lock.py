@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dvc.stage import PipelineStage
 
 LOCKFILE = "dvc.lock"
+CODE = "data/code/"  # where the stage `code` writes of what code each stage is made
 NEW = "schema: '2.0'\n"
 Entry = Mapping[str, Any]  # of one stage: cmd, deps, params, outs
 
@@ -118,7 +119,7 @@ def data(entry: Entry) -> dict[str, str]:
 
 def is_code(path: str) -> bool:
     """Whether a dep is code: a file of the stage `code`, or a module."""
-    return path.startswith("data/code/") or path.endswith(".py")
+    return path.startswith(CODE) or path.endswith(".py")
 
 
 def code_hash(code: Mapping[str, str]) -> str:

@@ -3,21 +3,24 @@
 A plan must know it before `code` has run, so that an edit which no stage reaches is an edit that runs nothing.
 """
 
-import hashlib
+import json
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.engine.dvc_changes import Seen
+from flows.engine.dvc_lock import CODE as FOLDER
 from flows.engine.dvc_repository import PlanError
 
 if TYPE_CHECKING:
     from dvc.stage import PipelineStage
 
+__all__ = ["FOLDER", "SOURCE", "STAGE", "files_of", "hashes", "look_ahead", "working_files"]
+
 STAGE = "code"
-FOLDER = "data/code/"
 SOURCE = "tasks"  # the folder that all stages' code is in
-Known = dict[tuple[str, bytes], Any]
+_parsed: dict[tuple[str, bytes], Any] = {}  # modules that several versions of the code share
 
 
 def look_ahead(root: Path, stages: "Iterable[PipelineStage]", seen: Seen) -> None:
@@ -39,24 +42,26 @@ def working_files(root: Path) -> Mapping[str, bytes]:
     return stages.working_files(root)
 
 
-def hashes(files: Mapping[str, bytes], known: Known | None = None) -> dict[str, str]:
+def hashes(files: Mapping[str, bytes]) -> dict[str, str]:
     """Path below data/code -> DVC's hash of what the stage `code` writes there, where tasks/ has these files.
 
-    `known` keeps modules that several versions of the code share. PlanError where a module is no Python.
+    PlanError where a module is no Python.
     """
     from tasks.code import stages
 
-    try:
-        made = stages.contents(files, known)
-    except ValueError as error:
-        raise PlanError(str(error)) from None
-    return {path.as_posix(): hashlib.md5(content, usedforsecurity=False).hexdigest() for path, content in made.items()}
+    return {path: stages.md5(content) for path, content in _contents(tuple(sorted(files.items()))).items()}
 
 
 def files_of(root: Path, path: str) -> Mapping[str, str]:
     """What the stage `code` would write to this path below data/code now: file -> hash of what of it the stage reaches."""
+    return dict(json.loads(_contents(tuple(sorted(working_files(root).items()))).get(path, b"{}")))
+
+
+@lru_cache(maxsize=2)  # some seconds for each version of the code, of which one command asks several times
+def _contents(files: tuple[tuple[str, bytes], ...]) -> Mapping[str, bytes]:
     from tasks.code import stages
 
-    code = stages.StageCode(stages.working_files(root))
-    module = code.modules().get(Path(path).stem)
-    return code.hashes(module) if module else {}
+    try:
+        return {path.as_posix(): content for path, content in stages.contents(dict(files), _parsed).items()}
+    except ValueError as error:
+        raise PlanError(str(error)) from None

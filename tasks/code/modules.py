@@ -63,9 +63,7 @@ class Part:
     functions: frozenset[str]  # undecorated ones that are no methods
     modules: frozenset[str]
     reads: frozenset[str]  # of DOCSTRINGS and SOURCES
-    files: frozenset[
-        str
-    ]  # what lies beside the module and is named by `Path(__file__).parent / "name"`; "." for all of it
+    files: frozenset[str]  # names beside the module, as in `Path(__file__).parent / "name"`; "." for all of them
     names: tuple[str, ...] = ()  # that it defines
     digests: dict[tuple[bool, bool], str] = field(default_factory=dict, compare=False)
 

@@ -43,9 +43,7 @@ class StageCode:
     def hashes(self, module: str) -> Hashes:
         """Path -> hash of what a stage reaches in each module that it imports, and of each file that these name beside them.
 
-        The hash is "" where a module is imported and nothing of it is reached.
-
-        ValueError where there is no such module, or one of them is no Python of this version.
+        The hash is "" where a module is imported and nothing of it is reached. ValueError where there is no such module, or one of them is no Python of this version.
         """
         reached = Reached(self._code, module)
         parts = {path: _hash(json.dumps(of, sort_keys=True).encode()) for path, of in reached.digests().items()}
@@ -99,15 +97,16 @@ def contents(files: Mapping[str, bytes], known: Known | None = None) -> dict[Pat
     """What the stage `code` writes: a file for each stage, and SOURCES with MD5 hashes of these and of all `files`."""
     code = StageCode(files, known)
     made = {place(stage): text(code.hashes(module)) for stage, module in code.modules().items()}
-    sources = {"stages": {path.stem: _md5(content) for path, content in made.items()}, "files": _md5s(files)}
+    sources = {"stages": {path.stem: md5(content) for path, content in made.items()}, "files": _md5s(files)}
     return {**made, SOURCES: (json.dumps(sources, indent=0) + "\n").encode()}
 
 
 def _md5s(files: Mapping[str, bytes]) -> Hashes:
-    return {path: _md5(content) for path, content in sorted(files.items())}
+    return {path: md5(content) for path, content in sorted(files.items())}
 
 
-def _md5(content: bytes) -> str:
+def md5(content: bytes) -> str:
+    """DVC's hash of a file."""
     return hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 

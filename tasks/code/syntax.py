@@ -36,9 +36,18 @@ def file_dump(content: bytes) -> bytes:
 
 
 def failing(node: ast.Raise) -> ast.Name | None:
-    """What a statement raises, if that is one of FAILURES with a text."""
-    function = node.exc.func if isinstance(node.exc, ast.Call) else None
-    return function if isinstance(function, ast.Name) and function.id in FAILURES else None
+    """What a statement raises, if that is one of FAILURES. A SystemExit may have a status, which a program's parent reads: only one with a text counts."""
+    call = node.exc
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in FAILURES:
+        return None
+    return call.func if call.func.id != "SystemExit" or all(map(_makes_text, call.args)) else None
+
+
+def _makes_text(value: ast.expr) -> bool:
+    """Whether an expression is plainly a text."""
+    called = value.func.id if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) else ""
+    constant = isinstance(value, ast.Constant) and isinstance(value.value, str)
+    return constant or isinstance(value, ast.JoinedStr) or called in ("str", "message")
 
 
 def _is_text(statement: ast.stmt) -> bool:

@@ -24,7 +24,6 @@ class Code:
 
     def __init__(self, audit: Audit, root: Path, memory: Memory, unfinished: Unfinished) -> None:
         self.audit, self.root, self.memory, self.unfinished = audit, root, memory, unfinished
-        self._parsed: stage_code.Known = {}
 
     def check(self, subjects: Sequence[Subject]) -> None:
         """Compare the modules of the records with git's, and those of the current results with the working files."""
@@ -38,7 +37,7 @@ class Code:
         files = {path: self.root / path for _, code in current for path in code}
         digests = dict(self.memory.digests(files.values()))
         if any(path.startswith(stage_code.FOLDER) for path in files):
-            now = stage_code.hashes(stage_code.working_files(self.root))
+            now = self._now()
             digests |= {self.root / path: now.get(path) for path in files if path.startswith(stage_code.FOLDER)}
         for path, file in files.items():
             readers = [one for one, code in current if code.get(path, digests[file]) != digests[file]]
@@ -54,6 +53,13 @@ class Code:
                     note(
                         CHECK, path, f"{state} after {_named(some)} ran with it: {_out_of_date(some)}{run}", None, None
                     )
+
+    def _now(self) -> Mapping[str, str]:
+        """What the stage `code` would write; nothing while a module is no Python."""
+        try:
+            return stage_code.hashes(stage_code.working_files(self.root))
+        except PlanError:
+            return {}
 
     def _modules(self) -> list[Path]:
         return [file for file in (self.root / stage_code.SOURCE).rglob("*.py") if file.is_file()]
@@ -99,7 +105,7 @@ class Code:
         if any(files.get(path) != here.get(path) for path in own):
             return {}
         try:
-            return stage_code.hashes(files, self._parsed)
+            return stage_code.hashes(files)
         except PlanError:
             return {}
 

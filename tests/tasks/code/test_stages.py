@@ -70,6 +70,15 @@ def test_what_a_failure_says_is_in_no_out(failure):
     assert of('"nothing"') != made()["data/code/first.json"]
 
 
+def test_a_status_with_which_a_program_ends_counts():
+    def of(status):
+        raises = HELPER.replace("    return", f"    if not COUNT:\n        raise SystemExit({status})\n    return", 1)
+        return made(**{"tasks/toys/helper.py": raises})["data/code/first.json"]
+
+    assert of("1") != of("0")
+    assert of("COUNT") != of("COUNT + 1")
+
+
 def test_what_another_exception_says_may_be_written():
     def of(text):
         raises = HELPER.replace("    return", f"    if not COUNT:\n        raise DataError({text})\n    return", 1)
