@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from flows.engine.mlflow_recording import FlowRun
-from flows.lineage import record, verifying
+from flows.lineage import git_files, record, verifying
 from flows.lineage.acceptance import accepting
 from flows.lineage.auditing import audit
+from flows.lineage.checks import sources
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
 from flows.lineage.staleness import causes
 from tests.flows.engine.coded import edit, write
@@ -60,6 +61,15 @@ def test_an_audit_makes_the_files_again_from_the_commit_of_the_run(coded: Audite
     lock.write_text(lock.read_text().replace(recorded, "f" * 32))
     assert any(one.check == "code" for one in audit(coded.root).faults), "another code than the commit has"
     assert file.is_file()
+
+
+def test_a_commit_with_other_code_than_the_run_read_is_a_fault(coded: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the record names another commit than the one that ran."""
+    other = coded.read(HELPER).replace("COUNT = 3", "COUNT = 4").encode()
+    monkeypatch.setattr(sources, "contents", lambda *of: {**git_files.contents(*of), HELPER: other})
+    [line] = [one.line for one in audit(coded.root).faults if one.check == "code"]
+    assert line.startswith("data/code/first.json: commit ")
+    assert ", the run read " in line
 
 
 def test_a_stage_is_made_again_with_the_code_that_ran(coded: Audited) -> None:
