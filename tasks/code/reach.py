@@ -60,7 +60,9 @@ class Code:
         if (name, content) not in self._known:
             try:
                 self._known[name, content] = read(content, name, package=package)
-            except (SyntaxError, ValueError) as error:
+            except SyntaxError as error:
+                raise ValueError(f"{path}: {error.msg} (line {error.lineno})") from None
+            except ValueError as error:
                 raise ValueError(f"{path}: {error}") from None
         return self._known[name, content]
 

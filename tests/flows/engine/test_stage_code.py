@@ -64,7 +64,7 @@ def test_plain_dvc_repro_does_the_same(coded: Toy) -> None:
 
 def test_a_module_that_is_no_python_is_one_line(coded: Toy) -> None:
     edit(coded, HELPER, "COUNT = 3", "COUNT = ")
-    with pytest.raises(PlanError, match=r"^tasks/toys/helper\.py: invalid syntax"):
+    with pytest.raises(PlanError, match=r"^tasks/toys/helper\.py: invalid syntax \(line 2\)$"):
         coded.plan()
 
 
