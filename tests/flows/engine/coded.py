@@ -85,7 +85,8 @@ def write(toy: Toy) -> None:
     toy.stages["code"] = {"cmd": "python -m tasks.code", "deps": ["tasks"], "outs": ["data/code"]}
     for name, ins in (("first", []), ("second", ["data/first"])):
         toy.stages[name] = {
-            "cmd": f"python -m tasks.toys.{name}",
+            # -B: Python takes a compiled module for current where an edit within a second leaves the size as it was
+            "cmd": f"python -B -m tasks.toys.{name}",
             "deps": [*ins, f"data/code/{name}.json"],
             "outs": [f"data/{name}"],
         }
