@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks import result_files, tables
 from benchmarks.engine import machine
-from flows.engine.prefect_server import TemporaryServer
+from flows.orchestration import server
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/workers.json"
@@ -133,16 +133,16 @@ def measured(folder: Path, rounds: int) -> dict[str, list[float]]:
     root, clone = folder / "repository", folder / "clone"
     repository(root)
     subprocess.run(["git", "clone", "--quiet", str(root), str(clone)], check=True)
-    server = TemporaryServer(folder)
+    own = server.Server(folder)
     found: dict[str, list[float]] = {name: [] for name in PLACES}
     with ExitStack() as stack:
-        stack.callback(server.stop)
-        server.wait()
+        stack.callback(server.stop, folder)
+        stack.callback(own.close)
+        own.wait()
         environ = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PREFECT_API_URL": server.url,
-            "PREFECT_CLIENT_CUSTOM_HEADERS": json.dumps(server.headers),
+            **server.environ(folder),
             "DO_NOT_TRACK": "1",
         }
         stack.enter_context(worker(root, environ, "shared"))

@@ -94,8 +94,10 @@ class Installation:
         """Print a line of progress."""
         print(f"[{time.monotonic() - self.started:3.0f} s] {text}", flush=True)
 
-    def run(self, command: list[str | Path], doing: str, environment: dict[str, str] | None = None) -> bool:
-        """Run a command, with a line of progress every few seconds; whether it succeeded."""
+    def run(
+        self, command: list[str | Path], doing: str, environment: dict[str, str] | None = None, quiet: bool = False
+    ) -> bool:
+        """Run a command, with a line of progress every few seconds and, unless `quiet`, what it prints; whether it succeeded."""
         self.say(doing)
         ended = threading.Event()
 
@@ -106,7 +108,8 @@ class Installation:
         reporter = threading.Thread(target=report, daemon=True)
         reporter.start()
         try:
-            return subprocess.run(command, env=environment, check=False).returncode == 0
+            output = subprocess.DEVNULL if quiet else None
+            return subprocess.run(command, env=environment, check=False, stdout=output, stderr=output).returncode == 0
         finally:
             ended.set()
             reporter.join()
@@ -177,6 +180,33 @@ class Installation:
         if not self.pip("installing posttrain", *arguments):
             raise SetupError("pip could not install the repository: see above")
 
+    def make_database(self) -> None:
+        """Leave an empty database of Prefect's in the environment, a copy of which each repository begins with: to make one takes a server half a minute.
+
+        A run does without; then its server makes one.
+        """
+        version = _output(
+            [self.python, "-c", "from importlib.metadata import version; print(version('prefect'))"]
+        ).strip()
+        database = self.folder / "share/posttrain" / f"prefect-{version}.db"
+        if not version or database.exists():
+            return
+        database.parent.mkdir(parents=True, exist_ok=True)
+        partial = database.with_suffix(".partial")
+        partial.unlink(missing_ok=True)
+        environment = {
+            **os.environ,
+            "PREFECT_HOME": str(database.parent),
+            "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{partial}",
+            "DO_NOT_TRACK": "1",
+        }
+        command = [self.python, "-m", "prefect", "server", "database", "upgrade", "--yes"]
+        if (
+            self.run(command, "making an empty database for Prefect's server", environment, quiet=True)
+            and partial.exists()
+        ):
+            partial.replace(database)
+
 
 def _works(command: list[str | Path]) -> bool:
     try:
@@ -238,6 +268,7 @@ def main() -> int:
         installation.mark.unlink(missing_ok=True)
         installation.install_packages()
         installation.install_project(arguments.project)
+        installation.make_database()
     except SetupError as error:
         print(f"posttrain: {error}", file=sys.stderr)
         return 1

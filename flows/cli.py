@@ -24,6 +24,7 @@ from flows import (
     model_commands,
     running,
     scaling_commands,
+    serve_command,
     start,
     sweep_commands,
     worker_commands,
@@ -227,17 +228,21 @@ def preset(name: Annotated[str, typer.Argument(help="presets/NAME.yaml", autocom
 
 @app.command()
 def ui(
-    port: Annotated[
-        int | None, typer.Option(min=1, max=65534, help="Port of Prefect's page; MLflow's is the next one.")
-    ] = None,
+    port: Annotated[int | None, typer.Option(min=1, max=65534, help="Port of MLflow's page.")] = None,
+    stop: Annotated[bool, typer.Option("--stop", help="End the repository's Prefect server.")] = False,
+    env: Annotated[
+        bool, typer.Option("--env", help="Print the exports with which plain `prefect` speaks to that server.")
+    ] = False,
 ) -> int:
     """Start the Prefect and MLflow pages on loopback, and print their addresses."""
-    from flows.web.servers import serve
+    from flows.web import servers
 
     root, console = find_root(), Screen()
     try:
         with running.one_line():
-            return serve(root, console, port)
+            if stop:
+                return servers.stop(root, console)
+            return servers.print_environment(root) if env else servers.serve(root, console, port)
     except KeyboardInterrupt:
         console.print("stopped")
         return 0
@@ -255,6 +260,7 @@ for asked in (
     audit_commands.merge_runs,
     clean_command.clean,
     check_command.check,
+    serve_command.serve,
     model_commands.chat,
     model_commands.export,
     model_commands.evaluate,

@@ -1,11 +1,61 @@
 """The language-model flow: from problems and a pretrained model to preference-tuned policies and a report.
 
-dvc.yaml holds the graph: every stage that the report needs, directly or not, is part of the flow.
+dvc.yaml says how each stage is run; this is the order in which Prefect starts them. What waits for nothing that runs goes on side by
+side, within the machine's cores and GPUs. Of the stages that are named here only those run that the targets need and that are out of date.
 """
 
-from functools import partial
+from typing import Any
 
-from flows.engine.prefect_flow import run_flow
+from prefect import State, flow
 
-TARGETS = ("report",)
-run = partial(run_flow, flow_name="language")
+from flows.orchestration.stages import pipeline, titled
+
+POLICIES = ("sft", "sft_control", "rejection_sft", "reinforce", "ppo", "grpo", "dpo")
+
+
+@flow(name="language", flow_run_name=titled)
+def language(
+    targets: list[str] = ["language"],  # noqa: B006  # Prefect shows them, and changes none
+    set: dict[str, Any] | None = None,
+    seeds: list[int] | None = None,
+    force: list[str] | None = None,
+    where: str = "",
+) -> State[object]:
+    """Bring the targets up to date: stages, or `language` for the whole report. `flows.orchestration.stages.pipeline` has the parameters."""
+    with pipeline("language", targets, set, seeds, force, where) as stage:
+        stage("code")  # what each stage reaches of tasks/, so that an edit runs what it can change
+
+        # Data, and the model to start from.
+        stage("problems")  # word problems with worked solutions, generated or one's own
+        stage("reviews")  # reviews with a sentiment, for steering alone
+        stage("corpus", "problems")  # text for pretraining
+        stage("tokenizer", "corpus", "problems")  # byte pairs, single digits, a chat template
+        stage("pretrained", "corpus", "tokenizer")  # trained here, or a checkpoint
+
+        # Imitation, beside which the policies have to show a gain.
+        stage("demonstrations", "problems")  # the conversations that fine-tuning imitates
+        stage("sft", "pretrained", "demonstrations")  # supervised fine-tuning
+        stage("sft_control", "sft", "demonstrations")  # the same carried on over the policies' problems
+
+        # Preferences, and a reward model of them.
+        stage("responses", "sft", "problems")  # several sampled answers to each prompt
+        stage("preferences", "responses", "problems")  # pairs, judged by a rule, a model or people
+        stage("solutions", "sft", "problems")  # answers in steps, each step with a label
+        stage("reward_model", "sft", "preferences", "solutions")
+
+        # Policies, side by side.
+        stage("dpo", "sft", "preferences")  # directly from the pairs
+        stage("mixture", "problems", "reviews")  # the prompts of all that learn by reward
+        stage("rejection_sft", "sft", "mixture", "reward_model")  # fine-tuning on the best of N
+        stage("reinforce", "sft", "mixture", "reward_model")  # with a baseline or a critic
+        stage("ppo", "sft", "mixture", "reward_model")  # clipped, with a critic
+        stage("grpo", "sft", "mixture", "reward_model")  # against the mean of a group
+
+        # What came out.
+        stage("evaluate", *POLICIES, "problems", "reward_model")  # all on the same test problems
+        stage("benchmarks", *POLICIES, "pretrained")  # suites of others' making
+        stage("benchmark_pages", "benchmarks")
+        stage("search", *POLICIES, "problems", "reward_model")  # more answers at test time
+        stage("steering", "reviews", "problems", "sft", "reinforce", "ppo", "grpo", "reward_model")
+        stage("report", "evaluate", "reward_model")  # what each stage contributed
+        return stage.end()

@@ -1,11 +1,55 @@
 """The offline-RL flow: from behaviour policies and the data sets recorded with them to learned policies and a table of scores.
 
-dvc.yaml holds the graph. Of the data sets and policies that params.yaml names, only those that the report needs are made.
+dvc.yaml says how each stage is run; this is the order in which Prefect starts them. Each stage has a branch for every environment or
+data set that its section of params.yaml names, and all that wait for nothing that runs go on side by side.
 """
 
-from functools import partial
+from typing import Any
 
-from flows.engine.prefect_flow import run_flow
+from prefect import State, flow
 
-TARGETS = ("offline_report",)
-run = partial(run_flow, flow_name="offline")
+from flows.orchestration.stages import pipeline, titled
+
+METHODS = (
+    *("tabular_q", "bc", "dqn", "cql", "awr", "iql", "bear", "brac"),
+    *("td3_bc", "td3", "rebrac", "decision_transformer"),
+)
+
+
+@flow(name="offline", flow_run_name=titled)
+def offline(
+    targets: list[str] = ["offline"],  # noqa: B006  # Prefect shows them, and changes none
+    set: dict[str, Any] | None = None,
+    seeds: list[int] | None = None,
+    force: list[str] | None = None,
+    where: str = "",
+) -> State[object]:
+    """Bring the targets up to date: stages, or `offline` for the whole report. `flows.orchestration.stages.pipeline` has the parameters."""
+    with pipeline("offline", targets, set, seeds, force, where) as stage:
+        stage("code")  # what each stage reaches of tasks/, so that an edit runs what it can change
+
+        # Data sets.
+        stage("behaviour")  # policies from random to expert
+        stage("transitions", "behaviour", "agent_episodes")  # recorded with them, or one's own
+
+        # Discrete actions.
+        stage("tabular_q", "transitions")  # dynamic programming on counts
+        stage("bc", "transitions")  # cloning of all, or of the best
+        stage("dqn", "transitions")  # Q-learning as if the data were a replay buffer
+        stage("cql", "transitions")  # Q-learning that holds unseen actions down
+        stage("awr", "transitions")  # cloning weighted by advantage
+        stage("iql", "transitions")  # an expectile of what the data did
+
+        # Continuous actions.
+        stage("bear", "transitions")  # Q-learning within the data's support
+        stage("brac", "transitions")  # actor-critic with a penalty for leaving the data
+        stage("td3_bc", "transitions")  # actor-critic held to the data's actions
+        stage("td3", "transitions")  # the same algorithm online, to compare with
+        stage("rebrac", "transitions")  # TD3+BC with a penalty on the critics too
+
+        stage("decision_transformer", "transitions")  # actions from the return that is wanted
+
+        # What came out.
+        stage("returns", *METHODS, "transitions")  # episodes played by each policy
+        stage("offline_report", "returns")  # what each method earned on each data set
+        return stage.end()

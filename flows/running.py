@@ -4,51 +4,37 @@ The command `posttrain` and the Python interface call the same functions. Nothin
 """
 
 import importlib
+import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from flows import device_memory, unchanged
-from flows.console.display import watcher
-from flows.console.summary import GOOD, headlines, relative, show_plan, show_results, waiting_for_people
+from flows import unchanged, up_to_date
+from flows.console.summary import waiting_for_people
+from flows.console.use_errors import WrongUseError as WrongUseError
+from flows.console.use_errors import one_line as one_line
 from flows.engine.recording import settling
 from flows.engine.state import PlannedStage, StageResult
-from flows.laid import Laid, laid
+from flows.laid import laid
 from flows.params import approval
-from flows.params.files import read_text
-from flows.web import run_page
-from tasks.common.mlflow_address import AddressError
+from flows.up_to_date import Begun
 
 if TYPE_CHECKING:
-    from flows.lineage.new_judgements import Before
-    from flows.workers.dispatch import Dispatch
+    from flows.engine.execute import Execution
 
-# Name of a flow -> the module with its TARGETS and its run(); its stages are the modules of tasks.<name>.
-FLOWS = {"language": "flows.language_model", "offline": "flows.offline_rl", "agents": "flows.agents"}
+# Name of a flow -> the module with the Prefect flow of this name, and the stages at which it ends; its stages are modules of tasks.<name>.
+FLOWS = {
+    "language": ("flows.language_model", ("report",)),
+    "offline": ("flows.offline_rl", ("offline_report",)),
+    "agents": ("flows.agents", ("agents_report",)),
+}
+MODULES = {**{flow: module for flow, (module, _) in FLOWS.items()}, "sweep": "flows.orchestration.sweep_flow"}
 Part = tuple[str, list[PlannedStage]]  # a flow, and the stages to bring up to date
-
-
-@dataclass(frozen=True)
-class How:
-    """The ways in which `run` may bring flows up to date, under its own names for them."""
-
-    jobs: int | None
-    dry_run: bool
-    with_runs: bool
-    with_patch: bool
-    wait: bool
-    cold: bool
-
-
-class WrongUseError(Exception):
-    """The command cannot be carried out as given; the text is the line to show."""
 
 
 def run(
@@ -78,8 +64,8 @@ def run(
     remote first. WrongUseError or ParameterError where it cannot be done as asked.
     """
     began = time.monotonic() if began is None else began
-    how = How(jobs, dry_run, with_runs, with_patch, wait, cold)
-    _tell(console, () if console.quiet else settling.missing(root))  # of the runs before
+    how = up_to_date.How(jobs, dry_run, with_runs, with_patch, wait, cold)
+    up_to_date.tell(console, () if console.quiet else settling.missing(root))  # of the runs before
     results: dict[str, StageResult] = {}
     with one_line(), laid(root, settings, keep=not dry_run) as edit:
         parts = plan(root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False))
@@ -87,15 +73,92 @@ def run(
             parts = plan(root, targets, force, pools=True, pool=pool)
         if not _has_server(root, console, parts, pool):
             parts = plan(root, targets, force)
-        _tell(console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in edit.changes))
-        _tell(console, remarks(root, parts))
+        up_to_date.tell(
+            console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in edit.changes)
+        )
+        up_to_date.tell(console, remarks(root, parts))
+        parameters = {
+            "targets": [*(targets or ["language"])],
+            "set": dict(text.split("=", 1) for text in settings),
+            "force": [*force],
+            "where": pool,
+        }
         for flow, planned in with_headings(console, parts):
-            ended = _bring_up_to_date(root, console, flow, planned, how, edit, began)
-            results = {**{result.stage: result for result in ended}, **results}
-    _tell(console, waiting_for_people([*results.values()]))
+            with up_to_date.brought_up_to_date(root, console, flow, planned, how, edit, began) as part:
+                if part.execution is not None:
+                    call(root, console, part, title(flow, targets or (), edit.changes), parameters)
+            results = {**{result.stage: result for result in part.results}, **results}
+            if part.lost:
+                results["prefect"] = StageResult("prefect", "failed", part.lost)
+    up_to_date.tell(console, waiting_for_people([*results.values()]))
     if not (settings or force or dry_run or with_runs or pool or with_patch):
         unchanged.note(root, targets or (), parts)
     return results
+
+
+def call(root: Path, console: Console, part: Begun, name: str, parameters: Mapping[str, Any]) -> None:
+    """Run the Prefect flow of a part that has begun, as a run of this name."""
+    from flows.orchestration import server, stages
+
+    flow = getattr(importlib.import_module(MODULES[part.flow]), part.flow)
+    assert part.execution is not None
+    with one_line(), stages.stopped_by_signals(part.execution):
+        try:
+            with ExitStack() as stack:
+                stack.enter_context(stages.reachable())
+                if not server.within_flow_run():
+                    stack.enter_context(server.using(part.server, root, partial(console.print, markup=False)))
+                stages.call(flow, part.execution, name, parameters)
+        except stages.ServerLostError as error:
+            part.lost = str(error)
+            console.print(part.lost, markup=False)
+
+
+@contextmanager
+def within_flow(
+    flow: str,
+    targets: Sequence[str],
+    settings: Mapping[str, Any],
+    seeds: Sequence[int] | None,
+    force: Sequence[str] | None,
+    pool: str,
+) -> Iterator["Execution | None"]:
+    """What `run` does, around the body of a Prefect flow that was not called by it but deployed, scheduled or called by a user's own flow.
+
+    Yields what executes the stages, or None where nothing has changed. What `run` would print goes to the log of the flow run.
+    """
+    from flows.engine.dvc_command import StageFailed
+    from flows.orchestration.flow_log import FlowLog
+    from flows.params.files import find_root
+
+    root, console, began = find_root(), FlowLog.console(), time.monotonic()
+    edits = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+    if seeds:
+        from flows import sweeping
+
+        text, options = ",".join(map(str, seeds)), sweeping.Options(pool=pool, began=began)
+        results = sweeping.run_seeds(root, console, targets, text, edits, options)
+        if lost := [name for name, result in results.items() if result.state in ("failed", "skipped")]:
+            raise WrongUseError(f"failed or skipped: {', '.join(lost)}")
+        yield None
+        return
+    with one_line(), laid(root, edits, keep=True) as edit:
+        parts = plan(root, targets, force or (), pools=True, pool=pool, say=partial(console.print, markup=False))
+        if not _has_server(root, console, parts, pool):
+            parts = plan(root, targets, force or ())
+        up_to_date.tell(console, (f"params.yaml: {change}" for change in edit.changes))
+        up_to_date.tell(console, remarks(root, parts))
+        if len(parts) > 1:
+            raise WrongUseError(f"flow {flow}: targets: {', '.join(targets)} belong to several flows")
+        [(_, planned)] = parts
+        failed = None
+        with up_to_date.brought_up_to_date(root, console, flow, planned, up_to_date.How(), edit, began) as part:
+            try:
+                yield part.execution
+            except StageFailed as error:  # the others have their results and pages all the same
+                failed = error
+        if failed is not None:
+            raise failed
 
 
 def remarks(root: Path, parts: Sequence[Part]) -> list[str]:
@@ -125,33 +188,9 @@ def _pull(root: Path, console: Console, parts: Sequence[Part]) -> bool:
     return True
 
 
-def _tell(console: Console, lines: Iterable[str]) -> None:
-    for line in lines:
-        console.print(line, markup=False)
-
-
 def targets(flow: str) -> tuple[str, ...]:
     """The stages at which a flow ends."""
-    found: tuple[str, ...] = _module(flow).TARGETS
-    return found
-
-
-def _module(flow: str) -> ModuleType:
-    return importlib.import_module(FLOWS[flow])
-
-
-@contextmanager
-def one_line() -> Iterator[None]:
-    """Turn what the engine or the disk raises into a WrongUseError."""
-    from flows.engine.plan import PlanError
-
-    try:
-        yield
-    except (PlanError, AddressError) as error:
-        raise WrongUseError(str(error)) from None
-    except OSError as error:  # the disk is full, broken or read-only
-        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
-        raise WrongUseError(f"{what}; what had finished is kept") from None
+    return FLOWS[flow][1]
 
 
 def _has_server(root: Path, console: Console, parts: Sequence[Part], pool: str) -> bool:
@@ -169,16 +208,6 @@ def _has_server(root: Path, console: Console, parts: Sequence[Part], pool: str) 
     names = ", ".join(dict.fromkeys(stage.pool for stage in named))
     console.print(f"no Prefect server is configured, so the stages of pool {names} run on this machine", markup=False)
     return False
-
-
-def _workers(root: Path, planned: Sequence[PlannedStage], with_patch: bool) -> "Dispatch | None":
-    """The pools of the stages that will run; None if all run here."""
-    if not any(stage.reason and stage.pool for stage in planned):
-        return None
-    from flows.workers import dispatch
-
-    with one_line():
-        return dispatch.prepare(root, planned, with_patch)
 
 
 def plan(
@@ -204,7 +233,7 @@ def plan(
     parts: list[Part] = []
     with one_line():
         for flow in dict.fromkeys(name for name in named if name in FLOWS):
-            parts.append((flow, planning.plan(root, _module(flow).TARGETS, force, pools, pool)))
+            parts.append((flow, planning.plan(root, FLOWS[flow][1], force, pools, pool)))
         stages = [name for name in named if name not in FLOWS]
         if stages:
             planned = planning.plan(root, stages, force, pools, pool)
@@ -234,138 +263,7 @@ def with_headings(console: Console, parts: list[Part]) -> Iterator[Part]:
         yield flow, planned
 
 
-def _bring_up_to_date(
-    root: Path,
-    console: Console,
-    flow: str,
-    planned: Sequence[PlannedStage],
-    how: How,
-    edit: Laid,
-    began: float,
-) -> list[StageResult]:
-    """Run or show what is out of date, and write the flow's pages. Returns no results where nobody needs them."""
-    unchanged = all(stage.reason is None for stage in planned)
-    shown = unchanged and not run_page.is_old(root, planned)
-    results: list[StageResult] = []
-    if unchanged:
-        seconds = time.monotonic() - began
-        console.print(f"nothing has changed: {len(planned)} stages are up to date ({seconds:.1f} s)")
-        with one_line():
-            if not how.dry_run:
-                _settle(root, flow)
-            results = _unchanged(root, planned) if how.with_runs or not shown else []
-    elif how.dry_run:
-        show_plan(console, planned)
-        results = [_foreseen(stage) for stage in planned]
-    else:
-        params = read_text(root / "params.yaml")  # as the run begins
-        _tell(console, (*device_memory.remarks(root, planned), *_unrecorded(root)))
-        known = _before(root, planned)
-        display = watcher(console, planned, root, _durations(root, planned), how.jobs)
-        workers = _workers(root, planned, how.with_patch)
-        with ExitStack() as stack:
-            if workers is not None:
-                stack.callback(workers.close)
-            stack.enter_context(display)
-            stack.enter_context(one_line())
-            ways = {"jobs": how.jobs, "wait": how.wait, "cold": how.cold, "settled": how.with_runs}
-            results = _module(flow).run(root, planned, watch=edit.watching(display), workers=workers, **ways)
-        show_results(console, results, root, time.monotonic() - began)
-        if known is not None:
-            _show_new_judgements(root, console, known, planned, results)
-    if not how.dry_run and not shown:
-        pages = run_page.write_pages(root, planned, results)
-        _tell(console, () if console.quiet else settling.missing(root))
-        _tell(console, (f"{page.stem.rpartition('_')[2]}: {relative(page, root)}" for page in pages))
-        if not unchanged:
-            _record(root, console, flow, params, planned, results, pages)
-    if unchanged or not how.dry_run:
-        good = {result.stage for result in results if result.state in GOOD}
-        _tell(console, headlines(root, {stage.name for stage in planned} if unchanged else good))
-    return results
-
-
-def _unrecorded(root: Path) -> list[str]:
-    from flows.lineage import git_files
-
-    return git_files.remarks(root)
-
-
-def _durations(root: Path, planned: Sequence[PlannedStage]) -> dict[str, float]:
-    """The seconds that each stage that may run took the last time; none where the records cannot be read, which the run itself says."""
-    from flows.engine.plan import PlanError
-    from flows.lineage import durations
-
-    with suppress(PlanError):
-        return durations.of_stages(root, [stage.name for stage in planned if stage.reason])
-    return {}
-
-
-def _before(root: Path, planned: Sequence[PlannedStage]) -> "Before | None":
-    """What there is before new judgements of people are learned from, if the run may do that."""
-    from flows.lineage import new_judgements
-
-    return new_judgements.before(root, planned)
-
-
-def _show_new_judgements(
-    root: Path, console: Console, known: "Before", planned: Sequence[PlannedStage], results: Sequence[StageResult]
-) -> None:
-    from flows.console import new_judgements as shown
-    from flows.lineage import new_judgements
-
-    with one_line():
-        changed = new_judgements.changed(root, known, planned, results)
-    if changed is not None:
-        shown.show(console, changed)
-
-
-def _record(
-    root: Path,
-    console: Console,
-    flow: str,
-    params: str,
-    planned: Sequence[PlannedStage],
-    results: Sequence[StageResult],
-    pages: Sequence[Path],
-) -> None:
-    """Write to MLflow what the run did. The results stand without it, so that a fault there is only said."""
-    if not any(result.pipeline_run_id for result in results):
-        return
-    from flows.lineage import pipeline_record
-
-    try:
-        with one_line():
-            pipeline_record.hand_over(root, flow, params, planned, results, pages)
-    except WrongUseError as error:
-        console.print(f"what MLflow has of this run is incomplete: {error}", markup=False)
-
-
-def _settle(root: Path, flow: str) -> None:
-    """End the MLflow runs that a kill after the last stage left as running; no other run would."""
-    from flows.engine import mlflow_runs
-
-    if not settling.go_on(root) and mlflow_runs.left_running(root):
-        from flows.engine.mlflow_recording import settle
-
-        settle(root, flow)
-
-
-def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]:
-    """The results where no stage ran: the records tell which run made each stage's output."""
-    from flows.engine import dvc_lock, mlflow_store
-
-    entries = dvc_lock.read_entries(root)
-    return [
-        StageResult(
-            stage.name,
-            "up-to-date",
-            mlflow_run_id=mlflow_store.find(root, stage.name, entries[stage.name]),
-            outs=dvc_lock.hashes(entries[stage.name], "outs"),
-        )
-        for stage in planned
-    ]
-
-
-def _foreseen(stage: PlannedStage) -> StageResult:
-    return StageResult(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or "")
+def title(flow: str, targets: Sequence[str], changes: Sequence[str]) -> str:
+    """The name of a flow run, which is what it does: `run language to sft: dpo.beta 0.1 -> 0.2`."""
+    ends = ", ".join(target for target in targets if target not in (flow, *FLOWS.get(flow, ("", ()))[1]))
+    return f"run {flow}{' to ' if ends else ''}{ends}{': ' if changes else ''}{', '.join(changes)}"[:200]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from flows import running
+from flows import running, up_to_date
 from flows.console.summary import relative
 from flows.engine.state import PlannedStage, StageResult, Watcher
 from flows.laid import Laid, laid
@@ -22,6 +22,7 @@ from flows.running import FLOWS, WrongUseError, one_line
 from flows.sweeps import axes
 
 if TYPE_CHECKING:
+    from flows.engine.execute import Execution
     from flows.sweeps.outcome import Row, Value
     from flows.sweeps.sweep import Ended, Sweep, Watching
 
@@ -125,9 +126,14 @@ def run_points(
 
                 sweep.owner.workers = workers = dispatch.prepare(root, sweep.planned, options.with_patch, copies=True)
                 stack.callback(workers.close if workers else lambda: None)
-            results = sweeping.run(
-                sweep, flow, options.jobs, _watching(console, sweep, options.jobs, edit or Laid()), options.cold
-            )
+            server = stack.enter_context(up_to_date.prefect_server(root, console))
+
+            def call(execution: "Execution") -> None:
+                part = up_to_date.Begun("sweep", execution, server)
+                running.call(root, console, part, sweep.title, {"points": sweep.title})
+
+            watching = _watching(console, sweep, options.jobs, edit or Laid())
+            results = sweeping.run(sweep, flow, options.jobs, watching, options.cold, call)
         else:
             results = [sweep.owner.describe(stage.name) for stage in sweep.planned]
         found = _found(sweep, results, options)

@@ -12,7 +12,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from flows.engine.recording import settling
-from tests import repository
+from tests import prefect_server, repository
 
 ROOT = Path(__file__).parent.parent
 
@@ -64,10 +64,9 @@ class Clone:
         here = {
             "PYTHONPATH": str(self.root),
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            "PREFECT_HOME": str(self.root.parent / "prefect"),
             "DVC_NO_ANALYTICS": "1",
         }
-        return {**environ, **here, **self.variables}
+        return {**environ, **prefect_server.variables(), **here, **self.variables}
 
     def call(self, *command: str) -> str:
         """Run a command here, and wait until what it did is on record; its standard output."""
@@ -80,7 +79,7 @@ class Clone:
             check=False,
         )
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        settling.settle(self.root, wholly=True)
+        settling.settle(self.root)
         return done.stdout
 
     def posttrain(self, *arguments: str) -> dict[str, Any]:

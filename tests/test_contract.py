@@ -18,9 +18,9 @@ from dvc.repo import Repo
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
-from flows import agents, language_model, offline_rl
 from flows.engine.dvc_closure import StageGraph
 from flows.params import editing
+from flows.running import FLOWS
 from tasks import contract
 from tasks.code.stages import StageCode, place, working_files
 from tasks.common.config_faults import explain
@@ -236,9 +236,7 @@ def test_plain_dvc_repro_is_both_flows_and_all_data_sets(tmp_path):
     with dvc_repo(copied(tmp_path)) as repo:
         graph = StageGraph(repo)
         targets = {
-            *language_model.TARGETS,
-            *offline_rl.TARGETS,
-            *agents.TARGETS,
+            *(end for _, ends in FLOWS.values() for end in ends),
             "reviews",
             "solutions",
             "rejection_sft",

@@ -87,7 +87,7 @@ def test_a_stage_is_a_file_of_its_flow_and_nothing_imports_it():
 def test_a_module_of_the_engine_that_knows_another_tool_s_insides_says_so_by_its_name():
     """Imports for types alone, below TYPE_CHECKING, are of public classes."""
     known = {
-        file.name: {
+        str(file.relative_to(ROOT / "flows")): {
             module.split(".")[0]
             for node in statements(file)
             if isinstance(node, ast.Import | ast.ImportFrom)
@@ -95,9 +95,15 @@ def test_a_module_of_the_engine_that_knows_another_tool_s_insides_says_so_by_its
         }
         for file in repository.files("flows/**/*.py")
     }
-    for tool in ("dvc", "mlflow", "prefect"):
-        others = {name for name, modules in known.items() if tool in modules and not name.startswith(f"{tool}_")}
-        assert others == ({"guard.py"} if tool != "dvc" else set()), "the guard opens the servers of both"
+    for tool, also in (("dvc", set()), ("mlflow", {"engine/guard.py"}), ("prefect", FLOWS)):
+        of_tool = {name for name, modules in known.items() if tool in modules}
+        assert {name for name in of_tool if not name.rpartition("/")[2].startswith(f"{tool}_")} - also == set()
+
+
+FLOWS = {
+    *("language_model.py", "offline_rl.py", "agents.py", "serve_command.py"),
+    *("orchestration/stages.py", "orchestration/server.py", "orchestration/flow_log.py", "orchestration/sweep_flow.py"),
+}
 
 
 def test_the_map_is_of_this_house():

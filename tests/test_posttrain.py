@@ -5,6 +5,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from pydantic import create_model
 import posttrain
 from benchmarks.claims import FENCED
 from flows.engine.execute import Execution
-from flows.engine.state import PlannedStage, StageResult, Watcher
+from flows.engine.state import PlannedStage, Watcher
 from flows.params import checking, rules
 from tasks.common import models, tables
 from tasks.common.config import Config
@@ -23,7 +25,7 @@ from tasks.language.tables.evaluation import Measures
 from tasks.language.tables.responses import Responses
 from tests import repository
 from tests.flows.conftest import make_toy, template  # noqa: F401  # fixtures
-from tests.flows.toy_pipeline import environ, make_pipeline, run_quietly
+from tests.flows.toy_pipeline import environ, make_pipeline, quietly, started
 from tests.tasks.chats import chat_tokenizer
 from tests.tasks.tiny import llama
 
@@ -52,21 +54,26 @@ TYPES = {
 RIGHT = {"sft": [0.0, 1.0, 0.0, 0.0], "grpo": [1.0, 1.0, 0.0, 1.0]}  # on four problems
 
 
-def recorded_sweep(
-    root: Path, planned: list[PlannedStage], *, flow_name: str, jobs: int | None, watch: Watcher, **more: Any
-) -> list[StageResult]:
-    """A sweep's `run_flow` that records to MLflow in this process and leaves Prefect out: their processes take half a minute to start."""
+@contextmanager
+def recorded(
+    root: Path, planned: list[PlannedStage], *, flow: str, jobs: int | None, watch: Watcher, **more: Any
+) -> Iterator[Execution]:
+    """What executes a sweep, and records it in MLflow in this process."""
     from flows.engine.mlflow_recording import FlowRun
 
     with more["owner"](None) as owner:
-        owner.recorder = recorder = FlowRun(root, flow_name, more["source"])
+        owner.recorder = recorder = FlowRun(root, flow, more["source"])
         execution = Execution(owner, planned, jobs, watch)
-        execution.start_ready()
-        results = execution.results()
+        yield execution
+        execution.ended = results = execution.results()
         for result in results:
             result.pipeline_run_id = recorder.parent
         owner.close_record(results, True)
-        return results
+
+
+def either(root: Path, planned: list[PlannedStage], **more: Any) -> AbstractContextManager[Execution]:
+    """A sweep with its records, any other run without."""
+    return (recorded if "owner" in more else started)(root, planned, **more)
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +121,7 @@ def root(make_toy, policy, monkeypatch):  # noqa: F811
         "outs": each,
     }
     toy.set(sft={"epochs": 1}, responses={"n": 1}, grpo={"steps": 2}, evaluate={"seed": 0, "bootstrap": 200})
-    monkeypatch.setattr("flows.language_model.run", run_quietly)
+    quietly(monkeypatch)
     monkeypatch.setattr(checking, "sections", lambda root: TYPES)
     monkeypatch.setattr(rules, "RULES", [])
     monkeypatch.chdir(toy.root)
@@ -123,7 +130,7 @@ def root(make_toy, policy, monkeypatch):  # noqa: F811
 
 def test_the_page_shows_each_function_and_runs_as_it_stands(root, empty_mlflow, monkeypatch, capsys):
     """One block after the other, as in a notebook, in a pipeline where only what grpo needs has run before."""
-    monkeypatch.setattr("flows.engine.prefect_flow.run_flow", recorded_sweep)
+    monkeypatch.setattr("flows.engine.started.started", either)
     (root / "mlruns").mkdir()
     shutil.copy(empty_mlflow, root / "mlruns/mlflow.db")
     posttrain.run("grpo", "responses", quiet=True)

@@ -1,7 +1,6 @@
 """Runs planned stages side by side within the machine's cores and GPUs, and tells a watcher.
 
-Knows nothing of Prefect: each stage starts when all that it needs has succeeded, and its task asks here for its result, whether or
-not the stage already runs.
+Knows nothing of Prefect, whose tasks start the stages here, each when all that it needs has succeeded.
 """
 
 import os
@@ -13,7 +12,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -113,9 +111,10 @@ def _count(file: Path) -> int:
 
 
 class Execution:
-    """The planned stages of one run. Once `start_ready` was called, each starts as soon as all that it needs has succeeded.
+    """The planned stages of one run. Whoever starts one has seen that all that it needs has succeeded.
 
-    With `wait` a stage that needs more judgements of people is tried again when they have come; `awaited` has such stages.
+    With `wait` a stage that needs more judgements of people is tried again when they have come; `awaited` has such stages, and
+    `waiting` those that have no free core or GPU yet, each with what it waits for in words.
     """
 
     def __init__(
@@ -127,7 +126,9 @@ class Execution:
         wait: bool = False,
     ) -> None:
         self.coordinator, self.planned = coordinator, {stage.name: stage for stage in planned}
-        self.wait, self.awaited = wait, dict[str, str]()  # stage -> what it waits for, in words
+        self.wait, self.awaited, self.waiting = wait, dict[str, str](), dict[str, str]()
+        self.cancelled = False  # by somebody in Prefect
+        self.ended: list[StageResult] = []  # of all stages, once the run is over
         self._slots = Slots(jobs, lambda: coordinator.stopped)
         self._watch, self._ranks = watch, ranks(planned)
         if any(stage.reason and stage.gpu and not (stage.pool or stage.launcher) for stage in planned):
@@ -137,34 +138,22 @@ class Execution:
                 raise PlanError(str(error)) from None
         self._telling, self._starting = threading.Lock(), threading.Lock()
         self._futures = {stage.name: Future[StageResult]() for stage in planned if stage.reason}
-        self._started, self._left = set[str](), set[str]()  # of these; the others wait
-        self._succeeded = {stage.name for stage in planned if stage.reason is None}
-        self._lost = set[str]()  # stages that have ended otherwise
+        self._started, self._left = set[str](), set[str]()  # of these
         self._pool = ThreadPoolExecutor(max_workers=max(len(planned), 1), thread_name_prefix="stage")
         for stage in planned:
             self._tell(Event(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or ""))
             if stage.reason:
                 coordinator.log_of(stage.name).unlink(missing_ok=True)
 
-    def start_ready(self) -> None:
-        """Start every stage that waits for no other any more, as soon as there is room."""
-        for stage in self.planned.values():
-            if stage.reason and self._succeeded.issuperset(stage.upstream) and all(map(self._over, stage.after)):
-                with self._starting:
-                    if stage.name in self._started:
-                        continue
-                    self._started.add(stage.name)
-                self._pool.submit(self._run, stage)
-
-    def future(self, name: str) -> "Future[StageResult]":
-        """The result of a stage that may run, once it has ended or it is known that it will not run."""
+    def start(self, name: str) -> "Future[StageResult]":
+        """Bring a stage up to date, unless it was started already or cannot run any more; the future of its result."""
+        with self._starting:
+            new = name not in self._started and name not in self._left
+            if new:
+                self._started.add(name)
+        if new:
+            self._pool.submit(self._run, self.planned[name])
         return self._futures[name]
-
-    def join(self) -> None:
-        """Return when every stage that was started, and every one that these start, has ended."""
-        for name, future in self._futures.items():  # upstream before downstream
-            if name in self._started:
-                future.result()
 
     def results(self) -> list[StageResult]:
         """Wait until every stage that was started has ended; the result of each planned stage."""
@@ -178,7 +167,7 @@ class Execution:
         return StageResult(stage.name, "skipped", "the run was stopped")
 
     def _run(self, stage: PlannedStage) -> None:
-        """Bring a stage to its end, start what waits for it, and set its future."""
+        """Bring a stage to its end, give those that can no longer run their results, and set its future."""
         try:
             result = self._outcome(stage)
             if result.state == "failed":
@@ -187,9 +176,6 @@ class Execution:
                 self._leave_descendants(stage.name, "paused", f"{stage.name} waits for people")
             elif result.state == "behind":
                 self._leave_descendants(stage.name, "behind", f"{stage.name} is behind")
-            succeeded = result.state not in ("failed", "paused", "skipped", "behind")
-            (self._succeeded if succeeded else self._lost).add(stage.name)
-            self.start_ready()
         except BaseException as error:
             self._futures[stage.name].set_exception(error)
         else:
@@ -202,18 +188,13 @@ class Execution:
             if result.state != "paused" or seen is None or not self._more(seen, result):
                 return result
 
-    def _over(self, name: str) -> bool:
-        return name in self._succeeded or name in self._lost or name in self._left
-
     def _more(self, seen: Judged, result: StageResult) -> bool:
         """Wait until people have judged as much as the stage asks for; False if the run is stopped before."""
         self.awaited[result.stage] = result.reason
-        self._record(lambda recorder: recorder.awaits(result.stage, result.reason))
         try:
             return seen.await_more(result, lambda: self.coordinator.stopped)
         finally:
             del self.awaited[result.stage]
-            self._record(lambda recorder: recorder.awaits(result.stage, ""))
 
     def _execute(self, stage: PlannedStage) -> StageResult:
         forced, on_worker = stage.reason == FORCED, stage if stage.pool else None
@@ -222,7 +203,6 @@ class Execution:
                 result = self.coordinator.execute(stage.name, self._tell, grant, forced, on_worker)
         except devices.DeviceError as error:
             result = StageResult(stage.name, "failed", str(error))
-        self._record(partial(_ended, result))
         self._tell(Event(stage.name, result.state, result.reason, seconds=result.seconds, log=result.log))
         return result
 
@@ -237,7 +217,9 @@ class Execution:
             self._tell(Event(stage.name, "waiting", text))
 
         holder = f"{stage.name} of {self.coordinator.root} (pid {os.getpid()} on {platform.node()})"
+        self.waiting[stage.name] = "Waiting for a GPU" if stage.gpu else "Waiting for a core"
         with self._slots.hold(stage.cpu, stage.gpu, self._ranks[stage.name], holder, tell) as lease:
+            del self.waiting[stage.name]
             yield Grant(devices.variables(lease.names) if self._slots.gpus else {}, lease.files)
 
     def _leave_descendants(self, cause: str, state: State, reason: str) -> None:
@@ -250,22 +232,12 @@ class Execution:
                     if stage.name in self._left:
                         continue
                     self._left.add(stage.name)
-                left = StageResult(stage.name, state, reason)
-                self._record(partial(_ended, left))
                 self._tell(Event(stage.name, state, reason))
-                self._futures[stage.name].set_result(left)
-
-    def _record(self, tell: "Callable[[Recorder], None]") -> None:
-        if self.coordinator.recorder is not None:
-            tell(self.coordinator.recorder)
+                self._futures[stage.name].set_result(StageResult(stage.name, state, reason))
 
     def _tell(self, event: Event) -> None:
         with self._telling:
             self._watch(event)
-
-
-def _ended(result: StageResult, recorder: "Recorder") -> None:
-    recorder.ended(result)
 
 
 def ranks(planned: Sequence[PlannedStage]) -> dict[str, int]:

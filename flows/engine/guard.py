@@ -1,6 +1,6 @@
-"""A guard before Prefect's and MLflow's servers, which accept every caller, while any web page may call loopback.
+"""A guard before MLflow's server, which accepts every caller, while any web page may call loopback.
 
-`python -m flows.engine.guard prefect|mlflow PORT` serves one of them on 127.0.0.1. A request must have the repository's token, in a
+`python -m flows.engine.guard PORT` serves it on 127.0.0.1. A request must have the repository's token, in a
 header, in a cookie or once in the address, and must name this host and origin. So no page of another origin, no name that was
 rebound to loopback and no other user of the machine can read, write or delete there.
 """
@@ -29,7 +29,7 @@ REFUSAL = "open the address that `posttrain ui` prints, which has the token"
 TOKEN = Path("mlruns/token")
 VARIABLE = "POSTTRAIN_TOKEN"
 START_SECONDS = 90.0
-HEALTH = {"prefect": "/api/health", "mlflow": "/health"}  # the path that answers once a server is up
+HEALTH = "/health"  # the path that answers once the server is up
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -52,19 +52,19 @@ def token(root: Path, file: Path = TOKEN) -> str:
     return path.read_text().strip()
 
 
-def command(server: str, port: int) -> list[str]:
-    """The command that starts a guarded server; the token is passed in the environment as VARIABLE."""
-    return [sys.executable, "-P", "-m", "flows.engine.guard", server, str(port)]
+def command(port: int) -> list[str]:
+    """The command that starts the guarded server; the token is passed in the environment as VARIABLE."""
+    return [sys.executable, "-P", "-m", "flows.engine.guard", str(port)]
 
 
 class GuardedServer:
-    """A guarded `server` ("prefect" or "mlflow") over the records that `environ` names; it starts at once and writes to `log`."""
+    """MLflow's server, guarded, over the records that `environ` names; it starts at once and writes to `log`."""
 
-    def __init__(self, server: str, root: Path, port: int, environ: Mapping[str, str], log: Path) -> None:
+    def __init__(self, root: Path, port: int, environ: Mapping[str, str], log: Path) -> None:
         self.url, self.log = f"http://{HOST}:{port}", log
         self.headers = {HEADER: token(root)}
-        self._root, self._command_line = root, command(server, port)
-        self._health = self.url + HEALTH[server]
+        self._root, self._command_line = root, command(port)
+        self._health = self.url + HEALTH
         self._environ = {**os.environ, **environ, VARIABLE: self.headers[HEADER]}
         self.start()
 
@@ -80,9 +80,10 @@ class GuardedServer:
         """Wait until the server answers; False if it ends, or has not answered after START_SECONDS."""
         asked = urllib.request.Request(self._health, headers=self.headers)
         deadline = time.monotonic() + START_SECONDS
+        direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback never goes through a proxy
         while time.monotonic() < deadline:
             try:
-                with urllib.request.urlopen(asked, timeout=5):
+                with direct.open(asked, timeout=5):
                     return True
             except (urllib.error.URLError, OSError):
                 if self.ended(0.1):
@@ -164,26 +165,23 @@ async def respond(send: Send, status: int, body: bytes, headers: list[tuple[byte
     await send({"type": "http.response.body", "body": body})
 
 
-def application(server: str) -> App:
-    """The server's own ASGI application, configured by its environment variables."""
-    if server == "prefect":
-        from prefect.server.api.server import create_app
+def application() -> App:
+    """MLflow's own ASGI application, configured by its environment variables."""
+    import uvicorn  # noqa: F401  # MLflow's own checks of host and origin are there only after it
+    from mlflow.server.fastapi_app import app
 
-        app: App = create_app()
-    else:
-        import uvicorn  # noqa: F401  # MLflow's own checks of host and origin are there only after it
-        from mlflow.server.fastapi_app import app
-    return app
+    served: App = app
+    return served
 
 
 def main() -> None:
     """Serve until a signal comes."""
     gc.set_threshold(100_000, 50, 50)  # garbage collection among the imports costs half a second
-    server, port = sys.argv[1], int(sys.argv[2])
+    port = int(sys.argv[1])
     secret = os.environ.pop(VARIABLE)
     import uvicorn
 
-    guarded = Guard(application(server), secret, port)
+    guarded = Guard(application(), secret, port)
     uvicorn.run(guarded, host=HOST, port=port, log_level="error", lifespan="on", access_log=False)
 
 

@@ -187,12 +187,6 @@ class FlowRun:
         with mlflow_runs.one_line():
             return mlflow_store.find(self.root, stage, entry)
 
-    def ended(self, result: StageResult) -> None:
-        """A stage that did not run has no run in MLflow; of one that did, `end` has said all."""
-
-    def awaits(self, stage: str, line: str) -> None:
-        """A stage that is waited for has no run in MLflow."""
-
     def close(self, results: Iterable[StageResult], complete: bool = True, name_stages: bool = True) -> None:
         """Record in the parent run how each stage ended and which run made its output; without `name_stages` only how it all ended.
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from flows.engine.dvc_lock import Entry
 from flows.engine.dvc_repository import PlanError
@@ -18,6 +19,9 @@ from flows.sweeps.halving import Halving
 from flows.sweeps.nodes import Nodes
 from flows.workers.in_copy import scratch_folder
 from tasks.common.source_code import Source
+
+if TYPE_CHECKING:
+    from flows.engine.execute import Execution
 
 HOME = Path(".dvc/tmp/posttrain/sweeps")
 Watching = Callable[[Sequence[PlannedStage]], AbstractContextManager[Watcher]]
@@ -151,21 +155,27 @@ def prepared(
         yield Sweep(root, tree, source, points, texts, nodes, of_points, owner, planned, said)
 
 
-def run(sweep: Sweep, flow: str, jobs: int | None, watching: Watching, cold: bool) -> list[StageResult]:
-    """Run what is not in the cache yet; the result of each node."""
-    from flows.engine.prefect_flow import run_flow
+def run(
+    sweep: Sweep, flow: str, jobs: int | None, watching: Watching, cold: bool, call: "Callable[[Execution], None]"
+) -> list[StageResult]:
+    """Run what is not in the cache yet, by `call`, which has Prefect start the stages; the result of each node."""
+    from flows.engine.started import started
 
-    with watching(sweep.planned) as watch:
-        return run_flow(
+    with (
+        watching(sweep.planned) as watch,
+        started(
             sweep.root,
             sweep.planned,
-            flow_name=flow,
+            flow=flow,
             jobs=jobs,
             watch=watch,
             cold=cold,
             owner=sweep.owner.warm,
             source=sweep.source,
-        )
+        ) as execution,
+    ):
+        call(execution)
+    return execution.ended
 
 
 def _text(tree: Path, types: checking.Sections, point: Point) -> tuple[str, list[str]]:

@@ -1,28 +1,25 @@
-"""Which Prefect server this checkout uses: the configured one, or that of a `posttrain ui` that runs here."""
+"""Which Prefect server the workers of this checkout use: the configured one, or the repository's own while it runs."""
 
-import json
 import os
 from pathlib import Path
 
-from flows.engine import guard
 from flows.engine.dvc_repository import PlanError
-from flows.workers.prefect_api import Api, Away
+from flows.orchestration import server
+from flows.workers.prefect_api import Api
 
 NONE = "no Prefect server: start `posttrain ui` here, or set PREFECT_API_URL to a server that runs (`prefect server start`)"
-NOTE = Path("mlruns/prefect-server.json")  # of a running `posttrain ui`
 
 
 def configure(root: Path) -> str | None:
     """Set Prefect's variables in the environment, where it is clear which server is meant; its address, or None without one.
 
-    PREFECT_API_URL counts first, then the server of `posttrain ui`, then Prefect's profile.
+    PREFECT_API_URL counts first, then the repository's own server, then Prefect's profile.
     """
     if url := os.environ.get("PREFECT_API_URL"):
         return url
-    if (url := _of_ui(root)) is not None:
-        os.environ["PREFECT_API_URL"] = url
-        os.environ["PREFECT_CLIENT_CUSTOM_HEADERS"] = json.dumps({guard.HEADER: guard.token(root)})
-        return url
+    if server.answers(root):
+        os.environ.update(server.environ(root))
+        return os.environ["PREFECT_API_URL"]
     if not _profiles().exists():
         return None
     from prefect.settings import get_current_settings
@@ -46,21 +43,6 @@ def connect(root: Path) -> Api:
         api.close()
         raise
     return api
-
-
-def _of_ui(root: Path) -> str | None:
-    try:
-        url = str(json.loads((root / NOTE).read_text())["url"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    api = Api(url, {"PREFECT_CLIENT_CUSTOM_HEADERS": json.dumps({guard.HEADER: guard.token(root)})})
-    try:
-        api.check()
-    except (PlanError, Away):
-        return None
-    finally:
-        api.close()
-    return url
 
 
 def _profiles() -> Path:

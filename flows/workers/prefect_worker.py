@@ -13,8 +13,8 @@ from typing import Any
 from rich.console import Console
 
 from flows.engine.dvc_repository import PlanError
-from flows.engine.prefect_server import be_quiet
 from flows.machine.resources import gpus
+from flows.orchestration.server import be_quiet
 from flows.workers import in_copy, prefect_servers
 from flows.workers.attempt import NAME, ROOT, WORKER
 from flows.workers.pool import plain_away

@@ -1,5 +1,6 @@
 """The flow as a process of its own, as people run it: Prefect's server, tasks, signals."""
 
+import json
 import os
 import signal
 import sqlite3
@@ -7,25 +8,22 @@ import subprocess
 import sys
 from contextlib import closing, suppress
 from pathlib import Path
-from types import SimpleNamespace
 
+import httpx
 import psutil
 import pytest
 
-from flows.engine import prefect_server
-from flows.engine.dvc_repository import PlanError
 from tests.flows.engine.toy import Toy
 from tests.flows.machine.test_supervisor import alive, wait_for
 
-RUN = """
-import sys
-from pathlib import Path
-from flows import language_model
-from flows.engine.plan import plan
-root = Path(sys.argv[1])
-planned = plan(root, sys.argv[2:])
-for result in language_model.run(root, planned, jobs=2, watch=lambda event: None):
-    print(result.stage, result.state, result.mlflow_run_id)
+KEEPER = "flows.orchestration.keeper"
+# Says that it waits, and makes its out when it may.
+GATE = """
+import pathlib, sys, time
+pathlib.Path("waiting").touch()
+while not pathlib.Path("go").exists():
+    time.sleep(0.05)
+pathlib.Path(sys.argv[1]).write_text("made")
 """
 STUBBORN = """
 import os, pathlib, signal, subprocess, sys, time
@@ -37,24 +35,31 @@ time.sleep(300)
 """
 
 
-def start(toy: Toy, *targets: str) -> subprocess.Popen[str]:
+def start(toy: Toy, *targets: str, minutes: str = "0") -> subprocess.Popen[str]:
+    """`posttrain run` with the repository's own Prefect server, which ends with it unless it stays for some minutes."""
     environ = {key: value for key, value in os.environ.items() if not key.startswith("PREFECT")}
+    own = {"PYTHONPATH": os.pathsep.join(sys.path), "POSTTRAIN_SERVER_MINUTES": minutes, "HOME": str(toy.root.parent)}
     return subprocess.Popen(
-        [sys.executable, "-c", RUN, str(toy.root), *targets],
+        [sys.executable, "-m", "flows.start", "run", *targets],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**environ, "PYTHONPATH": os.pathsep.join(sys.path), "PREFECT_HOME": str(toy.root / "home")},
+        cwd=toy.root,
+        env={**environ, **own},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
 
 
+OUTLIVES = (b"flows.recorder", b"flows.orchestration.keeper", b"prefect", b"supervisor.py")
+
+
 def children_in(root: Path, recorders: bool = False) -> list[int]:
-    """Processes that were started for this repository; only with `recorders` those that write records, which outlive a run for a moment."""
+    """Processes that were started for this repository; only with `recorders` those that outlive a run for a moment: what records, and the server."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             state = (folder / "stat").read_text().rpartition(")")[2].split()[0]
-            recorder = b"flows.recorder" in (folder / "cmdline").read_bytes()
+            recorder = any(name in (folder / "cmdline").read_bytes() for name in OUTLIVES)
             ours = (folder / "cwd").readlink() == root and int(folder.name) != os.getpid()
             if state != "Z" and ours and (recorders or not recorder):
                 found.append(int(folder.name))
@@ -80,22 +85,10 @@ def flow_states(toy: Toy) -> list[str]:
     return []
 
 
-def test_a_configured_server_is_asked_and_none_is_started_in_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where Prefect's settings name it, the server that was started before they were read is ended."""
-    from prefect.settings import PREFECT_API_URL, temporary_settings
-
-    ended: list[Path] = []
-    monkeypatch.setattr(
-        prefect_server, "TemporaryServer", lambda root: SimpleNamespace(stop=lambda: ended.append(root))
-    )
-    with (
-        temporary_settings({PREFECT_API_URL: "http://127.0.0.1:1/api"}),
-        pytest.raises(PlanError, match=r"^PREFECT_API_URL: http://127\.0\.0\.1:1/api: "),
-    ):
-        prefect_server.temporary_server(tmp_path)
-    assert ended == [tmp_path]
+def ended(toy: Toy) -> None:
+    """Return when what outlives a run has ended as well."""
+    wait_for(lambda: not children_in(toy.root, recorders=True), 60)
+    assert not children_in(toy.root, recorders=True)
 
 
 @pytest.mark.slow
@@ -105,21 +98,64 @@ def test_a_flow_runs_from_this_installation(toy: Toy) -> None:
     toy.stage("lost", "bad")
     process = start(toy, "d", "lost")
     out, err = process.communicate(timeout=120)
-    states = {line.split()[0]: line.split()[1] for line in out.splitlines()}
-    assert states == {"a": "ran", "b": "ran", "c": "ran", "d": "ran", "bad": "failed", "lost": "skipped"}, err
+    assert process.returncode == 1
     assert err == "", "nothing of Prefect's or MLflow's chatter"
+    assert "1 failed, 1 skipped, 4 ran" in out
+    ended(toy)
     assert prefect_states(toy, "task_run") == {
         **dict.fromkeys("abcd", "Ran"),
         "bad": "Failed",
         "lost": "NotReady",
     }
-    assert list(prefect_states(toy, "flow_run").values()) == ["Failed"]
+    assert prefect_states(toy, "flow_run") == {"run language to d, lost": "Failed"}
     with sqlite3.connect(toy.root / "mlruns/prefect.db") as records:
         logged = [message for (message,) in records.execute("select message from log")]
     assert {"made data/a", "made data/d", "this is wrong"} <= set(logged), "a stage's output is in Prefect's log"
-    wait_for(lambda: not children_in(toy.root, recorders=True), 30)
-    assert not children_in(toy.root, recorders=True)
     assert toy.dvc("status", "d").strip() == "Data and pipelines are up to date."
+    assert not [*toy.root.parent.glob(".prefect")], "nothing is written to the user's home"
+
+
+@pytest.mark.slow
+def test_a_server_that_is_killed_is_there_again_and_one_that_stays_away_costs_no_result(toy: Toy) -> None:
+    toy.stage("a")
+    toy.write("gate.py", GATE)
+    toy.stage("b", "a", cmd="python gate.py data/b")
+    toy.stage("c", "b")
+    process = start(toy, "c")
+    wait_for(lambda: (toy.root / "waiting").exists(), 90)
+    [server] = [one for one in map(psutil.Process, children_in(toy.root, recorders=True)) if "server" in one.cmdline()]
+    server.kill()
+    address = json.loads((toy.root / "mlruns/prefect-server.json").read_text())["url"]
+    wait_for(lambda: server.pid not in psutil.pids() or not running(server), 20)
+    wait_for(lambda: answers(f"{address}/health"), 90)
+    assert answers(f"{address}/health"), "at the same address"
+    (toy.root / "go").touch()
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, ""), out
+    ended(toy)
+    assert flow_states(toy) == ["Completed"]
+
+    (toy.root / "go").unlink()
+    (toy.root / "waiting").unlink()
+    toy.set(b=2)
+    process = start(toy, "c")
+    wait_for(lambda: (toy.root / "waiting").exists(), 90)
+    [keeper] = [one for one in map(psutil.Process, children_in(toy.root, recorders=True)) if KEEPER in one.cmdline()]
+    keeper.kill()
+    wait_for(lambda: not answers(f"{address}/health"), 20)
+    (toy.root / "go").touch()
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 1
+    assert "Prefect's server cannot be reached" in out + err
+    assert "Traceback" not in out + err
+    assert toy.reasons("b")["b"] is None, "what was running has finished, and is kept"
+
+
+def answers(url: str) -> bool:
+    try:
+        return httpx.get(url).is_success
+    except httpx.HTTPError:
+        return False
 
 
 def running(process: psutil.Process) -> bool:
@@ -135,28 +171,33 @@ def test_a_kill_leaves_no_child_and_the_next_run_finishes(toy: Toy) -> None:
     toy.stage("a")
     toy.write("stubborn.py", STUBBORN)
     toy.stage("b", "a", cmd="python stubborn.py")
-    process = start(toy, "b")
-    wait_for(lambda: len(alive(toy.root)) == 2 and "Running" in flow_states(toy), 90)
+    process = start(toy, "b", minutes="5")
+    wait_for(lambda: len(alive(toy.root)) == 2, 90)
     assert len(alive(toy.root)) == 2
-    assert flow_states(toy) == ["Running"], "stages start before Prefect is imported"
     family = [
-        one for one in psutil.Process(process.pid).children(recursive=True) if "flows.recorder" not in one.cmdline()
+        one
+        for one in psutil.Process(process.pid).children(recursive=True)
+        if not {"flows.recorder", KEEPER, "prefect"} & {*one.cmdline()} and KEEPER not in str(one.cmdline())
     ]
     assert len(family) > len(alive(toy.root)), "the supervisors too"
     process.kill()
     process.communicate()
-    wait_for(lambda: not any(map(running, family)) and not children_in(toy.root), 60)
-    assert not any(map(running, family))
+    wait_for(lambda: not children_in(toy.root), 60)
     assert not children_in(toy.root)
-    wait_for(lambda: not children_in(toy.root, recorders=True), 60)
     assert toy.lock["stages"].keys() == {"a"}
-    assert prefect_states(toy, "task_run") == {"a": "Ran", "b": "Crashed"}
+    wait_for(lambda: run_states(toy).get("b") == "KILLED", 60)
     assert run_states(toy) == {"language": "KILLED", "a": "FINISHED", "b": "KILLED"}, "though no other run has come"
 
     toy.stage("b", "a", cmd="python work.py data/b data/a")
     out, err = start(toy, "b").communicate(timeout=120)
-    assert [line.split()[:2] for line in out.splitlines()] == [["a", "up-to-date"], ["b", "ran"]], err
+    assert "1 ran, 1 up to date" in out, err
+    wait_for(lambda: flow_states(toy) == ["Crashed", "Completed"], 20)
     assert flow_states(toy) == ["Crashed", "Completed"], "no flow run stays as running for ever"
+    stop = [sys.executable, "-m", "flows.start", "ui", "--stop"]
+    subprocess.run(
+        stop, cwd=toy.root, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    )
+    ended(toy)
 
 
 @pytest.mark.slow
@@ -172,8 +213,9 @@ def test_a_signal_stops_children(toy: Toy, sent: signal.Signals) -> None:
     wait_for(lambda: not alive(toy.root), 60)
     assert not alive(toy.root)
     _, err = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert err.rstrip().endswith("KeyboardInterrupt")
-    assert not children_in(toy.root)
+    assert process.returncode == 130
+    assert err == "posttrain: stopped; what had finished is kept, and the next run goes on\n"
+    ended(toy)
     assert toy.lock["stages"].keys() == {"a"}
     assert run_states(toy) == {"language": "KILLED", "a": "FINISHED", "b": "KILLED"}
+    assert not {"Running", "Pending"} & {*flow_states(toy)}

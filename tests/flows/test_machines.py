@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from flows import cli, language_model, running
+from flows import cli, running
 from flows.engine import dvc_command
 from flows.engine.state import Event
 from flows.params import checking
-from tests.flows.toy_pipeline import TYPES, call, environ, make_pipeline
+from tests.flows.toy_pipeline import TYPES, call, environ, make_pipeline, quietly
 
 SET = ("run", "problems", "--set", "problems.beta=0.7")
 
@@ -81,9 +81,7 @@ def run_with(root: Path, error: type[BaseException], monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("error", EXCEPTIONS)
-@pytest.mark.parametrize(
-    "at", ["flows.running.plan", "flows.language_model.run", "flows.running.device_memory.remarks"]
-)
+@pytest.mark.parametrize("at", ["flows.running.plan", "flows.running.call", "flows.up_to_date.device_memory.remarks"])
 def test_whatever_ends_a_run_before_anything_ran_params_are_as_before(
     at: str, error: type[BaseException], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +89,7 @@ def test_whatever_ends_a_run_before_anything_ran_params_are_as_before(
         raise error("as it was asked to")
 
     params = (root / "params.yaml").read_bytes()
+    quietly(monkeypatch)
     monkeypatch.setattr(at, ends)
     assert run_with(root, error, monkeypatch) == params
 
@@ -102,12 +101,13 @@ def test_what_ends_a_run_after_a_stage_began_leaves_its_params(
 ) -> None:
     """So that the next run goes on with them."""
 
-    def run(*_: object, watch: Callable[[Event], None], **__: object) -> None:
+    def started(*_: object, watch: Callable[[Event], None], **__: object) -> None:
         watch(Event("problems", "waiting"))
         watch(Event("problems", state))
         raise error("as it was asked to")
 
-    monkeypatch.setattr(language_model, "run", run)
+    quietly(monkeypatch)
+    monkeypatch.setattr("flows.engine.started.started", started)
     assert b"problems:\n  beta: 0.7" in run_with(root, error, monkeypatch)
 
 

@@ -3,18 +3,22 @@
 import os
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from flows import cli
-from flows.engine.coordinator import Coordinator, Elsewhere
+from flows import cli, running, up_to_date
+from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
 from flows.engine.recording import settling
-from flows.engine.state import PlannedStage, StageResult, Watcher
+from flows.engine.state import PlannedStage, Watcher
 from tasks.common.config import Config
+from tests import prefect_server
+from tests.flows.engine import in_order
 from tests.flows.quick_dvc import quick_dvc
 from tests.flows.unsupervised import without_supervisors
 
@@ -93,7 +97,7 @@ def add_offline(root: Path) -> None:
 
 
 def environ() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(REPOSITORY), "DO_NOT_TRACK": "1"}
+    return {**os.environ, **prefect_server.variables(), "PYTHONPATH": str(REPOSITORY), "DO_NOT_TRACK": "1"}
 
 
 def posttrain(root: Path, *arguments: str, settled: bool = True) -> subprocess.CompletedProcess[str]:
@@ -101,26 +105,26 @@ def posttrain(root: Path, *arguments: str, settled: bool = True) -> subprocess.C
     command = [sys.executable, "-m", "flows.cli", *arguments]
     done = subprocess.run(command, cwd=root, env=environ(), capture_output=True, text=True, check=False, timeout=120)
     if settled:
-        settling.settle(root, wholly=True)
+        settling.settle(root)
     return done
 
 
-def run_quietly(
-    root: Path,
-    planned: list[PlannedStage],
-    *,
-    jobs: int | None,
-    watch: Watcher,
-    workers: Elsewhere | None = None,
-    wait: bool = False,
-    cold: bool = False,
-    settled: bool = True,
-) -> list[StageResult]:
-    """A flow's `run` without Prefect and MLflow, which take longer to start than all tests that use it."""
-    with Coordinator(root, workers=workers) as coordinator:
+@contextmanager
+def started(
+    root: Path, planned: list[PlannedStage], *, jobs: int | None, watch: Watcher, wait: bool = False, **more: Any
+) -> Iterator[Execution]:
+    """What executes a plan without MLflow's records, which take long to start."""
+    with Coordinator(root, workers=more["workers"]) as coordinator:
         execution = Execution(coordinator, planned, jobs, watch, wait)
-        execution.start_ready()
-        return execution.results()
+        yield execution
+        execution.ended = execution.results()
+
+
+def quietly(patch: pytest.MonkeyPatch) -> None:
+    """Have `posttrain run` do without Prefect and MLflow, which take longer to start than all tests that use it."""
+    patch.setattr("flows.engine.started.started", started)
+    patch.setattr(up_to_date, "prefect_server", lambda root, console: nullcontext())
+    patch.setattr(running, "call", lambda root, console, part, name, parameters: in_order.run(part.execution))
 
 
 def call(root: Path, *arguments: str) -> tuple[int, str, str]:
@@ -130,8 +134,7 @@ def call(root: Path, *arguments: str) -> tuple[int, str, str]:
         redirect_stdout(StringIO()) as out,
         redirect_stderr(StringIO()) as error,
     ):
-        for flow in ("language_model", "offline_rl"):
-            patch.setattr(f"flows.{flow}.run", run_quietly)
+        quietly(patch)
         without_supervisors(patch)
         quick_dvc(patch)
         patch.chdir(root)

@@ -1,4 +1,4 @@
-"""What a run writes down while it runs, so that it need wait for neither MLflow nor Prefect: one JSON object a line.
+"""What a run writes down while it runs, so that it need not wait for MLflow: one JSON object a line.
 
 A journal is a folder of mlruns/journals with the file `events`, and the files of the stages that the events name. Whoever writes it
 holds a lock on `events`. A process of its own (flows/recorder.py) reads it, writes the records and deletes the folder. A journal whose lock is free without the event
@@ -22,7 +22,7 @@ from flows.machine import files
 
 FOLDER = Path("mlruns/journals")
 EVENTS = "events"  # the file of a journal that is locked while it is written
-RECORDED, FAILED = "recorded", "failed"  # files that say that MLflow has it all, or that it cannot be recorded
+FAILED = "failed"  # the file that says that it cannot be recorded
 ENDS = ("close", "end")  # kinds of events after which a run has ended
 ASIDE = "aside-"  # begins the name of a journal that could not be recorded; its file `failed` says why
 FAULTS = "faults"  # beside the journals: a line for each record that could not be written
@@ -113,13 +113,12 @@ def journals(root: Path) -> list[Path]:
     return []
 
 
-def ended(root: Path, wholly: bool = False) -> list[Path]:
-    """Those that nobody writes any more, as far as MLflow does not have them yet, or with `wholly` Prefect.
+def ended(root: Path) -> list[Path]:
+    """Those that nobody writes any more, and that MLflow does not have yet.
 
     They are recorded in their order: none of those after one that is still written can be waited for.
     """
-    there = itertools.takewhile(lambda folder: folder not in _own and _is_free(folder), journals(root))
-    return [folder for folder in there if wholly or not (folder / RECORDED).exists()]
+    return [*itertools.takewhile(lambda folder: folder not in _own and _is_free(folder), journals(root))]
 
 
 def put_aside(root: Path) -> dict[Path, str]:

@@ -1,4 +1,4 @@
-"""Records a run in a journal: nothing of MLflow or Prefect is imported, and nobody waits for them."""
+"""Records a run in a journal: nothing of MLflow is imported, and nobody waits for it."""
 
 import base64
 from collections.abc import Iterable, Mapping
@@ -16,7 +16,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.engine.dvc_stage import run_cache_key
 from flows.engine.recording import journal, settling
 from flows.engine.recording.journal import Journal
-from flows.engine.state import PlannedStage, StageResult
+from flows.engine.state import StageResult
 from tasks.common import environment, mlflow_database, source_code
 from tasks.common.source_code import Source
 
@@ -27,9 +27,9 @@ OURS = " -m tasks."  # a stage of this installation, which needs no run in MLflo
 
 
 class JournalledRun:
-    """A `Recorder` of one run of a flow with MLflow's and Prefect's records in mlruns/. PlanError where MLflow's cannot be used."""
+    """A `Recorder` of one run of a flow with MLflow's records in mlruns/. PlanError where MLflow's cannot be used."""
 
-    def __init__(self, root: Path, flow: str, planned: Iterable[PlannedStage], source: Source | None = None) -> None:
+    def __init__(self, root: Path, flow: str, source: Source | None = None) -> None:
         """`source` is the state of the code that stages run with, where that is not the workspace's of the moment."""
         self.root, self.parent = root.absolute(), uuid4().hex
         self._flow, self._given, self._logs = flow, source, dict[str, Path]()
@@ -44,7 +44,6 @@ class JournalledRun:
             "begin",
             run=self.parent,
             flow=flow,
-            stages=[asdict(stage) for stage in planned],
             source=as_event(self._source),
             environment=tags,
         )
@@ -147,16 +146,6 @@ class JournalledRun:
             return known
         with mlflow_runs.one_line():
             return mlflow_store.find(self.root, stage, entry)
-
-    def ended(self, result: StageResult) -> None:
-        """Note how a stage ended, whether it ran or not."""
-        with suppress(PlanError):  # `close` says it again, or that it cannot
-            self._journal.write("ended", result=as_text(result))
-
-    def awaits(self, stage: str, line: str) -> None:
-        """Note what a stage waits for while the run goes on; an empty line when it does not any more."""
-        with suppress(PlanError):  # it is for Prefect's page alone
-            self._journal.write("awaits", stage=stage, line=line)
 
     def close(self, results: Iterable[StageResult], complete: bool = True, name_stages: bool = True) -> None:
         """End the pipeline's run, and have all of it recorded."""

@@ -1,4 +1,4 @@
-"""What the engine tells MLflow and Prefect of a run, whoever writes it down: at once (`mlflow_recording`), or from a journal."""
+"""What the engine tells MLflow of a run, whoever writes it down: at once (`mlflow_recording`), or from a journal."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -33,12 +33,6 @@ class Recorder(Protocol):
 
     def find(self, stage: str, entry: Entry) -> str | None:
         """The run that made a stage's current outs, for a stage that did not run now."""
-
-    def ended(self, result: StageResult) -> None:
-        """Note how a stage ended, whether it ran or not."""
-
-    def awaits(self, stage: str, line: str) -> None:
-        """Note what a stage waits for while the run goes on; an empty line when it does not any more."""
 
     def close(self, results: Iterable[StageResult], complete: bool = True, name_stages: bool = True) -> None:
         """End the pipeline's run; `complete` is False where it was stopped. Without `name_stages` only how it all ended is noted."""

@@ -1,4 +1,4 @@
-"""Has the journals of runs that have ended written to MLflow and Prefect, by a process of its own, and waits for it."""
+"""Has the journals of runs that have ended written to MLflow, by a process of its own, and waits for it."""
 
 import fcntl
 import subprocess
@@ -72,26 +72,26 @@ def go_on(root: Path) -> bool:
     return left
 
 
-def settle(root: Path, wholly: bool = False) -> None:
-    """Wait until MLflow has all runs that have ended; with `wholly` until Prefect has them too.
+def settle(root: Path) -> None:
+    """Wait until MLflow has all runs that have ended.
 
     PlanError where the database cannot be used, or the process that writes them fails again and again. A line says what was put aside.
     """
     for line in _aside(root):
         print(line, file=sys.stderr)
-    if not _recording and journal.ended(root, wholly) and (why := unusable(root)):
+    if not _recording and journal.ended(root) and (why := unusable(root)):
         raise PlanError(f"{why}; {_waiting(root)}")
     told = time.monotonic() + TELL_SECONDS if sys.stderr.isatty() else float("inf")
     for _ in range(TRIES):
-        if _recording or not journal.ended(root, wholly):
+        if _recording or not journal.ended(root):
             return
         started = start(root)
-        while journal.ended(root, wholly) and (started.is_alive() if started else _at_work(root)):
+        while journal.ended(root) and (started.is_alive() if started else _at_work(root)):
             time.sleep(LOOK_SECONDS)
             if time.monotonic() > told:
                 print("waits until the last run is recorded", file=sys.stderr)
                 told = float("inf")
-    if journal.ended(root, wholly):
+    if journal.ended(root):
         raise PlanError(f"{LOG}: an earlier run could not be recorded")
 
 

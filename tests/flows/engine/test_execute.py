@@ -7,6 +7,7 @@ from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution, ranks
 from flows.engine.state import Event
 from flows.machine import resources
+from tests.flows.engine import in_order
 from tests.flows.engine.toy import Toy
 
 MEET = "mkdir -p data; touch {me}.here; for i in $(seq 600); do test -e {other}.here && break; sleep 0.02; done; "
@@ -119,8 +120,7 @@ def test_a_run_that_stays_goes_on_when_people_have_judged_enough(
                     file.write(comes)
 
         execution = Execution(coordinator, planned, 2, watch, wait=True)
-        execution.start_ready()
-        ended = [execution.future(name).result() for name in ("a", "b")]
+        ended = in_order.run(execution)[:2]
         assert execution.awaited == {}
     assert [result.state for result in ended] == ["ran", "ran"]
     assert waited == [f"waiting for {count} more: posttrain label" for count in said]
@@ -131,13 +131,12 @@ def test_stopping_ends_a_run_that_stays(judged: Toy, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(execute, "LOOK_SECONDS", 0.05)
     with Coordinator(judged.root) as coordinator:
         execution = Execution(coordinator, judged.plan(), 2, judged.events.append, wait=True)
-        execution.start_ready()
-        waiting = execution.future("b")
+        results = in_order.start(execution)
         while not execution.awaited:
             time.sleep(0.02)
         assert execution.awaited == {"b": "waiting for 2 more: posttrain label"}
         coordinator.stop()
-        assert waiting.result(60).state == "paused"
+        assert [result.state for result in results()][:2] == ["ran", "paused"]
 
 
 def test_ranks_are_the_longest_chains(toy: Toy) -> None:

@@ -8,6 +8,7 @@ from flows.engine import dvc_command
 from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
 from flows.engine.plan import PlanError
+from tests.flows.engine import in_order
 from tests.flows.engine.toy import Toy
 from tests.flows.machine.test_supervisor import alive, wait_for
 
@@ -64,11 +65,11 @@ def test_stopping_a_run_ends_what_a_launcher_started(launchers: Toy, launcher: s
     launched(launchers, f"{launcher} x", "python slow.py 60 0")
     with Coordinator(launchers.root) as coordinator:
         execution = Execution(coordinator, launchers.plan(), None, launchers.events.append)
-        execution.start_ready()
+        results = in_order.start(execution)
         wait_for(lambda: alive(launchers.root), 20)
         assert alive(launchers.root)
         coordinator.stop()
-        [result] = execution.results()
+        [result] = results()
     assert (result.state, result.reason) == ("failed", "stopped")
     assert not alive(launchers.root)
 

@@ -15,6 +15,7 @@ from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
 from flows.engine.plan import PlanError
 from flows.machine import devices, resources
+from tests.flows.engine import in_order
 from tests.flows.engine.toy import Toy
 from tests.flows.machine.test_supervisor import alive, wait_for
 
@@ -24,6 +25,7 @@ from pathlib import Path
 from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
 from flows.engine.plan import plan
+from tests.flows.engine import in_order
 
 def watch(event):
     print(event.stage, event.state, event.reason, flush=True)
@@ -32,8 +34,7 @@ root = Path(sys.argv[1])
 planned = plan(root, sys.argv[2:])
 with Coordinator(root) as coordinator:
     execution = Execution(coordinator, planned, None, watch)
-    execution.start_ready()
-    execution.results()
+    in_order.run(execution)
 """
 # Notes when it begins and ends to use the devices that it sees.
 USE = """
@@ -174,10 +175,10 @@ def test_stopping_a_run_that_waits_for_a_device_takes_a_moment(
     assert held is not None
     with Coordinator(toy.root) as coordinator:
         execution = Execution(coordinator, toy.plan(), None, toy.events.append)
-        execution.start_ready()
+        results = in_order.start(execution)
         wait_for(lambda: len(toy.events) > 1, 60)
         coordinator.stop()
-        [result] = execution.results()  # the device is never free
+        [result] = results()  # the device is never free
     assert (result.state, result.reason) == ("skipped", "the run was stopped")
     waits = "waits for device 0, held by sft of /elsewhere (pid 1 on host)"
     assert [(event.state, event.reason) for event in toy.events][1] == ("waiting", waits)
@@ -204,7 +205,6 @@ def test_a_lock_that_breaks_meanwhile_fails_its_stage(two: tuple[Toy, Toy], monk
     with Coordinator(toy.root) as coordinator:
         execution = Execution(coordinator, toy.plan(), None, toy.events.append)
         monkeypatch.setenv("POSTTRAIN_DEVICES", "/no/such/folder")
-        execution.start_ready()
-        result = execution.future("a").result()
+        result = execution.start("a").result()
     assert result.state == "failed"
     assert result.reason.startswith("/no/such/folder: the folder of the devices' locks cannot be used: No such file")

@@ -13,6 +13,7 @@ from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
 from flows.engine.plan import plan
 from flows.engine.state import Event, PlannedStage, StageResult
+from tests.flows.engine import in_order
 
 # Writes OUT: the text after `--`, its section of params.yaml and the content of the files named before it.
 WORK = """
@@ -109,8 +110,7 @@ class Toy:
         planned = self.plan()
         with Coordinator(self.root) as coordinator:
             execution = Execution(coordinator, planned, jobs, self.events.append)
-            execution.start_ready()
-            return {result.stage: result for result in execution.results()}
+            return {result.stage: result for result in in_order.run(execution)}
 
     def dvc(self, *arguments: str) -> str:
         """Run plain dvc in this process; its output."""

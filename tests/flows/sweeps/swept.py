@@ -10,6 +10,7 @@ from flows.lineage import cached
 from flows.sweeps import axes
 from flows.sweeps import sweep as sweeping
 from flows.sweeps.sweep import Ended
+from tests.flows.engine import in_order
 from tests.flows.engine.toy import Toy
 
 # As the toy's work.py for params in JSON: writes OUT, and starts in a tenth of Python's time.
@@ -62,7 +63,6 @@ def swept(
     events: list[Event] = []
     with sweeping.prepared(toy.root, points, targets or tuple(toy.stages), early=early) as sweep, sweep.owner as owner:
         execution = Execution(owner, sweep.planned, jobs, events.append)
-        execution.start_ready()
-        results = {result.stage: result for result in execution.results()}
+        results = {result.stage: result for result in in_order.run(execution)}
         reasons = {stage.name: stage.reason for stage in sweep.planned}
         return Swept(reasons, results, sweep.ended(results))

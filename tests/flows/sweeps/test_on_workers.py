@@ -10,6 +10,7 @@ from flows.engine.state import Event
 from flows.sweeps import axes
 from flows.sweeps import sweep as sweeping
 from flows.workers import dispatch
+from tests.flows.engine import in_order
 from tests.flows.engine.toy import Toy
 from tests.flows.sweeps.swept import Swept, in_shell
 from tests.flows.workers.fleet import Fleet, gpu
@@ -51,8 +52,7 @@ def swept(toy: Toy, *varied: str) -> Swept:
     ):
         owner.workers = dispatch.prepare(toy.root, sweep.planned, with_patch=False, copies=True)
         execution = Execution(owner, sweep.planned, 2, events.append)
-        execution.start_ready()
-        results = {result.stage: result for result in execution.results()}
+        results = {result.stage: result for result in in_order.run(execution)}
         return Swept({stage.name: stage.reason for stage in sweep.planned}, results, sweep.ended(results))
 
 

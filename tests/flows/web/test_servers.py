@@ -1,5 +1,6 @@
 """`posttrain ui`: both pages answer on loopback, on other ports if theirs are taken, and are gone after Ctrl-C."""
 
+import base64
 import json
 import os
 import signal
@@ -36,12 +37,15 @@ def test_a_taken_port_is_passed_over() -> None:
 def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [sys.executable, "-c", "raise SystemExit('no such table')"]
     monkeypatch.setattr(mlflow_store, "open_store", lambda root: None)  # that it is opened first: test_cli.py
-    monkeypatch.setattr(guard, "command", lambda server, port: broken)
+    monkeypatch.setattr(guard, "command", lambda port: broken)
     out = StringIO()
-    assert servers.serve(tmp_path, Screen(out)) == 1
-    starting, *ended = out.getvalue().splitlines()
-    assert starting == "Starting Prefect and MLflow; this takes up to half a minute."
-    assert ended == ["  no such table", "Prefect's server has ended; its log: mlruns/logs/prefect-pages.log"]
+    with temporary_settings({PREFECT_API_URL: "http://prefect.example:4200/api"}):
+        monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example:4200/api")
+        assert servers.serve(tmp_path, Screen(out)) == 1
+    elsewhere, starting, _, *ended = out.getvalue().splitlines()
+    assert elsewhere == "Prefect  http://prefect.example:4200 (PREFECT_API_URL)"
+    assert starting == "Starting MLflow; this takes up to half a minute."
+    assert ended == ["  no such table", "MLflow's server has ended; its log: mlruns/logs/mlflow-pages.log"]
 
 
 def test_a_port_that_is_asked_for_is_taken_or_refused() -> None:
@@ -56,10 +60,11 @@ def test_a_port_that_is_asked_for_is_taken_or_refused() -> None:
 
 def test_of_servers_elsewhere_only_the_address_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mlflow_store, "open_store", lambda root: None)
-    monkeypatch.setattr(guard, "command", lambda server, port: pytest.fail("nothing is started"))
+    monkeypatch.setattr(guard, "command", lambda port: pytest.fail("nothing is started"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:made-up-word@mlflow.example:5000/?token=made-up-word")
-    out = StringIO()
-    with temporary_settings({PREFECT_API_URL: "http://me:made-up-word@prefect.example:4200/api"}):
+    out, address = StringIO(), "http://me:made-up-word@prefect.example:4200/api"
+    monkeypatch.setenv("PREFECT_API_URL", address)
+    with temporary_settings({PREFECT_API_URL: address}):
         assert servers.serve(tmp_path, Screen(out)) == 0
     assert out.getvalue().splitlines() == [
         "Prefect  http://prefect.example:4200 (PREFECT_API_URL)",
@@ -72,18 +77,17 @@ def test_a_database_elsewhere_gets_its_page_here(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:made-up-word@db.example/runs")
     monkeypatch.setattr(mlflow_database, "look", lambda _: None)  # as where it can be opened
     out = StringIO()
-    with temporary_settings({PREFECT_API_URL: "http://prefect.example:4200/api"}):
-        [(name, _, environ)] = servers._pages(tmp_path, Screen(out), None)
-    assert name == "MLflow"
+    environ = servers._mlflow(tmp_path, Screen(out))
+    assert environ is not None
     assert environ["_MLFLOW_SERVER_FILE_STORE"] == "postgresql://me:made-up-word@db.example/runs"
     assert "MLflow   postgresql://db.example/runs (MLFLOW_TRACKING_URI)" in out.getvalue()
     assert "made-up-word" not in out.getvalue()
 
 
 @pytest.mark.slow
-def test_both_pages_answer_until_ctrl_c(tmp_path: Path) -> None:
+def test_both_pages_answer_until_ctrl_c_and_prefect_until_it_is_stopped(tmp_path: Path) -> None:
     (tmp_path / "dvc.yaml").write_text("stages: {}\n")
-    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    environ = {**os.environ, "PYTHONPATH": str(REPOSITORY), "HTTP_PROXY": "http://127.0.0.1:9"}
     with socket.socket() as taken:  # MLflow's usual port, unless it is taken already
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -104,25 +108,39 @@ def test_both_pages_answer_until_ctrl_c(tmp_path: Path) -> None:
         )
         assert ui.stdout is not None
         assert ui.stdout.readline().startswith("Starting Prefect and MLflow; ")
-        printed = dict(ui.stdout.readline().split() for _ in range(2))
-        assert ui.stdout.readline().endswith("Ctrl-C stops both.\n")
-        assert set(printed) == {"Prefect", "MLflow"}
-        urls = {name: url.partition("/?token=")[0] for name, url in printed.items()}
-        assert all(url.startswith("http://127.0.0.1:") for url in urls.values())
-        assert urls["MLflow"] != "http://127.0.0.1:5000"
-        for name, url in urls.items():
-            with pytest.raises(urllib.error.HTTPError, match="403"):
-                urllib.request.urlopen(url)
-            assert b"<html" in fetch(printed[name]), "a browser keeps the cookie that it is given"
-        settings = json.loads(fetch(urls["Prefect"] + "/ui-settings"))
-        assert settings["api_url"] == urls["Prefect"] + "/api"
-        assert json.loads(fetch(urls["MLflow"] + "/ajax-api/2.0/mlflow/experiments/search?max_results=5"))
+        name, prefect, _, secret = ui.stdout.readline().split()
+        assert name == "Prefect"
+        name, address = ui.stdout.readline().split()
+        assert name == "MLflow"
+        assert ui.stdout.readline().endswith("Ctrl-C stops the pages.\n")
+        mlflow = address.partition("/?token=")[0]
+        assert all(url.startswith("http://127.0.0.1:") for url in (prefect, mlflow))
+        assert mlflow != "http://127.0.0.1:5000"
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            urllib.request.urlopen(mlflow)
+        assert b"<html" in fetch(address), "a browser keeps the cookie that it is given"
+        assert json.loads(fetch(mlflow + "/ajax-api/2.0/mlflow/experiments/search?max_results=5"))
+        assert json.loads(fetch(prefect + "/ui-settings"))["api_url"] == prefect + "/api"
+        count = urllib.request.Request(prefect + "/api/flow_runs/count", method="POST")
+        with pytest.raises(urllib.error.HTTPError, match="401"):
+            urllib.request.urlopen(count)
+        count.add_header("Authorization", "Basic " + base64.b64encode(secret.encode()).decode())
+        with urllib.request.urlopen(count) as answer:
+            assert answer.read() == b"0"
         ui.send_signal(signal.SIGINT)
         assert ui.communicate(timeout=120)[0] == "stopped\n"
         assert ui.returncode == 0
-    for url in urls.values():
-        with pytest.raises(urllib.error.URLError):
-            fetch(url)
+    with pytest.raises(urllib.error.URLError):
+        fetch(mlflow)
+    assert json.loads(fetch(prefect + "/ui-settings")), "it stays for the next run"
+    stopped = subprocess.run(
+        [*command, "--stop"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
+    )
+    assert stopped.stdout == "Prefect's server has ended\n"
+    with pytest.raises(urllib.error.URLError):
+        fetch(prefect)
+    again = subprocess.run([*command, "--stop"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True)
+    assert again.stdout == "no Prefect server of this repository runs\n"
 
 
 BROWSER = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())

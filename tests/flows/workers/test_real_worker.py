@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine.prefect_server import TemporaryServer
 from flows.workers.prefect_api import Api
+from tests import prefect_server
 from tests.flows.machine.test_supervisor import wait_for
 from tests.flows.toy_pipeline import REPOSITORY, make_pipeline
 
@@ -21,26 +21,16 @@ SECONDS = 120
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TemporaryServer]:
-    found = TemporaryServer(tmp_path_factory.mktemp("server"))
-    try:
-        found.wait()
-        yield found
-    finally:
-        found.stop()
-
-
-@pytest.fixture(scope="module")
-def api(server: TemporaryServer) -> Iterator[Api]:
-    with closing(Api(server.url, {"PREFECT_CLIENT_CUSTOM_HEADERS": json.dumps(server.headers)})) as found:
+def api() -> Iterator[Api]:
+    variables = prefect_server.variables()
+    with closing(Api(variables["PREFECT_API_URL"], variables)) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def environ(server: TemporaryServer) -> dict[str, str]:
+def environ() -> dict[str, str]:
     own = {
-        "PREFECT_API_URL": server.url,
-        "PREFECT_CLIENT_CUSTOM_HEADERS": json.dumps(server.headers),
+        **prefect_server.variables(),
         "PYTHONPATH": str(REPOSITORY),
         "DO_NOT_TRACK": "1",
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",

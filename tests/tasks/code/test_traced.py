@@ -65,12 +65,14 @@ def test_what_runs_is_reached(flow, tmp_path):
             stage, _, rest = entered.partition(" ")
             path, line, name = rest.split(" ", 2)
             stage = stage.partition("@")[0]
-            if not stage or path in ignored:
+            if (
+                stage in ("", "code") or path in ignored
+            ):  # `code` reads all of it, and nothing of it counts for that stage
                 continue
             traced.add(stage)
             if stage not in lines:
                 lines[stage] = reached_lines(code, modules[stage])
             if not any(first <= int(line) <= last for first, last in lines[stage].get(path, ())):
                 missed.add((stage, path, name))
-    assert traced == {name.partition("@")[0] for name in ran}
+    assert traced == {name.partition("@")[0] for name in ran} - {"code"}
     assert not missed

@@ -24,6 +24,7 @@ from flows.engine.recording import journal, journalled_run, settling
 from flows.engine.recording.journalled_run import JournalledRun
 from flows.engine.recording.recorder import Recorder
 from flows.engine.state import StageResult
+from tests.flows.engine import in_order
 from tests.flows.engine.toy import Toy
 from tests.flows.toy_pipeline import make_pipeline, posttrain
 
@@ -65,15 +66,13 @@ def varied(make_toy: Any) -> Any:
 def run(toy: Toy, recorder: Recorder) -> list[StageResult]:
     with Coordinator(toy.root, recorder) as coordinator:
         execution = Execution(coordinator, toy.plan(), 1, toy.events.append)
-        execution.start_ready()
-        execution.join()
-        results = execution.results()
+        results = in_order.run(execution)
         coordinator.close_record(results, complete=True)
         return results
 
 
 def journalled(toy: Toy) -> list[StageResult]:
-    return run(toy, JournalledRun(toy.root, "language", toy.plan()))
+    return run(toy, JournalledRun(toy.root, "language"))
 
 
 def recorded(root: Path) -> dict[str, Any]:
@@ -143,7 +142,7 @@ def test_a_journal_makes_the_records_that_the_run_itself_would_have_made(varied:
     states = [(result.stage, result.state) for result in journalled(toy)]
     ended = time.time()
     assert states == [("a", "ran"), ("b", "ran"), ("bad", "failed"), ("lost", "skipped")]
-    settling.settle(toy.root, wholly=True)
+    settling.settle(toy.root)
     results = run(other, FlowRun(other.root, "language"))
     assert [(result.stage, result.state) for result in results] == states
     found, expected = recorded(toy.root), recorded(other.root)
@@ -182,7 +181,7 @@ def test_the_process_that_records_may_be_killed_at_any_time(varied: Any) -> None
                     os.kill(int(folder.name), signal.SIGKILL)
             except OSError:
                 continue
-    settling.settle(toy.root, wholly=True)
+    settling.settle(toy.root)
     run(other, FlowRun(other.root, "language"))
     assert recorded(toy.root) == recorded(other.root)
     assert prefect(toy.root) == IN_PREFECT
@@ -213,11 +212,11 @@ def test_what_cannot_be_recorded_is_told_by_the_next_run(tmp_path: Path) -> None
     with pytest.raises(
         PlanError, match=r"^mlruns/mlflow\.db: file is not a database.*; 2 records wait in mlruns/journals"
     ):
-        settling.settle(root, wholly=True)
+        settling.settle(root)
     told = posttrain(root, "run", "problems", settled=False)
     assert "incomplete: mlruns/mlflow.db: " in told.stdout, told.stdout + told.stderr
     (root / "mlruns/mlflow.db").unlink()
-    settling.settle(root, wholly=True)
+    settling.settle(root)
     assert "sft ran, 1 up to date" in posttrain(root, "runs").stdout, "nothing was lost but the history before"
 
 
