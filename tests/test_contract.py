@@ -257,9 +257,11 @@ def test_the_code_of_a_stage_is_one_file_which_the_stage_code_writes(stages):
     for name, stage in stages.items():
         assert [path for path in paths(stage.deps) if path.startswith("data/code/")] == [place(name).as_posix()], name
         assert not [path for path in paths(stage.deps) if path.startswith("tasks/")], name
-    assert StageCode(working_files(ROOT)).modules() == contract.stage_modules(PIPELINE)
+    assert StageCode(working_files(ROOT), {}).modules() == contract.stage_modules(PIPELINE)
     code = PIPELINE["stages"][contract.CODE]
     assert (code["cmd"], code["deps"], code["outs"]) == ("python -m tasks.code", ["tasks"], ["data/code"])
+    rewards = [f"{name}.reward" for name in ("grpo", "ppo", "reinforce", "rejection_sft")]
+    assert sorted(code["params"]) == sorted([*rewards, "mixture.datasets"]), "what chooses code, by `make contract`"
 
 
 def test_a_new_stage_gets_its_code_as_a_dep():

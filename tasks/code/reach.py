@@ -5,7 +5,7 @@ reached part names. Where it cannot be seen which definition is meant, all of a 
 """
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import PurePosixPath
 
 from tasks.code.modules import DOCSTRINGS, SOURCES, Module, Part, Reference, read
@@ -78,8 +78,9 @@ class Code:
 class Reached:
     """What the module of a stage reaches."""
 
-    def __init__(self, code: Code, stage: str) -> None:
-        self.code = code
+    def __init__(self, code: Code, stage: str, chosen: Mapping[str, Collection[str]] | None = None) -> None:
+        """`chosen` has the modules that a definition looks up by name: who reaches it imports those of them that exist."""
+        self.code, self.chosen = code, chosen or {}
         self.parts: dict[int, tuple[str, Part]] = {}  # by identity, with the module
         self.whole: set[str] = set()
         self.bound: dict[tuple[str, str], str] = {}  # module, a name that it imports -> what that is
@@ -93,7 +94,7 @@ class Reached:
             self._add(stage, part)
         while self._waiting:
             name, part = self._waiting.pop()
-            for imported in part.modules:
+            for imported in (*part.modules, *self.chosen.get(f"{name}.{_name(part)}", ())):
                 self._import(imported)
             if ("__name__",) in part.references:  # it may start its own module as a program
                 for own in self._program(name):

@@ -5,7 +5,8 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, LocalPath, Seed
-from tasks.language.configs.parts.python_rewards import Reward, holds, is_python
+from tasks.language.configs.parts.python_rewards import holds, is_python
+from tasks.language.configs.parts.reward_names import Reward
 from tasks.language.configs.parts.training import UNUSED, AdapterConfig, TrainingConfig
 
 # The policies that the stage sft_control trains: SFT carried on, to compare policies with.

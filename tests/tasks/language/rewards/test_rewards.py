@@ -1,14 +1,15 @@
 import math
-from typing import get_args
 
 import pytest
 import torch
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.language.configs.parts.python_rewards import BY_MODEL, RewardName
+from tasks.language.configs.parts.python_rewards import BY_MODEL
+from tasks.language.configs.parts.reward_names import reward_names
 from tasks.language.rewards import rubric
 from tasks.language.rewards.python_functions import Judged
-from tasks.language.rewards.rewards import REWARDS, Answered, rewards
+from tasks.language.rewards.reward import Answered, load
+from tasks.language.rewards.rewards import ORDER, rewards
 from tasks.language.rewards.verifier import Verifier
 from tests.tasks.language import math_workers
 
@@ -108,14 +109,16 @@ def test_where_no_reward_that_counts_applies_there_is_none(verifier):
     kinds = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
     answered = [answering("#### 60"), Answered("?", "", "60", "a, b", True, kinds)]
     assert rewards(answered, {"constraints": 1}, verifier).total.tolist() == pytest.approx([math.nan, 0.0], nan_ok=True)
-    with_code = rewards(answered, {"constraints": 1, "code": 1}, verifier, code=lambda jobs: [0.0] * len(jobs))
+    with_code = rewards(
+        answered, {"constraints": 1, "code": 1}, verifier, helpers={"code": lambda jobs: [0.0] * len(jobs)}
+    )
     assert with_code.total.tolist() == pytest.approx([math.nan, 0.0], nan_ok=True)
 
 
 def test_a_program_that_nobody_could_judge_has_no_reward(verifier):
     answered = [Answered("?", "", "60", text, True, {"inputs": [""], "outputs": [""]}) for text in ("a", "b", "c")]
-    judge = {"code": lambda _: [1.0, math.nan, 0.0]}
-    found = rewards(answered, {"code": 1, "format": 0.5}, verifier, **judge)
+    helpers = {"code": lambda _: [1.0, math.nan, 0.0]}
+    found = rewards(answered, {"code": 1, "format": 0.5}, verifier, helpers=helpers)
     assert found.total.tolist() == pytest.approx([1.0, math.nan, 0.0], nan_ok=True)
 
 
@@ -139,7 +142,9 @@ def test_scores_that_are_missing_or_of_the_wrong_number(verifier):
 
 
 def test_every_name_is_of_a_reward():
-    assert {*get_args(RewardName)} == {"verifiable", "code", *BY_MODEL, *REWARDS}
+    assert {*ORDER} <= {*reward_names()}
+    loaded = {name: load(name) for name in reward_names() if name not in BY_MODEL}
+    assert {name for name, reward in loaded.items() if reward.needs_answer} == {"verifiable", "rubric"}
 
 
 def test_the_order_of_the_weights_is_none_of_the_sum(verifier):
