@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from tasks import contract, metrics
 from tasks.common import pages, plots, tables
 from tasks.language import solutions
-from tasks.language.configs.parts.reward_names import reward_names
+from tasks.language.configs.parts.names import reward_names
 from tasks.language.reporting import comparing
 from tasks.language.rewards import ranking_accuracy, rubric, verifier
 from tasks.language.tables.solutions import steps_of

@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 
 from flows.params import checking, editing
 from flows.params.files import ParameterError
-from tasks.language.configs.parts.reward_names import SUCH_AS, reward_names
+from tasks.language.configs.parts.names import SUCH_AS, reward_names
 from tests import repository
 from tests.conftest import SECTIONS
 from tests.flows.params.conftest import parsed_once  # noqa: F401  # a fixture

@@ -20,9 +20,9 @@ from tasks.common import models, tables
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
+from tasks.language.configs.parts.names import reward_names
 from tasks.language.configs.parts.policies import SamplingConfig
 from tasks.language.configs.parts.python_rewards import BY_MODEL, is_python
-from tasks.language.configs.parts.reward_names import reward_names
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files, rewards
 from tasks.language.rewards.answers import without_thinking

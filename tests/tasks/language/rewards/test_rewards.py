@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from tasks.algorithms.common.errors import TrainingError
+from tasks.language.configs.parts.names import reward_names
 from tasks.language.configs.parts.python_rewards import BY_MODEL
-from tasks.language.configs.parts.reward_names import reward_names
 from tasks.language.rewards import rubric
 from tasks.language.rewards.python_functions import Judged
 from tasks.language.rewards.reward import Answered, load

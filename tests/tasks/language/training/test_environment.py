@@ -12,8 +12,8 @@ from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables
 from tasks.common.errors import DataError, StageError
+from tasks.language.configs.parts.names import reward_names
 from tasks.language.configs.parts.policies import SamplingConfig
-from tasks.language.configs.parts.reward_names import reward_names
 from tasks.language.data import chat
 from tasks.language.rewards import rewards, rubric
 from tasks.language.tables.problems import Prompts
