@@ -79,7 +79,7 @@ class Reached:
     """What the module of a stage reaches."""
 
     def __init__(self, code: Code, stage: str, chosen: Mapping[str, Collection[str]] | None = None) -> None:
-        """`chosen` has the modules that a definition looks up by name: who reaches it imports those of them that exist."""
+        """`chosen` has the modules that a definition looks up: who reaches it reaches in each what has the module's name."""
         self.code, self.chosen = code, chosen or {}
         self.parts: dict[int, tuple[str, Part]] = {}  # by identity, with the module
         self.whole: set[str] = set()
@@ -94,8 +94,10 @@ class Reached:
             self._add(stage, part)
         while self._waiting:
             name, part = self._waiting.pop()
-            for imported in (*part.modules, *self.chosen.get(f"{name}.{_name(part)}", ())):
+            for imported in part.modules:
                 self._import(imported)
+            for module in self.chosen.get(f"{name}.{_name(part)}", ()):
+                self._dotted((module, module.rpartition(".")[2]))
             if ("__name__",) in part.references:  # it may start its own module as a program
                 for own in self._program(name):
                     self._add(name, own)
