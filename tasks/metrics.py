@@ -101,7 +101,7 @@ def named(explained: Mapping[str, str]) -> dict[str, str]:
         if REWARD in name:
             for reward in pkgutil.iter_modules(importlib.import_module(REWARDS).__path__, f"{REWARDS}."):
                 metrics: Mapping[str, str] = importlib.import_module(reward.name).METRICS
-                names |= {name.replace(REWARD, own): text for own, text in metrics.items()}
+                names |= {name.replace(REWARD, column): text for column, text in metrics.items()}
         else:
             names[name] = meaning
     return names

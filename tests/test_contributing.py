@@ -59,8 +59,8 @@ def changed(more: dict[str, bytes], params: dict[str, Any], before: dict[str, An
     return sections | {Path(path).stem for path in {*old, *new} if old.get(path) != new.get(path)} - {"sources"}
 
 
-def code(of: dict[str, bytes], params: dict[str, Any]) -> dict[str, str]:
-    return dict(stage_code.hashes(of, chosen.choices(params)))
+def code(work: dict[str, bytes], params: dict[str, Any]) -> dict[str, str]:
+    return dict(stage_code.hashes(work, chosen.choices(params)))
 
 
 def test_a_new_stage_runs_alone():

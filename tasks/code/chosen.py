@@ -52,12 +52,12 @@ def choices(params: Mapping[str, Any]) -> Choices:
 
 def modules_of(stage: str, chosen: Choices) -> dict[str, list[str]]:
     """The definition that looks names up -> the modules that it looks up for a stage whose section has the key; not all need to exist."""
-    found = {}
+    modules = {}
     for registry in REGISTRIES:
         if names := chosen.get(f"{stage}.{registry.key}"):
             both = {*names, *chosen.get(registry.rows, ())}
-            found[registry.lookup] = [f"{registry.folder}.{name}" for name in sorted(both)]
-    return found
+            modules[registry.lookup] = [f"{registry.folder}.{name}" for name in sorted(both)]
+    return modules
 
 
 def read(content: bytes | None) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Code:
         for why, some in unknown.items():
             self.audit.remark(CHECK, "git", f"the code of {_named(some)} cannot be compared: {why}")
 
-    def _written(self, tree: Mapping[str, bytes], one: Subject) -> Mapping[str, str]:
+    def _written(self, tree: Mapping[str, bytes], subject: Subject) -> Mapping[str, str]:
         """What the stage `code` writes of a tree's files, with the code that the run's own params choose.
 
         Nothing where another version of `code` wrote the run's, whose hashes may be others.
@@ -109,7 +109,7 @@ class Code:
         if any(files.get(path) != here.get(path) for path in own):
             return {}
         try:
-            recorded = one.entry.get("params", {}).get(PARAMS, {})
+            recorded = subject.entry.get("params", {}).get(PARAMS, {})
             return stage_code.hashes(files, stage_code.recorded_choices(tree.get(PARAMS), recorded))
         except PlanError:
             return {}

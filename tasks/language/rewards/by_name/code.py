@@ -14,9 +14,9 @@ METRICS = {
 @reward_of_many(CodeJudge, columns=ByColumns(given, check))
 def code(answered: Sequence[Answered], judge: CodeJudge) -> list[float]:
     """1 where the program passes all tests, else 0; nan where the prompt has none, or nobody could judge the program."""
-    tested = [place for place, response in enumerate(answered) if given(response.columns)]
-    jobs = [job(answered[place].question, answered[place].columns, answered[place].response) for place in tested]
+    tested = [row for row, response in enumerate(answered) if given(response.columns)]
+    jobs = [job(answered[row].question, answered[row].columns, answered[row].response) for row in tested]
     values = [math.nan] * len(answered)
-    for place, value in zip(tested, judge(jobs), strict=True):
-        values[place] = value
+    for row, value in zip(tested, judge(jobs), strict=True):
+        values[row] = value
     return values
