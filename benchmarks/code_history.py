@@ -18,6 +18,7 @@ from ruamel.yaml import YAML
 
 from benchmarks import result_files, tables
 from tasks import contract
+from tasks.code import chosen
 from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
 from tasks.code.modules import Module
 from tasks.code.reach import Code, Reached
@@ -40,7 +41,7 @@ class Commits:
 
     def versions(self, commit: str) -> Versions:
         """The code of each stage of a commit, as hashes."""
-        listed = git("ls-tree", "-r", commit, "--", "tasks", "dvc.yaml").splitlines()
+        listed = git("ls-tree", "-r", commit, "--", "tasks", "dvc.yaml", chosen.PARAMS).splitlines()
         blobs = {path: meta.split()[2] for meta, _, path in (line.partition("\t") for line in listed)}
 
         def source(path: str) -> bytes | None:
@@ -50,8 +51,9 @@ class Commits:
         if "dvc.yaml" not in blobs:
             return {}
         pipeline = YAML(typ="safe").load(self._content(blobs["dvc.yaml"]))
+        choices = chosen.choices(chosen.read(source(chosen.PARAMS)))
         return {
-            name: (self._files(code, module), digest(Reached(code, module).digests()))
+            name: (self._files(code, module), digest(Reached(code, module, chosen.modules_of(name, choices)).digests()))
             for name, module in contract.stage_modules(pipeline).items()
             if code.module(module)
         }

@@ -9,6 +9,7 @@ in the stage's own section, a branch depends on its own entry alone: a change to
 
 import importlib
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, get_origin, get_type_hints
@@ -16,7 +17,7 @@ from typing import Any, get_origin, get_type_hints
 from ruamel.yaml import YAML
 
 from tasks import metrics, parameters
-from tasks.code import stages
+from tasks.code import chosen, stages
 from tasks.common.config import Config, Schema, schema_of
 
 CODE = "code"  # the stage that writes what code the others are made of
@@ -74,6 +75,14 @@ def with_params(pipeline: Pipeline) -> Pipeline:
     return pipeline
 
 
+def with_choices(pipeline: Pipeline, values: Mapping[str, Any]) -> Pipeline:
+    """The pipeline with the keys below which params.yaml chooses code as the `params` of the stage `code`; in place."""
+    keys = [*chosen.choices(values)]
+    if pipeline["stages"][CODE].get("params") != keys:
+        pipeline["stages"][CODE]["params"] = keys
+    return pipeline
+
+
 def config_types(pipeline: Pipeline) -> dict[str, type[Config]]:
     """Stage name -> its Config class."""
     return {
@@ -127,10 +136,10 @@ def yaml() -> YAML:
 
 def rewrite() -> None:
     """Write all four files anew."""
-    pipeline = yaml().load(DVC_YAML)
-    yaml().dump(with_params(with_code_deps(pipeline)), DVC_YAML)
+    pipeline, values = yaml().load(DVC_YAML), yaml().load(PARAMS)
+    yaml().dump(with_choices(with_params(with_code_deps(pipeline)), values), DVC_YAML)
     SCHEMA.write_text(json.dumps(made := schema(pipeline), indent=1) + "\n")
-    PAGE.write_text(parameters.page(made, yaml().load(PARAMS)))
+    PAGE.write_text(parameters.page(made, values))
     METRICS_PAGE.write_text(metrics.page(explained(pipeline)))
 
 

@@ -16,7 +16,7 @@ def main(arguments: Sequence[str]) -> None:
     name, *modules = arguments
     found = {}
     for module in modules:
-        names = [*getattr(importlib.import_module(module), "CURVES", {})]
+        names = [*metrics.named(getattr(importlib.import_module(module), "CURVES", {}))]
         found[module] = {"has": any(metrics.pattern(one).fullmatch(name) for one in names), "names": names}
     print(json.dumps(found))
 

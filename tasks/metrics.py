@@ -6,6 +6,7 @@ HEADLINE what `dvc metrics show` prints of a report. A slash in a name leads int
 
 import importlib.util
 import json
+import pkgutil
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -58,6 +59,10 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
         "a variant of the method, by its name in params.yaml; in `returns` with the return that it was asked for, if any",
     ),
 }
+REWARD, REWARDS = (
+    "REWARD",
+    "tasks.language.rewards.by_name",
+)  # what stands for all that the files of this folder explain
 START = """\
 # Metrics
 
@@ -89,12 +94,25 @@ def pattern(name: str) -> re.Pattern[str]:
     return re.compile("".join(f"(?:{PLACEHOLDERS[part][0]})" if part.isupper() else re.escape(part) for part in parts))
 
 
+def named(explained: Mapping[str, str]) -> dict[str, str]:
+    """The same metrics, each reward of the repository's by its name, as the METRICS of its file explain it."""
+    names: dict[str, str] = {}
+    for name, meaning in explained.items():
+        if REWARD in name:
+            for reward in pkgutil.iter_modules(importlib.import_module(REWARDS).__path__, f"{REWARDS}."):
+                metrics: Mapping[str, str] = importlib.import_module(reward.name).METRICS
+                names |= {name.replace(REWARD, column): text for column, text in metrics.items()}
+        else:
+            names[name] = meaning
+    return names
+
+
 def page(stages: Mapping[str, tuple[str, ModuleType]]) -> str:
     """docs/metrics.md; `stages` has a title and a module for each stage, in the order of dvc.yaml."""
     lines = [f"| {word} | {meaning} |" for word, (_, meaning) in PLACEHOLDERS.items()]
     for stage, (title, module) in stages.items():
         lines += ["", f"## {stage}", "", f"{title}.", "", "| curve | result | meaning |", "|---|---|---|"]
-        lines += [_row(*row) for row in _rows(getattr(module, "CURVES", {}), module.METRICS)]
+        lines += [_row(*row) for row in _rows(named(getattr(module, "CURVES", {})), named(module.METRICS))]
         if headline := getattr(module, "HEADLINE", {}):
             lines += ["", "`dvc metrics show` prints:", "", "| metric | meaning |", "|---|---|"]
             lines += [_row(*row) for row in headline.items()]
@@ -122,7 +140,7 @@ def meanings(file: Path, flow: str) -> dict[str, str]:
     module = f"tasks.{flow}.{file.stem.partition('@')[0]}"
     if importlib.util.find_spec(module) is None:
         return {}
-    explained: Mapping[str, str] = importlib.import_module(module).METRICS
+    explained = named(importlib.import_module(module).METRICS)
     found = {}
     for name in _leaves(json.loads(file.read_text())):
         meaning = next((text for key, text in explained.items() if pattern(key).fullmatch(name)), None)

@@ -22,6 +22,7 @@ from flows.engine.dvc_closure import StageGraph
 from flows.params import editing
 from flows.running import FLOWS
 from tasks import contract
+from tasks.code.chosen import choices
 from tasks.code.stages import StageCode, place, working_files
 from tasks.common.config_faults import explain
 from tasks.common.errors import ConfigError
@@ -255,9 +256,11 @@ def test_the_code_of_a_stage_is_one_file_which_the_stage_code_writes(stages):
     for name, stage in stages.items():
         assert [path for path in paths(stage.deps) if path.startswith("data/code/")] == [place(name).as_posix()], name
         assert not [path for path in paths(stage.deps) if path.startswith("tasks/")], name
-    assert StageCode(working_files(ROOT)).modules() == contract.stage_modules(PIPELINE)
+    assert StageCode(working_files(ROOT), {}).modules() == contract.stage_modules(PIPELINE)
     code = PIPELINE["stages"][contract.CODE]
     assert (code["cmd"], code["deps"], code["outs"]) == ("python -m tasks.code", ["tasks"], ["data/code"])
+    assert code["params"] == [*choices(PARAMS)], "`make contract`"
+    assert {"grpo.reward", "mixture.datasets"} <= {*code["params"]}
 
 
 def test_a_new_stage_gets_its_code_as_a_dep():

@@ -5,7 +5,6 @@ import re
 import shutil
 from pathlib import Path
 from types import ModuleType
-from typing import get_args
 
 import pandas as pd
 import pytest
@@ -14,7 +13,7 @@ from matplotlib.figure import Figure
 from tasks import contract, metrics
 from tasks.common import pages, plots, tables
 from tasks.language import solutions
-from tasks.language.configs.parts.python_rewards import RewardName
+from tasks.language.configs.parts.names import reward_names
 from tasks.language.reporting import comparing
 from tasks.language.rewards import ranking_accuracy, rubric, verifier
 from tasks.language.tables.solutions import steps_of
@@ -34,7 +33,7 @@ PIPELINE = {"stages": seams.PIPELINE}
 KINDS = ("CURVES", "METRICS", "HEADLINE")
 FUNCTION = "rewards/mine.py:length"
 REWARD = {
-    "reward": dict.fromkeys((*get_args(RewardName), FUNCTION), 1.0),
+    "reward": dict.fromkeys((*reward_names(), FUNCTION), 1.0),
     "reward_files": "rewards/mine.py",
 }
 EVALUATED = ("sft", "dpo")  # of the policies of dvc.yaml
@@ -285,7 +284,7 @@ def faults(found, explained):
 def test_what_a_stage_logs_is_what_it_explains(home, stages, stage):
     module = stages[stage][1]
     for kind, found in logged(home, stage).items():
-        assert faults(found, getattr(module, kind, {})) is None, f"{kind} of {module.__name__}"
+        assert faults(found, metrics.named(getattr(module, kind, {}))) is None, f"{kind} of {module.__name__}"
 
 
 @pytest.mark.parametrize(
@@ -309,7 +308,7 @@ def test_what_is_logged_and_explained_is_no_fault():
 def test_every_metric_has_a_sentence_of_its_own(stages):
     for stage, (_, module) in stages.items():
         for kind in KINDS:
-            texts = [*getattr(module, kind, {}).values()]
+            texts = [*metrics.named(getattr(module, kind, {})).values()]
             assert not [text for text in texts if len(text) < 12 or not text[0].isupper() or text[-1] != "."], stage
             assert len(texts) == len(set(texts)), f"{stage}: two metrics are explained by one sentence"
 
@@ -321,7 +320,8 @@ def test_the_page_is_what_the_stages_say(stages):
 
 @pytest.mark.tree
 def test_each_capital_word_is_explained_and_used(stages):
-    names = [name for _, module in stages.values() for kind in KINDS for name in getattr(module, kind, {})]
+    explained = [metrics.named(getattr(module, kind, {})) for _, module in stages.values() for kind in KINDS]
+    names = [name for of_stage in explained for name in of_stage]
     assert {word for name in names for word in re.findall("[A-Z]+", name)} == set(metrics.PLACEHOLDERS)
 
 

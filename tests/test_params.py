@@ -9,7 +9,7 @@ from ruamel.yaml import YAML
 
 from flows.params import checking, editing
 from flows.params.files import ParameterError
-from tasks.language.configs.parts.python_rewards import OWN, SUCH_AS
+from tasks.language.configs.parts.names import SUCH_AS, reward_names
 from tests import repository
 from tests.conftest import SECTIONS
 from tests.flows.params.conftest import parsed_once  # noqa: F401  # a fixture
@@ -21,7 +21,7 @@ SET = (
     "{name: a, source: problems, location: '', hub_config: null, hub_revision: null, hub_split: null, "
     "weight: 1.0, reward: policy}"
 )
-REWARDS = " or ".join([*OWN, SUCH_AS])
+REWARDS = " or ".join([*reward_names(), SUCH_AS])
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ REWARDS = " or ".join([*OWN, SUCH_AS])
     [
         (["grpo.aggregation=foo"], "grpo.aggregation: expected 'grpo' or 'bnpo' or 'dr_grpo' or 'dapo', got 'foo'"),
         (["grpo.reward.verifiable=-1"], "grpo.reward.verifiable: expected a number of at least 0, got -1"),
-        (["grpo.reward.verifable=1"], f"grpo.reward.verifable: unknown; expected {REWARDS}"),
+        (["grpo.reward.verifable=1"], f"grpo.reward.verifable: unknown (did you mean verifiable?); expected {REWARDS}"),
         (["grpo.reward=1"], f"grpo.reward: expected a number of at least 0 for any of {REWARDS}, got 1"),
         (["grpo.reward.verifiable=0"], 'grpo.reward: expected one weight above 0, got {"verifiable": 0}'),
         (["grpo.samples=1"], "grpo.samples: expected a whole number of at least 2 and of at most 100000, got 1"),

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from flows.engine.dvc_changes import Seen
 from flows.engine.dvc_lock import CODE as FOLDER
@@ -16,7 +16,21 @@ from flows.engine.dvc_repository import PlanError
 if TYPE_CHECKING:
     from dvc.stage import PipelineStage
 
-__all__ = ["FOLDER", "SOURCE", "STAGE", "files_of", "hashes", "look_ahead", "working_files"]
+    from tasks.code.chosen import Choices
+
+__all__ = [
+    "FOLDER",
+    "SOURCE",
+    "STAGE",
+    "chosen_by",
+    "files_of",
+    "hashes",
+    "look_ahead",
+    "recorded_choices",
+    "working_choices",
+    "working_files",
+]
+T = TypeVar("T")
 
 STAGE = "code"
 SOURCE = "tasks"  # the folder that all stages' code is in
@@ -25,7 +39,7 @@ _parsed: dict[tuple[str, bytes], Any] = {}  # modules that several versions of t
 
 def look_ahead(root: Path, stages: "Iterable[PipelineStage]", seen: Seen) -> None:
     """Note in `seen` how each dep of these stages below data/code will differ from its record; PlanError where a module is no Python."""
-    now = hashes(working_files(root))
+    now = hashes(working_files(root), working_choices(root))
     for stage in stages:
         for dep in stage.deps:
             path = str(getattr(dep, "def_path", ""))
@@ -42,26 +56,64 @@ def working_files(root: Path) -> Mapping[str, bytes]:
     return stages.working_files(root)
 
 
-def hashes(files: Mapping[str, bytes]) -> dict[str, str]:
-    """Path below data/code -> DVC's hash of what the stage `code` writes there, where tasks/ has these files.
+def working_choices(root: Path) -> "Choices":
+    """The names of code that params.yaml chooses as it is now; PlanError where it is no YAML."""
+    from tasks.code import chosen
+
+    try:
+        return chosen.working_choices(root)
+    except ValueError as error:
+        raise PlanError(str(error)) from None
+
+
+def chosen_by(stage: str, params: Mapping[str, Any]) -> list[str]:
+    """The modules that this stage's section chooses, where the stage `code` has these params, by their dotted keys."""
+    from tasks.code import chosen
+
+    nested: dict[str, dict[str, Any]] = {}
+    for key, value in params.items():
+        section, _, name = key.partition(".")
+        nested.setdefault(section, {})[name] = value
+    return sorted(module for modules in chosen.modules_of(stage, chosen.choices(nested)).values() for module in modules)
+
+
+def recorded_choices(content: bytes | None, recorded: Mapping[str, Any]) -> "Choices":
+    """Those of a params.yaml with the values that a stage is recorded with in its place; PlanError where it is no YAML."""
+    from tasks.code import chosen
+
+    try:
+        return chosen.choices({**chosen.read(content), **recorded})
+    except ValueError as error:
+        raise PlanError(str(error)) from None
+
+
+def hashes(files: Mapping[str, bytes], chosen: "Choices") -> dict[str, str]:
+    """Path below data/code -> DVC's hash of what the stage `code` writes there, where tasks/ has these files and params.yaml these choices.
 
     PlanError where a module is no Python.
     """
     from tasks.code import stages
 
-    return {path: stages.md5(content) for path, content in _contents(tuple(sorted(files.items()))).items()}
+    return {path: stages.md5(content) for path, content in _contents(_sorted(files), _sorted(chosen)).items()}
 
 
 def files_of(root: Path, path: str) -> Mapping[str, str]:
     """What the stage `code` would write to this path below data/code now: file -> hash of what of it the stage reaches."""
-    return dict(json.loads(_contents(tuple(sorted(working_files(root).items()))).get(path, b"{}")))
+    return dict(json.loads(_contents(_sorted(working_files(root)), _sorted(working_choices(root))).get(path, b"{}")))
+
+
+def _sorted(entries: Mapping[str, T]) -> tuple[tuple[str, T], ...]:
+    return tuple(sorted(entries.items()))
 
 
 @lru_cache(maxsize=2)  # some seconds for each version of the code, of which one command asks several times
-def _contents(files: tuple[tuple[str, bytes], ...]) -> Mapping[str, bytes]:
+def _contents(
+    files: tuple[tuple[str, bytes], ...], chosen: tuple[tuple[str, tuple[str, ...]], ...]
+) -> Mapping[str, bytes]:
     from tasks.code import stages
 
     try:
-        return {path.as_posix(): content for path, content in stages.contents(dict(files), _parsed).items()}
+        made = stages.contents(dict(files), dict(chosen), _parsed)
     except ValueError as error:
         raise PlanError(str(error)) from None
+    return {path.as_posix(): content for path, content in made.items()}

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from flows.params.files import PARAMS, ParameterError, params
 
@@ -64,9 +64,9 @@ def _reads_files(root: Path, given: Any, stages: Collection[str]) -> bool:
 
 def _trains(stages: Collection[str]) -> bool:
     """Whether a model of the language flow will be trained."""
-    from tasks.language.configs.parts.policies import PolicyName
+    from tasks.language.configs.parts.names import policy_names
 
-    return not {*get_args(PolicyName), "reward_model"}.isdisjoint(stages)
+    return not {*policy_names(), "reward_model"}.isdisjoint(stages)
 
 
 def _with_files(root: Path, given: Any) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The stages of all points as one graph. Stages of several points that would do the same are one node.
 
-Two stages do the same if their command, parameters, code, raw data and upstream are the same; then so are their outs.
+Two stages do the same if their command, parameters, code, raw data and upstream are the same; then so are their outs. The stage `code`
+is another one at each choice of code, of which a stage shares but what its own section chooses.
 """
 
 import hashlib
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from flows.engine import stage_code
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
 from flows.engine.plan import Resources, check_deps, matching, resources
@@ -107,7 +109,9 @@ def merged(by_point: Sequence[tuple[Point, Mapping[str, Draft]]]) -> dict[str, N
     for point, stages in by_point:
         own: dict[str, str] = {}
         for name, draft in stages.items():
-            identity = own[name] = _identity(draft, [own[up] for up in draft.upstream])
+            code = stages[stage_code.STAGE] if stage_code.STAGE in draft.upstream else None
+            upstream = [own[up] for up in draft.upstream if up != stage_code.STAGE]
+            identity = own[name] = _identity(draft, upstream, code)
             node = nodes.setdefault(identity, Node(identity, draft, [], {up: own[up] for up in draft.upstream}))
             node.points.append(point)
         of_point.append(own)
@@ -202,8 +206,12 @@ def _items(stage: "PipelineStage", outside: Sequence[str], known: dict[str, Item
     return {path: known[path] for path in outside}
 
 
-def _identity(draft: Draft, upstream: Sequence[str]) -> str:
+def _identity(draft: Draft, upstream: Sequence[str], code: Draft | None) -> str:
+    """Of a draft with these identities of its other upstream, whose code the stage `code` writes."""
     facts = [draft.stage, draft.cmd, draft.deps, draft.outside, draft.params, draft.outs, sorted(upstream)]
+    if code is not None:
+        chosen = stage_code.chosen_by(draft.stage, code.params.get(PARAMS, {}))
+        facts += [code.cmd, code.outside, chosen]
     return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()
 
 

@@ -1,17 +1,17 @@
 """The stage `code`: `python -m tasks.code` writes data/code/STAGE.json for each stage.
 
-It has no section of params.yaml and no metrics, and takes some seconds after an edit below tasks/.
+It has no section of params.yaml and no metrics, and takes some seconds after an edit below tasks/ or of a name that chooses code.
 """
 
 import shutil
 from pathlib import Path
 
-from tasks.code import stages
+from tasks.code import chosen, stages
 
 
 def run(root: Path) -> None:
-    """Write the files anew. ValueError where a module is no Python."""
-    made = stages.contents(stages.working_files(root))
+    """Write the files anew. ValueError where a module is no Python, or params.yaml no YAML."""
+    made = stages.contents(stages.working_files(root), chosen.working_choices(root))
     shutil.rmtree(root / stages.FOLDER, ignore_errors=True)
     (root / stages.FOLDER).mkdir(parents=True)
     for path, content in made.items():

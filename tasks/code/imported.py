@@ -60,9 +60,9 @@ class _Recorded:
 
     @cached_property
     def _now(self) -> dict[str, str]:
-        from tasks.code import stages
+        from tasks.code import chosen, stages
 
-        code = stages.StageCode(stages.working_files(self.root))
+        code = stages.StageCode(stages.working_files(self.root), chosen.working_choices(self.root))
         return code.hashes(code.modules()[self.file.stem])
 
     def compare(self, name: str, file: Path) -> None:

@@ -33,5 +33,6 @@ WITHOUT_INFLUENCE = frozenset(
         "tasks.common.source_code",  # what git has of the code, for the records
         "tasks.common.tokenizers",  # a Protocol, for the type checker alone
         "tasks.common.tracking",  # records and shows rows; never alters them
+        "tasks.language.configs.parts.names",  # refuses a name that nothing has
     )
 )

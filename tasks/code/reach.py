@@ -5,7 +5,7 @@ reached part names. Where it cannot be seen which definition is meant, all of a 
 """
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import PurePosixPath
 
 from tasks.code.modules import DOCSTRINGS, SOURCES, Module, Part, Reference, read
@@ -78,8 +78,9 @@ class Code:
 class Reached:
     """What the module of a stage reaches."""
 
-    def __init__(self, code: Code, stage: str) -> None:
-        self.code = code
+    def __init__(self, code: Code, stage: str, chosen: Mapping[str, Collection[str]] | None = None) -> None:
+        """`chosen` has the modules that a definition looks up: who reaches it reaches in each what has the module's name."""
+        self.code, self.chosen = code, chosen or {}
         self.parts: dict[int, tuple[str, Part]] = {}  # by identity, with the module
         self.whole: set[str] = set()
         self.bound: dict[tuple[str, str], str] = {}  # module, a name that it imports -> what that is
@@ -95,6 +96,8 @@ class Reached:
             name, part = self._waiting.pop()
             for imported in part.modules:
                 self._import(imported)
+            for module in self.chosen.get(f"{name}.{_name(part)}", ()):
+                self._dotted((module, module.rpartition(".")[2]))
             if ("__name__",) in part.references:  # it may start its own module as a program
                 for own in self._program(name):
                     self._add(name, own)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from tasks.code.chosen import Choices, modules_of
 from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
 from tasks.code.modules import Module
 from tasks.code.reach import Code, Reached
@@ -24,11 +25,11 @@ Hashes = dict[str, str]  # path in the repository -> hash
 class StageCode:
     """The code of the stages, where `files` has the content of all files below tasks/ by their paths.
 
-    `known` keeps modules by name and content, for who looks at several versions of the code.
+    `chosen` is what params.yaml chooses. `known` keeps modules by name and content, for who looks at several versions of the code.
     """
 
-    def __init__(self, files: Mapping[str, bytes], known: Known | None = None) -> None:
-        self.files = files
+    def __init__(self, files: Mapping[str, bytes], chosen: Choices, known: Known | None = None) -> None:
+        self.files, self.chosen = files, chosen
         self._code = Code(files.get, PACKAGE, WITHOUT_INFLUENCE, LOOKED_AT, known)
 
     def modules(self) -> dict[str, str]:
@@ -45,7 +46,7 @@ class StageCode:
 
         The hash is "" where a module is imported and nothing of it is reached. ValueError where there is no such module, or one of them is no Python of this version.
         """
-        reached = Reached(self._code, module)
+        reached = Reached(self._code, module, modules_of(module.rpartition(".")[2], self.chosen))
         parts = {path: _hash(json.dumps(of, sort_keys=True).encode()) for path, of in reached.digests().items()}
         found = {**dict.fromkeys({*reached.imported(), *self._idle}, ""), **parts, **self._beside(reached.files())}
         return dict(sorted(found.items()))
@@ -93,9 +94,9 @@ def working_files(root: Path) -> dict[str, bytes]:
     }
 
 
-def contents(files: Mapping[str, bytes], known: Known | None = None) -> dict[Path, bytes]:
+def contents(files: Mapping[str, bytes], chosen: Choices, known: Known | None = None) -> dict[Path, bytes]:
     """What the stage `code` writes: a file for each stage, and SOURCES with MD5 hashes of these and of all `files`."""
-    code = StageCode(files, known)
+    code = StageCode(files, chosen, known)
     made = {place(stage): text(code.hashes(module)) for stage, module in code.modules().items()}
     sources = {"stages": {path.stem: md5(content) for path, content in made.items()}, "files": _md5s(files)}
     return {**made, SOURCES: (json.dumps(sources, indent=0) + "\n").encode()}

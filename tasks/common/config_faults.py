@@ -50,7 +50,7 @@ def explain(error: ValidationError, section: str, types: Mapping[str, type[Confi
     if own and own[-1] == "[key]":
         names = _part(inner, own[:-2])["propertyNames"]
         if words := _names(names):
-            return key[:-1], f"unknown; expected {words}"
+            return key[:-1], f"unknown{closest(own[-2], _enumerated(names))}; expected {words}"
         return (section, *own[:-2]), f"expected {names['description']}, got {shown(got)}"
     if fault["type"] == "value_error":
         return key, f"{fault['ctx']['error']}, got {shown(got)}"
@@ -103,11 +103,15 @@ def expected(part: Schema, schema: Schema) -> str:
 
 def _names(part: Schema) -> str:
     """The keys that a dictionary may have, in words; empty where they are the user's to choose."""
-    choices = part.get("anyOf", [part])
-    known = [name for choice in choices for name in choice.get("enum", ())]
-    return " or ".join(
-        [*known, *(choice["description"] for choice in choices if "enum" not in choice)] if known else ()
-    )
+    names = _enumerated(part)
+    if not names:
+        return ""
+    described = [choice["description"] for choice in part.get("anyOf", [part]) if "enum" not in choice]
+    return " or ".join([*names, *described])
+
+
+def _enumerated(part: Schema) -> list[str]:
+    return [name for choice in part.get("anyOf", [part]) for name in choice.get("enum", ())]
 
 
 def _did_you_mean(key: Key, known: Mapping[str, object], types: Mapping[str, type[Config]]) -> str:
@@ -121,8 +125,13 @@ def _did_you_mean(key: Key, known: Mapping[str, object], types: Mapping[str, typ
 
 def suggestion(name: str, names: Sequence[str]) -> str:
     """The closest of the names there are, or some of them if none is close."""
+    return closest(name, names) or (f" (there are {some(names)})" if names else "")
+
+
+def closest(name: str, names: Sequence[str]) -> str:
+    """The closest of the names there are, as a question; empty if none is close."""
     close = difflib.get_close_matches(name, names, 1, 0.5)
-    return f" (did you mean {close[0]}?)" if close else f" (there are {some(names)})" if names else ""
+    return f" (did you mean {close[0]}?)" if close else ""
 
 
 def no_model(folder: Path) -> str:

@@ -6,13 +6,12 @@ model is trained, the files that only later runs read are read as well: a fault 
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import get_args
 
 from tasks.common import tables
 from tasks.common.errors import StageError
 from tasks.common.tables import Record
 from tasks.language import mixture, problems
-from tasks.language.configs.parts.policies import PolicyName
+from tasks.language.configs.parts.names import policy_names
 from tasks.language.data import problem_forms
 from tasks.language.data.rows import read_file
 from tasks.language.suites import reading
@@ -26,7 +25,6 @@ LEARNED_BY = {  # section with files -> the stages behind it that ask something 
     "solutions": ("reward_model",),
     "mixture": POLICIES,
 }
-TRAINED = {*get_args(PolicyName), "reward_model"}  # the stages that train a model
 SECTIONS = (*LEARNED_BY, "problems", "reviews", "corpus", "evaluate", "benchmarks")  # all that read files
 MADE = Path("data")
 
@@ -44,7 +42,7 @@ def lines(configs: Configs, stages: Collection[str], later: bool = True) -> Iter
         yield from recordings.read(configs["behaviour"], configs["transitions"], stages)
     yield from _read(configs, {*stages, *again})
     _check_made(configs, at_work)
-    for section in SECTIONS if later and at_work & TRAINED else ():
+    for section in SECTIONS if later and at_work & {*policy_names(), "reward_model"} else ():
         if section not in at_work | again:
             try:
                 for _ in _read(configs, {section}):

@@ -11,9 +11,8 @@ from typing import Any
 
 from tasks.language.configs.parts.python_rewards import BY_MODEL, is_python
 from tasks.language.rewards import rewards
-from tasks.language.rewards.code_tests import CodeJudge
 from tasks.language.rewards.python_functions import PythonFunction, Worker
-from tasks.language.rewards.rewards import Answered
+from tasks.language.rewards.reward import Answered
 from tasks.language.rewards.verifier import Verifier
 
 HUGE = 100_000  # characters
@@ -29,7 +28,7 @@ def tried(
         del answers["reference"]
     with ExitStack() as ending:
         verifier = ending.enter_context(Verifier())
-        judge = ending.enter_context(CodeJudge()) if name == "code" else None
+        helpers = ending.enter_context(rewards.helpers({name: 1.0}))
         functions = {}
         if is_python(name):
             functions[name] = PythonFunction(name, Path(config.reward_files), config.reward_seconds)
@@ -37,7 +36,7 @@ def tried(
         for what, text in answers.items():
             one = Answered(row["question"], row["solution"], row["answer"], text, True, columns)
             started = time.monotonic()
-            found = rewards.rewards([one], {name: 1.0}, verifier, None, functions, judge)
+            found = rewards.rewards([one], {name: 1.0}, verifier, None, functions, helpers)
             yield what, found.total[0].item(), time.monotonic() - started
 
 

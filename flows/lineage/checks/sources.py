@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from flows.engine import dvc_lock, stage_code
@@ -12,6 +12,7 @@ from flows.lineage.checks.memory import Memory
 from flows.lineage.checks.recorded import kept
 from flows.lineage.checks.subjects import Subject, Unfinished, ended
 from flows.lineage.git_files import CLEAN, Tree, contents, hashes_of
+from flows.params.files import PARAMS
 from tasks.common import source_code
 
 CHECK = "code"
@@ -57,7 +58,7 @@ class Code:
     def _now(self) -> Mapping[str, str]:
         """What the stage `code` would write; nothing while a module is no Python."""
         try:
-            return stage_code.hashes(stage_code.working_files(self.root))
+            return stage_code.hashes(stage_code.working_files(self.root), stage_code.working_choices(self.root))
         except PlanError:
             return {}
 
@@ -83,29 +84,33 @@ class Code:
             unknown.setdefault(f"git: {refused}", []).extend(one for members in by_tree.values() for one, _ in members)
             wanted, by_tree = {}, {}
         found = hashes_of(self.root, wanted)
-        for tree, paths in wanted.items():
-            if tree in found and any(path.startswith(stage_code.FOLDER) for path in paths):
-                found[tree] |= self._of_stages(tree)
         for tree, members in by_tree.items():
             if tree not in found:
                 gone = f"the commit {tree.commit[:12]} is not here (any more): rebased, or a shallow clone"
                 gone = gone if tree.patch is None else f"{gone}; or the kept patch does not apply to it"
                 unknown.setdefault(gone, []).extend(one for one, _ in members)
                 continue
+            files = contents(self.root, tree, [stage_code.SOURCE, PARAMS]) if _of_stages(wanted[tree]) else {}
             for one, code in members:
-                self._against(one, code, tree, found[tree])
+                self._against(
+                    one, code, tree, {**found[tree], **(self._written(files, one) if _of_stages(code) else {})}
+                )
         for why, some in unknown.items():
             self.audit.remark(CHECK, "git", f"the code of {_named(some)} cannot be compared: {why}")
 
-    def _of_stages(self, tree: Tree) -> Mapping[str, str]:
-        """What the stage `code` writes at a commit; nothing where another version of it wrote the run's, whose hashes may be others."""
-        files = contents(self.root, tree, [stage_code.SOURCE])
+    def _written(self, tree: Mapping[str, bytes], subject: Subject) -> Mapping[str, str]:
+        """What the stage `code` writes of a tree's files, with the code that the run's own params choose.
+
+        Nothing where another version of `code` wrote the run's, whose hashes may be others.
+        """
+        files = {path: content for path, content in tree.items() if path != PARAMS}
         here = stage_code.working_files(self.root)
         own = {path for path in {*files, *here} if path.startswith(f"{stage_code.SOURCE}/{stage_code.STAGE}/")}
         if any(files.get(path) != here.get(path) for path in own):
             return {}
         try:
-            return stage_code.hashes(files)
+            recorded = subject.entry.get("params", {}).get(PARAMS, {})
+            return stage_code.hashes(files, stage_code.recorded_choices(tree.get(PARAMS), recorded))
         except PlanError:
             return {}
 
@@ -149,6 +154,10 @@ class Code:
                 why = "another version of the stage `code` made it"
             what = f"not in {where}, and so not to be compared: {why}"
             self.audit.remark(CHECK, ", ".join(absent[:NAMED]) + more, what, one.stage, one.run_id)
+
+
+def _of_stages(paths: Iterable[str]) -> bool:
+    return any(path.startswith(stage_code.FOLDER) for path in paths)
 
 
 def _named(subjects: Sequence[Subject]) -> str:

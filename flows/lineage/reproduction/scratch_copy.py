@@ -50,9 +50,9 @@ def make(repository: Path, record: Record, target: Path) -> ScratchCopy:
         source = _lay_out_code(repository, record, copy, {*wanted, *outs})
     except CheckoutError as error:
         raise CannotReproduceError(str(error)) from None
+    _overlay_params(record, copy)  # before the copy's own stage `code` reads what they choose
     for path, md5 in wanted.items():
         copy.inputs[path] = _obtain(repository, copy, path, md5, source)
-    _overlay_params(record, copy)
     for path in outs:
         place = _place(target, path)
         remove(place)

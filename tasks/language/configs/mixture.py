@@ -5,7 +5,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, LocalPath, Seed, stays_below
-from tasks.language.configs.parts.python_rewards import RewardOrPolicy
+from tasks.language.configs.parts.names import RewardOrPolicy
 
 HUB = ("hub_config", "hub_revision", "hub_split")
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Distinct, Seed
-from tasks.language.configs.parts.policies import PolicyName
+from tasks.language.configs.parts.names import PolicyName
 
 
 class ReportConfig(Config):

@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from tasks.common.config import Config
-from tasks.language.configs.parts.policies import ControlName
+from tasks.language.configs.parts.names import ControlName
 from tasks.language.configs.sft import SupervisedConfig
 
 

@@ -23,7 +23,7 @@ def satisfied(response: str, instruction: str, arguments: Mapping[str, Any]) -> 
     return bool(response.strip()) and kind.holds(response, **{name: arguments[name] for name in kind.arguments})
 
 
-def constraints(response: str, columns: Mapping[str, Any]) -> float:
+def share_kept(response: str, columns: Mapping[str, Any]) -> float:
     """The share of the constraints in `columns` that the response keeps, 0 to 1; `check` has found nothing wrong with them."""
     kept = [
         satisfied(response, instruction, arguments)

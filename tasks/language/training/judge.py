@@ -6,7 +6,7 @@ import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import get_args
+from typing import Any
 
 import pandas as pd
 import torch
@@ -20,13 +20,15 @@ from tasks.common import models, tables
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
+from tasks.language.configs.parts.names import reward_names
 from tasks.language.configs.parts.policies import SamplingConfig
-from tasks.language.configs.parts.python_rewards import BY_MODEL, RewardName, is_python
+from tasks.language.configs.parts.python_rewards import BY_MODEL, is_python
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files, rewards
 from tasks.language.rewards.answers import without_thinking
-from tasks.language.rewards.code_tests import CodeJudge
+from tasks.language.rewards.by_name.rubric import rubric
 from tasks.language.rewards.python_functions import PythonFunction
+from tasks.language.rewards.reward import Answered
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.training.trained_model import frozen_dtype
 
@@ -44,7 +46,7 @@ class Judge:
         tokenizer: Tokenizer,
         verifier: Verifier,
         functions: Mapping[str, PythonFunction],
-        code: CodeJudge | None,
+        helpers: Mapping[str, Any],
         *,
         columns: Collection[str],
         strip_thinking: bool,
@@ -52,12 +54,14 @@ class Judge:
     ) -> None:
         """`weights` are by the reward that a prompt's data set asks for; `scorer` is needed where one of them counts it.
 
-        `functions` has each function in Python that counts; for them each prompt has all of `columns`. `code` judges programs
-        where they count. With `graded` the rubric is computed for all answers, even where it counts for none.
+        `functions` has each function in Python that counts; for them each prompt has all of `columns`. `helpers` has those of the
+        rewards that count. With `graded` the rubric is computed for all answers, even where it counts for none.
         """
         self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
-        self.functions, self.code, self.columns, self.strip_thinking = functions, code, columns, strip_thinking
+        self.functions, self.helpers, self.columns, self.strip_thinking = functions, helpers, columns, strip_thinking
         self.graded = graded or any(counted.get("rubric") for counted in weights.values())
+        by_name = rewards.by_name(counting(weights))
+        self.by_columns = {name: reward for name, reward in by_name.items() if reward.columns is not None}
         self.unreadable: set[str] = set()  # prompts whose reference cannot be read, once they are known
         self.by_model = [name for name in BY_MODEL if any(counted.get(name) for counted in weights.values())]
 
@@ -74,7 +78,7 @@ class Judge:
             self.tokenizer,
             self.verifier,
             self.functions,
-            self.code,
+            self.helpers,
             columns=self.columns,
             strip_thinking=self.strip_thinking,
             graded=True,
@@ -94,7 +98,7 @@ class Judge:
         names = [
             name for name, weight in self.weights[reward].items() if weight and math.isnan(parts.get(name, math.nan))
         ]
-        return [name for name in names if name not in rewards.BY_COLUMNS] or names
+        return [name for name in names if name not in self.by_columns] or names
 
     def seconds(self) -> dict[str, float]:
         """The time that each function in Python took since this was asked last; for tracking alone, as no out may hold it."""
@@ -116,15 +120,15 @@ class Judge:
             texts = [*map(without_thinking, texts)]
         empty = dict.fromkeys(self.columns)
         answered = [
-            rewards.Answered(row["question"], row["solution"], row["answer"], text, complete, empty | _columns(row))
+            Answered(row["question"], row["solution"], row["answer"], text, complete, empty | _columns(row))
             for row, text, complete in zip(asked, texts, ended, strict=True)
         ]
         kinds = [row["reward"] for row in asked]
         scores, at_ends = (None, None) if self.scorer is None else _scores(self.scorer, responses)
         total, others = torch.zeros(len(texts)), torch.zeros(len(texts))
         logged = [name for function in self.functions for name in (function, function + rewards.FAILED)]
-        for kind, (_, _, names) in rewards.BY_COLUMNS.items():
-            logged += names if any(counted.get(kind) for counted in self.weights.values()) else ()
+        for name, reward in self.by_columns.items():
+            logged += (name, *reward.further)
         parts = {name: torch.full((len(texts),), torch.nan) for name in logged}
         for kind in sorted(set(kinds)):
             rows = torch.tensor([place for place, other in enumerate(kinds) if other == kind])
@@ -134,14 +138,14 @@ class Judge:
                 self.verifier,
                 None if scores is None else dict.fromkeys(self.by_model, scores[rows]),
                 self.functions,
-                self.code,
+                self.helpers,
             )
             total[rows], others[rows] = part.total, part.others
             for name, values in part.parts.items():
                 parts.setdefault(name, torch.full((len(texts),), torch.nan))[rows] = values
         if self.graded:
             left = [place for place, kind in enumerate(kinds) if not self.weights[kind].get("rubric")]
-            points = torch.tensor([rewards.rubric_reward(answered[place]) for place in left])
+            points = torch.tensor([rubric(answered[place]) for place in left])
             parts.setdefault("rubric", torch.zeros(len(texts)))[left] = points
         self._tell_unreadable(asked, parts["verifiable"])
         steps = None if at_ends is None else self._steps(kinds, at_ends, others)
@@ -211,6 +215,11 @@ def check_objective(scorer: Path, found: str, wanted: Sequence[str]) -> None:
             )
 
 
+def counting(weights: Mapping[str, rewards.Weights]) -> rewards.Weights:
+    """The rewards that count for some prompts, whatever the data sets of these ask for."""
+    return {name: 1.0 for counted in weights.values() for name, weight in counted.items() if weight}
+
+
 @contextmanager
 def judging(
     config: SamplingConfig,
@@ -224,7 +233,7 @@ def judging(
 
     `files` is the file or folder of the functions in Python that count, `columns` what they may ask for besides the usual.
     """
-    if unknown := {kind for kind in kinds if not is_python(kind)} - {"policy", *get_args(RewardName)}:
+    if unknown := {kind for kind in kinds if not is_python(kind)} - {"policy", *reward_names()}:
         raise DataError(f"prompts: the reward of some is {min(unknown)}, of which nothing is known")
     counted: dict[str, rewards.Weights] = {kind: {kind: 1.0} for kind in kinds}
     if "policy" in kinds:
@@ -246,7 +255,6 @@ def judging(
         for function in functions.values():
             ending.callback(function.close)
         verifier = ending.enter_context(Verifier())
-        programs = any(part.get("code") for part in counted.values())
-        code = ending.enter_context(CodeJudge()) if programs else None
+        helpers = ending.enter_context(rewards.helpers(counting(counted)))
         strip = config.strip_thinking
-        yield Judge(counted, model, tokenizer, verifier, functions, code, columns=columns, strip_thinking=strip)
+        yield Judge(counted, model, tokenizer, verifier, functions, helpers, columns=columns, strip_thinking=strip)

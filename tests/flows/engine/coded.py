@@ -98,3 +98,48 @@ def edit(toy: Toy, path: str, old: str, new: str) -> None:
     content = toy.read(path)
     assert old in content
     (toy.root / path).write_text(content.replace(old, new))
+
+
+THIRD = """
+import json
+from pathlib import Path
+
+from tasks.language.rewards.reward import load
+from tasks.stage import main
+
+
+def run():
+    names = json.loads(Path("params.yaml").read_text())["third"]["reward"]
+    text = "".join(load(name) for name in names)
+    Path("data/third").write_text(Path("data/first").read_text() + text)
+
+
+if __name__ == "__main__":
+    main(run)
+"""
+LOAD = """
+from importlib import import_module
+
+
+def load(name):
+    return getattr(import_module(f"tasks.language.rewards.by_name.{name}"), name)()
+"""
+
+
+def choosing(toy: Toy, name: str) -> None:
+    """A further stage `third`, whose section chooses the rewards `good` or `bad` by their names."""
+    for folder in ("language", "language/rewards", "language/rewards/by_name"):
+        toy.write(f"tasks/{folder}/__init__.py", "")
+    toy.write("tasks/language/rewards/reward.py", LOAD)
+    toy.write("tasks/toys/third.py", THIRD)
+    for reward in ("good", "bad"):
+        text = f'METRICS = "of {reward}"\n\ndef {reward}():\n    return ("{reward}")\n'
+        toy.write(f"tasks/language/rewards/by_name/{reward}.py", text)
+    toy.stages["code"]["params"] = ["third.reward"]
+    toy.stages["third"] = {
+        "cmd": "python -B -m tasks.toys.third",
+        "deps": ["data/first", "data/code/third.json"],
+        "params": ["third"],
+        "outs": ["data/third"],
+    }
+    toy.set(third={"reward": {name: 1.0}})

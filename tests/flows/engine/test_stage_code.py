@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from flows.engine.plan import PlanError
-from tests.flows.engine.coded import edit, write
+from tests.flows.engine.coded import choosing, edit, write
 from tests.flows.engine.toy import Toy
+from tests.flows.sweeps.swept import swept
 from tests.flows.toy_pipeline import environ
 
 pytestmark = pytest.mark.usefixtures("plain_commands")
@@ -109,3 +110,53 @@ def test_an_edit_while_a_stage_runs(coded: Toy, path: str, old: str, new: str, s
         assert "tasks/toys/later.py is not the one that data/code/first.json was made from" in result.reason
     assert Path(coded.root, "data/first").read_text() == "xxx!", "the outs of before, or those of the code that it had"
     assert coded.reasons()["first"] == "dep data/code/first.json changed"
+
+
+BY_NAME = "tasks/language/rewards/by_name"
+
+
+@pytest.fixture
+def chosen(coded: Toy) -> Toy:
+    choosing(coded, "good")
+    assert coded.states() == {"code": "ran", "first": "up-to-date", "second": "up-to-date", "third": "ran"}
+    assert coded.read("data/third") == "xxx!good"
+    return coded
+
+
+def test_an_edit_of_code_that_no_section_names_runs_code_alone(chosen: Toy) -> None:
+    edit(chosen, f"{BY_NAME}/bad.py", '("bad")', '"worse"')
+    edit(chosen, f"{BY_NAME}/good.py", "of good", "explained")
+    chosen.write(f"{BY_NAME}/further.py", "TEXT = 'further'\n")
+    assert {name for name, reason in chosen.reasons().items() if reason} == {"code"}
+    edit(chosen, f"{BY_NAME}/good.py", '("good")', '"better"')
+    assert {name: reason for name, reason in chosen.reasons().items() if reason} == {
+        "code": "dep tasks changed",
+        "third": "dep data/code/third.json changed",
+    }
+    chosen.dvc("repro")
+    assert chosen.read("data/third") == "xxx!better"
+    assert set(chosen.reasons().values()) == {None}
+
+
+def test_another_name_in_the_section_is_other_code(chosen: Toy) -> None:
+    """As plain DVC sees it too, by the params of the stage `code`."""
+    chosen.set(third={"reward": {"bad": 1.0}})
+    assert {name for name, reason in chosen.reasons().items() if reason} == {"code", "third"}
+    command = ["dvc", "repro", "--single-item", "third"]
+    done = subprocess.run(command, cwd=chosen.root, env=environ(), capture_output=True, text=True, check=False)
+    line = f"{BY_NAME}/bad.py is imported, and data/code/third.json does not have it; run stage `code` again"
+    assert line in done.stderr
+    said = chosen.dvc("repro", "third")
+    assert "Running stage 'code'" in said
+    assert "Stage 'first' didn't change, skipping" in said
+    assert chosen.read("data/third") == "xxx!bad"
+    assert set(chosen.reasons().values()) == {None}
+
+
+def test_points_of_a_sweep_share_what_their_choice_leaves_as_it_is(chosen: Toy) -> None:
+    edit(chosen, HELPER, "COUNT = 3", "COUNT = 4")
+    done = swept(chosen, "third.reward={good: 1.0},{bad: 1.0}", targets=("second", "third"))
+    stages = [name.partition("@")[0] for name in done.states]
+    assert sorted(stages) == ["code", "code", "first", "second", "third", "third"]
+    assert {*done.states.values()} == {"ran"}
+    assert [done.content(chosen, number, "data/third") for number in (1, 2)] == ["xxxx!good", "xxxx!bad"]

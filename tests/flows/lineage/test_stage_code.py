@@ -10,9 +10,10 @@ from flows.lineage import git_files, record, verifying
 from flows.lineage.acceptance import accepting
 from flows.lineage.auditing import audit
 from flows.lineage.checks import sources
+from flows.lineage.reproduction import checkout
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
 from flows.lineage.staleness import causes
-from tests.flows.engine.coded import edit, write
+from tests.flows.engine.coded import choosing, edit, write
 from tests.flows.lineage.audited import Audited
 from tests.flows.lineage.quick import built_once, copy_folder
 
@@ -105,3 +106,23 @@ def test_a_person_may_vouch_for_an_edit(coded: Audited) -> None:
     made = record.now(coded.root)["first"]
     assert made.run_id == coded.run_of("first")
     assert [step.why for step in made.accepted] == ["the same number"]
+
+
+def test_code_that_a_section_chose_is_known_by_the_run_s_own_params(
+    coded: Audited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As at a point of a sweep, whose values are neither in the commit nor in a patch."""
+    choosing(coded, "good")
+    coded.commit()
+    before = coded.read("params.yaml").encode()
+    monkeypatch.setattr(sources, "contents", lambda *of: {**git_files.contents(*of), "params.yaml": before})
+    monkeypatch.setattr(checkout, "apply_patch", lambda *_: None)
+    coded.set(third={"reward": {"bad": 1.0}})
+    recorder = FlowRun(coded.root, "language")
+    recorder.close(coded.run(recorder=recorder).values())
+    assert audit(coded.root).faults == []
+    assert verify(coded, "third").verdict == "equal"
+    edit(coded, "tasks/language/rewards/by_name/bad.py", '("bad")', '("worse")')
+    [cause] = causes(coded.root, "third")
+    assert cause.what.startswith("tasks/language/rewards/by_name/bad.py, since run ")
+    assert [line for line in cause.lines if line[:1] in "+-"] == ['-    return ("bad")', '+    return ("worse")']

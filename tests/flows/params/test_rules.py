@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 
 from flows.params import editing
 from flows.params.files import ParameterError
+from tasks.language.configs.parts.names import SUCH_AS, policy_names, reward_names
 from tests import repository
 from tests.conftest import PARAMS, SECTIONS
 from tests.test_contract import PIPELINE
@@ -19,6 +20,7 @@ STAGES = {*PIPELINE["stages"], *POLICIES, "transitions@graph-60"} - {"evaluate",
 SET = "location: '', hub_config: null, hub_revision: null, hub_split: null, weight: 1.0, reward: policy"
 MIXED = f"{{name: a, source: problems, {SET}}}"
 
+REWARDS = " or ".join([*reward_names(), SUCH_AS])
 SINGLE = {  # checked by the section's Config alone, so that the setting itself is refused
     "pretrained.heads=3": "expected twice its number to divide width = 128, got 3",
     "pretrained.heads=128": "expected twice its number to divide width = 128, got 128",
@@ -32,17 +34,14 @@ SINGLE = {  # checked by the section's Config alone, so that the setting itself 
     "transitions.datasets.graph-60={environment: graph, source: d4rl, location: ../x, steps: null, episodes: null}": (
         "graph-60.location: expected a place below transitions.path, where changes are noticed, got '../x'"
     ),
-    'grpo.reward={"mine.py:f": 1.0}': (
-        "mine.py:f: unknown; expected verifiable or rubric or reward_model or format or constraints or code or outcome or process or a function such as rewards/mine.py:politeness"
-    ),
+    'grpo.reward={"mine.py:f": 1.0}': (f"mine.py:f: unknown; expected {REWARDS}"),
     "grpo.reward_seconds=0": "expected a number above 0 and of at most 1000000, got 0",
     "ppo.reward_files=": "expected text, got null",
     f"mixture.datasets=[{MIXED.replace('reward: policy', 'reward: praise')}]": (
-        "datasets.0.reward: expected policy or verifiable or rubric or reward_model or format or constraints or code or outcome or process or a function such as "
-        "rewards/mine.py:politeness, got 'praise'"
+        f"datasets.0.reward: expected policy or {REWARDS}, got 'praise'"
     ),
-    "report.baseline=ppo2": "expected 'pretrained' or 'sft' or 'sft_matched' or 'sft_flat' or 'rejection_sft' or 'dpo' or 'reinforce' or 'ppo' or 'grpo', got 'ppo2'",
-    "report.policies=[sft, foo]": "policies.1: expected 'pretrained' or 'sft' or ",
+    "report.baseline=ppo2": f"expected {' or '.join(policy_names())} (did you mean ppo?), got 'ppo2'",
+    "report.policies=[sft, foo]": "policies.1: expected dpo or grpo or ",
     "report.policies=[sft, sft]": "expected a list of at least 1 items and with none twice, got ",
     "evaluate.pass_at=[0]": "expected a whole number of at least 1, got 0",
     "sft.seed=-1": "expected a whole number of at least 0 and below 4294967296, got -1",

@@ -6,6 +6,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from tasks import contract
+from tasks.code import chosen
 from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
 from tasks.code.reach import Code, Reached
 from tests.clone import ROOT, Clone
@@ -34,10 +35,10 @@ threading.setprofile(note)
 """
 
 
-def reached_lines(code, module):
+def reached_lines(code, module, looked_up):
     """Path -> the first and the last line of each part that the stage reaches."""
     lines = {}
-    for name, part in Reached(code, module).parts.values():
+    for name, part in Reached(code, module, looked_up).parts.values():
         first = min(one.lineno for one in ast.walk(part.node) if hasattr(one, "lineno"))
         lines.setdefault(code.path(name), []).append((first, part.node.end_lineno))
     return lines
@@ -56,7 +57,7 @@ def test_what_runs_is_reached(flow, tmp_path):
     def source(path):
         return (clone.root / path).read_bytes() if (clone.root / path).is_file() else None
 
-    code = Code(source, without_influence=WITHOUT_INFLUENCE, looked_at=LOOKED_AT)
+    code, choices = Code(source, "tasks", WITHOUT_INFLUENCE, LOOKED_AT), chosen.working_choices(clone.root)
     modules = contract.stage_modules(YAML(typ="safe").load(clone.root / "dvc.yaml"))
     ignored = {f"{name.replace('.', '/')}.py" for name in WITHOUT_INFLUENCE}
     lines, missed, traced = {}, set(), set()
@@ -65,13 +66,11 @@ def test_what_runs_is_reached(flow, tmp_path):
             stage, _, rest = entered.partition(" ")
             path, line, name = rest.split(" ", 2)
             stage = stage.partition("@")[0]
-            if (
-                stage in ("", "code") or path in ignored
-            ):  # `code` reads all of it, and nothing of it counts for that stage
+            if stage in ("", "code") or path in ignored:
                 continue
             traced.add(stage)
             if stage not in lines:
-                lines[stage] = reached_lines(code, modules[stage])
+                lines[stage] = reached_lines(code, modules[stage], chosen.modules_of(stage, choices))
             if not any(first <= int(line) <= last for first, last in lines[stage].get(path, ())):
                 missed.add((stage, path, name))
     assert traced == {name.partition("@")[0] for name in ran} - {"code"}

@@ -5,13 +5,9 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import AfterValidator, Field, ValidationInfo, field_validator
 
 from tasks.common.config import Config, Idle, LocalPath, Seed
-from tasks.language.configs.parts.python_rewards import Reward, holds, is_python
+from tasks.language.configs.parts.names import Reward
+from tasks.language.configs.parts.python_rewards import holds, is_python
 from tasks.language.configs.parts.training import UNUSED, AdapterConfig, TrainingConfig
-
-# The policies that the stage sft_control trains: SFT carried on, to compare policies with.
-ControlName = Literal["sft_matched", "sft_flat"]
-# The stages whose models are evaluated and reported.
-PolicyName = Literal["pretrained", "sft", "sft_matched", "sft_flat", "rejection_sft", "dpo", "reinforce", "ppo", "grpo"]
 
 
 def _one_counts(weights: dict[str, float]) -> dict[str, float]:

@@ -4,43 +4,18 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, get_args
-
-from pydantic import AfterValidator, WithJsonSchema
 
 from tasks.common.config_faults import suggestion
 
-# What a response can be paid for; tasks/language/rewards/rewards.py explains each.
-RewardName = Literal["verifiable", "rubric", "reward_model", "format", "constraints", "code", "outcome", "process"]
 # What the model at reward_model_path says: of any kind, or of the objective that the reward is named after.
-BY_MODEL: tuple[RewardName, ...] = ("reward_model", "outcome", "process")
+BY_MODEL = ("reward_model", "outcome", "process")
 PYTHON_REWARD = re.compile(r"^rewards/(?:[\w-]+/)*[\w-]+\.py:[A-Za-z_]\w*$", re.ASCII)
-SUCH_AS = "a function such as rewards/mine.py:politeness"
-OWN: tuple[str, ...] = get_args(RewardName)
 ANSWERS = ("responses", "completions")  # names of the parameter that gets them; TRL's is the second
 
 
 def is_python(name: str) -> bool:
     """Whether a reward's name is that of a function in a file, not of one of the repository's own rewards."""
     return PYTHON_REWARD.fullmatch(name) is not None
-
-
-def _one_of(*names: str) -> AfterValidator:
-    def check(name: str) -> str:
-        if name not in names and not is_python(name):
-            raise ValueError(f"expected {' or '.join([*names, SUCH_AS])}")
-        return name
-
-    return AfterValidator(check)
-
-
-def _json_schema(names: tuple[str, ...]) -> dict[str, Any]:
-    function = {"type": "string", "pattern": PYTHON_REWARD.pattern, "description": SUCH_AS}
-    return {"type": "string", "anyOf": [{"type": "string", "enum": list(names)}, function]}
-
-
-Reward = Annotated[str, _one_of(*OWN), WithJsonSchema(_json_schema(OWN))]
-RewardOrPolicy = Annotated[str, _one_of("policy", *OWN), WithJsonSchema(_json_schema(("policy", *OWN)))]
 
 
 def holds(files: str, name: str) -> bool:

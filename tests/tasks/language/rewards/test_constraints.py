@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.rewards.constraint_kinds import KINDS
-from tasks.language.rewards.constraints import check, constraints, satisfied
+from tasks.language.rewards.constraints import check, satisfied, share_kept
 
 LESS, LEAST = {"relation": "less than"}, {"relation": "at least"}
 CASES = [  # a constraint, responses that keep it, and responses that do not
@@ -126,11 +126,11 @@ def test_the_reward_is_the_share_that_is_kept():
         "kwargs": [{}, {"num_words": None}, {"num_words": 2.0, "relation": "at least", "keywords": None}],
     }
     assert check(columns) is None
-    assert constraints('"one two"', columns) == 1
-    assert constraints("one two", columns) == pytest.approx(2 / 3)
-    assert constraints('"one"', columns) == pytest.approx(2 / 3)
-    assert constraints("one,", columns) == 0
-    assert constraints("", columns) == 0
+    assert share_kept('"one two"', columns) == 1
+    assert share_kept("one two", columns) == pytest.approx(2 / 3)
+    assert share_kept('"one"', columns) == pytest.approx(2 / 3)
+    assert share_kept("one,", columns) == 0
+    assert share_kept("", columns) == 0
 
 
 words = st.lists(st.text(string.ascii_letters, min_size=1, max_size=9), min_size=1, max_size=30)

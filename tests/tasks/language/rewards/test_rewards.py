@@ -1,14 +1,18 @@
 import math
-from typing import get_args
+import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.language.configs.parts.python_rewards import BY_MODEL, RewardName
+from tasks.common.errors import ConfigError
+from tasks.language.configs.parts.names import reward_names
+from tasks.language.configs.parts.python_rewards import BY_MODEL
 from tasks.language.rewards import rubric
 from tasks.language.rewards.python_functions import Judged
-from tasks.language.rewards.rewards import REWARDS, Answered, rewards
+from tasks.language.rewards.reward import Answered, load, reward
+from tasks.language.rewards.rewards import ORDER, in_order, rewards
 from tasks.language.rewards.verifier import Verifier
 from tests.tasks.language import math_workers
 
@@ -108,14 +112,16 @@ def test_where_no_reward_that_counts_applies_there_is_none(verifier):
     kinds = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
     answered = [answering("#### 60"), Answered("?", "", "60", "a, b", True, kinds)]
     assert rewards(answered, {"constraints": 1}, verifier).total.tolist() == pytest.approx([math.nan, 0.0], nan_ok=True)
-    with_code = rewards(answered, {"constraints": 1, "code": 1}, verifier, code=lambda jobs: [0.0] * len(jobs))
+    with_code = rewards(
+        answered, {"constraints": 1, "code": 1}, verifier, helpers={"code": lambda jobs: [0.0] * len(jobs)}
+    )
     assert with_code.total.tolist() == pytest.approx([math.nan, 0.0], nan_ok=True)
 
 
 def test_a_program_that_nobody_could_judge_has_no_reward(verifier):
     answered = [Answered("?", "", "60", text, True, {"inputs": [""], "outputs": [""]}) for text in ("a", "b", "c")]
-    judge = {"code": lambda _: [1.0, math.nan, 0.0]}
-    found = rewards(answered, {"code": 1, "format": 0.5}, verifier, **judge)
+    helpers = {"code": lambda _: [1.0, math.nan, 0.0]}
+    found = rewards(answered, {"code": 1, "format": 0.5}, verifier, helpers=helpers)
     assert found.total.tolist() == pytest.approx([1.0, math.nan, 0.0], nan_ok=True)
 
 
@@ -139,7 +145,31 @@ def test_scores_that_are_missing_or_of_the_wrong_number(verifier):
 
 
 def test_every_name_is_of_a_reward():
-    assert {*get_args(RewardName)} == {"verifiable", "code", *BY_MODEL, *REWARDS}
+    assert {*ORDER} <= {*reward_names()}
+    loaded = {name: load(name) for name in reward_names() if name not in BY_MODEL}
+    assert [loaded[name].needs_answer for name in ("verifiable", "rubric", "format")] == [True, True, False]
+
+
+def test_a_file_without_its_reward_is_one_line(monkeypatch):
+    name = "tasks.language.rewards.by_name.brevity"
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(brevity=lambda answered: 1.0))
+    with pytest.raises(
+        ConfigError, match=r"^tasks/language/rewards/by_name/brevity\.py: expected a function brevity that"
+    ):
+        load("brevity")
+
+
+def test_a_further_reward_is_added_up_behind_the_others(verifier, monkeypatch):
+    name = "tasks.language.rewards.by_name.brevity"
+    monkeypatch.setitem(sys.modules, name, SimpleNamespace(brevity=reward()(lambda answered: 0.25)))
+    assert in_order({"brevity": 1.0, NAME: 1.0, "process": 1.0, "code": 0.0, "format": 1.0}) == [
+        "format",
+        "process",
+        "brevity",
+    ]
+    judged = rewards(FOUR, {"brevity": 2.0, "format": 1.0}, verifier)
+    assert judged.total.tolist() == [0.5, 1.5, 1.5, 1.5]
+    assert judged.parts["brevity"].tolist() == [0.25] * 4
 
 
 def test_the_order_of_the_weights_is_none_of_the_sum(verifier):

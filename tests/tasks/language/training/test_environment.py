@@ -1,6 +1,5 @@
 import json
 import shutil
-from typing import get_args
 
 import pandas as pd
 import pytest
@@ -13,8 +12,8 @@ from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables
 from tasks.common.errors import DataError, StageError
+from tasks.language.configs.parts.names import reward_names
 from tasks.language.configs.parts.policies import SamplingConfig
-from tasks.language.configs.parts.python_rewards import RewardName
 from tasks.language.data import chat
 from tasks.language.rewards import rewards, rubric
 from tasks.language.tables.problems import Prompts
@@ -24,7 +23,7 @@ from tests.conftest import PARAMS
 from tests.tasks.policies import NO_FILES
 
 OWN = {"verifiable": 2.0, "format": 0.5}
-REWARDS = ("policy", *(name for name in get_args(RewardName) if name not in ("outcome", "process")))
+REWARDS = ("policy", *(name for name in reward_names() if name not in ("outcome", "process")))
 CHECKED = {
     "instruction_id_list": ["keywords:existence"],
     "kwargs": [{"keywords": ["#"]}],

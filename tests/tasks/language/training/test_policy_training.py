@@ -20,7 +20,8 @@ from tasks.check import problems
 from tasks.common import models, tables, tracking
 from tasks.common.errors import StageError
 from tasks.language.data import chat
-from tasks.language.rewards.rewards import Answered, rubric_reward
+from tasks.language.rewards.by_name.rubric import rubric
+from tasks.language.rewards.reward import Answered
 from tasks.language.tables.problems import Prompts
 from tasks.language.tables.rollouts import Rollouts
 from tasks.language.training import policy_training, trained_model
@@ -216,11 +217,11 @@ def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monk
             Answered(row.question, row.solution, row.answer, text, True)
             for row, text in zip(table.itertuples(), texts, strict=True)
         ]
-        expected = sum(map(rubric_reward, answered)) / 3
+        expected = sum(map(rubric, answered)) / 3
         assert found["eval_reward"] == pytest.approx(held_out.sample(range(3), 1, 0).rewards.mean().item())
     assert found["eval_accuracy"] == pytest.approx(1 / 3)
     assert found["eval_rubric"] == pytest.approx(expected)
-    assert rubric_reward(answered[0]) == 1 > rubric_reward(answered[1]) > rubric_reward(answered[2])
+    assert rubric(answered[0]) == 1 > rubric(answered[1]) > rubric(answered[2])
 
 
 @pytest.mark.parametrize("stage", POLICIES)

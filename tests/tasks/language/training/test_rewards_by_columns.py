@@ -9,7 +9,7 @@ import pytest
 from tasks.common import tables
 from tasks.language.data import problem_forms
 from tasks.language.data.rows import read_files
-from tasks.language.rewards import rewards
+from tasks.language.rewards.reward import load
 from tasks.language.tables.problems import Prompts
 from tests.tasks.policies import STAGES, marked, train
 
@@ -73,9 +73,9 @@ def test_rows_in_the_forms_of_public_sets_reach_the_rewards(tmp_path, kind, form
     else:
         pd.DataFrame(ROWS[kind]).to_parquet(path)
     found = problem_forms.read(read_files(path))
-    given, fault, _ = rewards.BY_COLUMNS[kind.partition("/")[0]]
+    reads = load(kind.partition("/")[0]).columns
     assert len(found) == len(ROWS[kind])
     for row in found:
         columns = json.loads(row["columns"])
-        assert given(columns)
-        assert fault(columns) is None
+        assert reads.has(columns)
+        assert reads.fault(columns) is None

@@ -1,0 +1,22 @@
+"""The reward for following instructions that a program can check."""
+
+import math
+
+from tasks.language.rewards.constraints import check, given, share_kept
+from tasks.language.rewards.reward import Answered, ByColumns, reward
+
+METRICS = {
+    "constraints": "The mean share of their constraints that the samples keep, from 0 to 1, of prompts that have some; 0 in a step without.",
+    "all_constraints": "The share of the samples that keep all their constraints, of prompts that have some; 0 in a step without.",
+}
+
+
+def all_kept(share: float) -> float:
+    """1 where the share is all of them, else 0; nan of nan."""
+    return share if math.isnan(share) else float(share == 1)
+
+
+@reward(columns=ByColumns(given, check), further={"all_constraints": all_kept})
+def constraints(answered: Answered) -> float:
+    """The share of the prompt's constraints that the response keeps."""
+    return share_kept(answered.response, answered.columns)
