@@ -83,10 +83,11 @@ def run(
             "force": [*force],
             "where": pool,
         }
+        changes = [change.replace(": ", " ", 1) for change in edit.changes if " -> " in change]
         for flow, planned in with_headings(console, parts):
             with up_to_date.brought_up_to_date(root, console, flow, planned, how, edit, began) as part:
                 if part.execution is not None:
-                    call(root, console, part, title(flow, targets or (), edit.changes), parameters)
+                    call(root, console, part, title(flow, targets or (), changes), parameters)
             results = {**{result.stage: result for result in part.results}, **results}
             if part.lost:
                 results["prefect"] = StageResult("prefect", "failed", part.lost)

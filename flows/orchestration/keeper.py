@@ -27,6 +27,9 @@ HOME = Path("mlruns/prefect")
 DATABASE = Path("mlruns/prefect.db")
 NOTE = Path("mlruns/prefect-server.json")  # the address and the keeper's process while the server runs
 LOG = Path("mlruns/logs/prefect-server.log")
+PAGES = HOME / "pages"  # a copy of Prefect's own, which its server makes
+# What a browser may ask while it shows them: this server alone, whatever a page's scripts would like to tell others.
+POLICY = """<meta http-equiv="Content-Security-Policy" content="connect-src 'self'; form-action 'self'">"""
 LOCK, USERS = HOME / "keeper.lock", HOME / "users.lock"
 MINUTES = "POSTTRAIN_SERVER_MINUTES"
 USUAL_MINUTES = 15.0
@@ -118,6 +121,7 @@ def _keep(root: Path, port: int, minutes: float) -> None:
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://{HOST}:{port}",
+        "PREFECT_SERVER_UI_STATIC_DIRECTORY": str(root / PAGES),
         "DO_NOT_TRACK": "1",
     }
     command = [sys.executable, "-P", "-m", "prefect", "server", "start", "--host", HOST, "--port", str(port)]
@@ -126,6 +130,7 @@ def _keep(root: Path, port: int, minutes: float) -> None:
     server, early = Command([command], root, environ, root / LOG), 0
     try:
         while root.exists():
+            _restrict(root / PAGES)
             if _is_used(root):
                 used = time.monotonic()
             elif time.monotonic() - used > 60 * minutes:
@@ -138,6 +143,16 @@ def _keep(root: Path, port: int, minutes: float) -> None:
                 server = Command([command], root, environ, root / LOG)
     finally:
         server.stop()
+
+
+def _restrict(pages: Path) -> None:
+    """Have the pages say what a browser may ask, as soon as the server has made them."""
+    for file in pages.glob("*/index.html"):
+        text = file.read_text()
+        if POLICY not in text and "<head>" in text:
+            partial = file.with_suffix(".partial")
+            partial.write_text(text.replace("<head>", f"<head>{POLICY}", 1))
+            partial.replace(file)
 
 
 def _is_used(root: Path) -> bool:

@@ -210,6 +210,16 @@ def test_a_database_that_set_up_has_left_is_laid_and_never_over_another(
     assert [*(tmp_path / "mlruns").iterdir()] == []
 
 
+def test_pages_may_ask_their_own_server_alone(tmp_path: Path) -> None:
+    (tmp_path / "v2").mkdir()
+    page = tmp_path / "v2/index.html"
+    page.write_text("<html><head><title>x</title></head></html>")
+    for _ in range(2):
+        keeper._restrict(tmp_path)
+        assert page.read_text() == f"<html><head>{keeper.POLICY}<title>x</title></head></html>"
+    assert [file.name for file in page.parent.iterdir()] == ["index.html"]
+
+
 PRIVATE = """
 import ast, pathlib, sys
 for file in sorted(pathlib.Path(sys.argv[1]).rglob("*.py")):

@@ -19,8 +19,10 @@ from flows.console.summary import Screen
 from flows.engine import guard, mlflow_store
 from flows.engine.dvc_repository import PlanError
 from flows.engine.guard import free_port
+from flows.orchestration import keeper
 from flows.web import servers
 from tasks.common import mlflow_database
+from tests.flows.machine.test_supervisor import wait_for
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -121,6 +123,8 @@ def test_both_pages_answer_until_ctrl_c_and_prefect_until_it_is_stopped(tmp_path
         assert b"<html" in fetch(address), "a browser keeps the cookie that it is given"
         assert json.loads(fetch(mlflow + "/ajax-api/2.0/mlflow/experiments/search?max_results=5"))
         assert json.loads(fetch(prefect + "/ui-settings"))["api_url"] == prefect + "/api"
+        wait_for(lambda: keeper.POLICY.encode() in fetch(prefect + "/v2/"), 20)
+        assert keeper.POLICY.encode() in fetch(prefect + "/v2/"), "its page asks no other host"
         count = urllib.request.Request(prefect + "/api/flow_runs/count", method="POST")
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(count)
