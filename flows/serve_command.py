@@ -25,18 +25,18 @@ def serve(
     ] = "",
 ) -> int:
     """Serve the flows, so that Prefect's page, API, schedules and automations can start and cancel them; until Ctrl-C."""
-    console, named = Screen(), flows or [*FLOWS]
-    if unknown := [name for name in named if name not in FLOWS]:
+    console, served = Screen(), flows or [*FLOWS]
+    if unknown := [name for name in served if name not in FLOWS]:
         raise running.WrongUseError(f"serve: no flow {unknown[0]}; expected {', '.join(FLOWS)}")
     try:
         with running.one_line():
-            _serve(find_root(), console, named, (flows or ["language"]) if cron else [], cron)
+            _serve(find_root(), console, served, (flows or ["language"]) if cron else [], cron)
     except KeyboardInterrupt:
         console.print("stopped")
     return 0
 
 
-def _serve(root: Path, console: Console, named: list[str], scheduled: list[str], cron: str) -> None:
+def _serve(root: Path, console: Console, served: list[str], scheduled: list[str], cron: str) -> None:
     from flows.orchestration import server
 
     with ExitStack() as stack:
@@ -51,14 +51,14 @@ def _serve(root: Path, console: Console, named: list[str], scheduled: list[str],
                 getattr(importlib.import_module(running.MODULES[name]), name).to_deployment(
                     NAME, cron=cron if name in scheduled else None, tags=[server.tag(root)]
                 )
-                for name in named
+                for name in served
             ]
-        except ValueError as error:
-            raise running.WrongUseError(f"--cron: {' '.join(str(error).split())}") from None
-        for name in named:
+        except ValueError:
+            raise running.WrongUseError(f"--cron: expected five fields such as '0 2 * * *', got {cron!r}") from None
+        for name in served:
             when = f", at {cron}" if name in scheduled else ""
             console.print(f"serves {name}/{NAME}{when}", markup=False)
         console.print(
-            f"Start one in the page that `posttrain ui` shows, or by `prefect deployment run {named[0]}/{NAME}`."
+            f"Start one in the page that `posttrain ui` shows, or by `prefect deployment run {served[0]}/{NAME}`."
         )
         serve_flows(*deployments, print_starting_message=False)

@@ -118,12 +118,12 @@ def prefect_server(root: Path, console: Console) -> Iterator["Server | None"]:
         return
     server.be_quiet(root)
     with one_line():
-        found = server.for_run(root, partial(console.print, markup=False))
+        in_use = server.for_run(root, partial(console.print, markup=False))
     try:
-        yield found
+        yield in_use
     finally:
-        if found is not None:
-            found.close()
+        if in_use is not None:
+            in_use.close()
 
 
 @contextmanager

@@ -83,14 +83,14 @@ class Server:
 
     def wait(self, say: Callable[[str], object] = lambda line: None) -> None:
         """Return once the server answers; PlanError if it ends or does not come up. After a while a line says for what this waits."""
-        began, said = time.monotonic(), False
+        began, announced = time.monotonic(), False
         while not answers(self.root):
             waited = time.monotonic() - began
             ended = self._keeper is not None and self._keeper.poll() is not None
             if (ended and not kept(self.root)) or waited > START_SECONDS:
                 raise PlanError(f"Prefect's server did not start; see {keeper.LOG}")
-            if waited > SAY_SECONDS and not said:
-                said = True
+            if waited > SAY_SECONDS and not announced:
+                announced = True
                 say("waits until Prefect's server has started")
             time.sleep(LOOK_SECONDS)
 
@@ -245,8 +245,8 @@ def tag(root: Path) -> str:
     return f"posttrain-clone-{mlflow_address.clone(root)}"
 
 
-def end_stale_runs(root: Path, own: str = "") -> None:
-    """Mark this clone's flow runs that the history has as running as crashed, apart from `own`: a clone has only one run at a time."""
+def end_stale_runs(root: Path, current: str = "") -> None:
+    """Mark this clone's flow runs that the history has as running as crashed, apart from the `current` one: a clone has only one run at a time."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import (
         FlowRunFilter,
@@ -261,7 +261,7 @@ def end_stale_runs(root: Path, own: str = "") -> None:
     left = FlowRunFilter(state=FlowRunFilterState(type=running), tags=FlowRunFilterTags(all_=[tag(root)]))
     with get_client(sync_client=True) as client:
         for run in client.read_flow_runs(flow_run_filter=left):
-            if str(run.id) != own:
+            if str(run.id) != current:
                 client.set_flow_run_state(run.id, Crashed(message="its process was killed"), force=True)
 
 

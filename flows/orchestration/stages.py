@@ -59,8 +59,8 @@ class Stages:
             self._submit(self._planned[name])
         needs: list[Any] = [self._futures[name] for name in stage.upstream if name in self._futures]
         needs += [allow_failure(self._futures[name]) for name in stage.after if name in self._futures]
-        named: Any = bring_up_to_date.with_options(name=stage.name, task_run_name=stage.name)
-        self._futures[stage.name] = named.submit(stage.name, wait_for=needs)
+        stage_task: Any = bring_up_to_date.with_options(name=stage.name, task_run_name=stage.name)
+        self._futures[stage.name] = stage_task.submit(stage.name, wait_for=needs)
 
     def end(self) -> State[object]:
         """Submit what the flow does not name, stages of the user's in dvc.yaml, and wait until all have ended; the state of the flow.
@@ -105,7 +105,7 @@ def pipeline(
             token = begun.set(execution)
             stack.callback(begun.reset, token)
             if execution is not None:
-                server.end_stale_runs(execution.coordinator.root, own=runtime.flow_run.id)
+                server.end_stale_runs(execution.coordinator.root, current=runtime.flow_run.id)
         if execution is not None:
             stack.enter_context(stopped_by_signals(execution))
             stack.enter_context(_stopped_by_prefect(execution))

@@ -85,8 +85,8 @@ def stop(root: Path, console: Console) -> int:
 
 def print_environment(root: Path) -> int:
     """Start the repository's own Prefect server if it does not run, and print what sets the environment for it, for a shell."""
-    with closing(server.Server(root)) as own:
-        own.wait()
+    with closing(server.Server(root)) as starting:
+        starting.wait()
         for name, value in {**server.environ(root), **server.without_proxy(os.environ)}.items():
             print(f"export {name}={shlex.quote(value)}")
     return 0

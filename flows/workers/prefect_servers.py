@@ -9,6 +9,8 @@ from flows.workers.prefect_api import Api
 
 NONE = "no Prefect server: start `posttrain ui` here, or set PREFECT_API_URL to a server that runs (`prefect server start`)"
 
+_used: list[server.Server] = []  # the repository's own, which stays as long as this process
+
 
 def configure(root: Path) -> str | None:
     """Set Prefect's variables in the environment, where it is clear which server is meant; its address, or None without one.
@@ -18,6 +20,7 @@ def configure(root: Path) -> str | None:
     if url := os.environ.get("PREFECT_API_URL"):
         return url
     if server.answers(root):
+        _used.append(server.Server(root))
         os.environ.update(server.environ(root))
         return os.environ["PREFECT_API_URL"]
     if not _profiles().exists():
