@@ -152,12 +152,16 @@ def within_flow(
         if len(parts) > 1:
             raise WrongUseError(f"flow {flow}: targets: {', '.join(targets)} belong to several flows")
         [(_, planned)] = parts
-        failed = None
-        with up_to_date.brought_up_to_date(root, console, flow, planned, up_to_date.How(), edit, began) as part:
-            try:
-                yield part.execution
-            except StageFailed as error:  # the others have their results and pages all the same
-                failed = error
+        part, failed = None, None
+        try:
+            with up_to_date.brought_up_to_date(root, console, flow, planned, up_to_date.How(), edit, began) as part:
+                try:
+                    yield part.execution
+                except StageFailed as error:  # the others have their results and pages all the same
+                    failed = error
+        except KeyboardInterrupt:
+            if part is None or part.execution is None or not part.execution.cancelled:
+                raise
         if failed is not None:
             raise failed
 

@@ -16,13 +16,12 @@ from contextlib import contextmanager, suppress
 from importlib import metadata
 from pathlib import Path
 from types import FrameType
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from flows.engine.guard import HOST, free_port
 from flows.machine import files
 from flows.machine.supervisor import Command
 
-USUAL_PORT = 4200
 HOME = Path("mlruns/prefect")
 DATABASE = Path("mlruns/prefect.db")
 NOTE = Path("mlruns/prefect-server.json")  # the address and the keeper's process while the server runs
@@ -88,7 +87,7 @@ def _lay_database(root: Path) -> None:
 def _note(root: Path) -> Iterator[int]:
     """Say at which address the server is to be found; yields a free port, the one of before if possible."""
     before = read_note(root)
-    port = free_port(before.port if before else USUAL_PORT)
+    port = free_port(before.port if before else 0)
     partial = (root / NOTE).with_suffix(f".{os.getpid()}")
     partial.write_text(json.dumps(Note(f"http://{HOST}:{port}/api", port, os.getpid())._asdict()))
     partial.replace(root / NOTE)
@@ -128,13 +127,16 @@ def _keep(root: Path, port: int, minutes: float) -> None:
     (root / LOG).unlink(missing_ok=True)
     started, used = time.monotonic(), time.monotonic() + max(FIRST_SECONDS - 60 * minutes, 0)
     server, early = Command([command], root, environ, root / LOG), 0
+    users = (root / USERS).open("a")  # until this process has ended
     try:
         while root.exists():
             _restrict(root / PAGES)
-            if _is_used(root):
+            if not _lock(users):
                 used = time.monotonic()
             elif time.monotonic() - used > 60 * minutes:
-                return
+                return  # with the lock: who comes now waits until the server has gone, and then starts one
+            else:
+                fcntl.flock(users, fcntl.LOCK_UN)
             if server.wait(LOOK_SECONDS) is not None:  # it was killed, or could not start
                 early += time.monotonic() - started < RESTART_SECONDS
                 if early > 1:
@@ -155,13 +157,13 @@ def _restrict(pages: Path) -> None:
             partial.replace(file)
 
 
-def _is_used(root: Path) -> bool:
-    with suppress(FileNotFoundError), (root / USERS).open("a") as users:
-        try:
-            fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-    return False
+def _lock(users: IO[str]) -> bool:
+    """Hold the lock of the users alone; False where somebody uses the server."""
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _end(number: int, frame: FrameType | None) -> None:

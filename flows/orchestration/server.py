@@ -86,6 +86,8 @@ class Server:
         began, announced = time.monotonic(), False
         while not answers(self.root):
             waited = time.monotonic() - began
+            if self._keeper is None and not kept(self.root):  # it was stopped a moment ago
+                self._keeper = self._start()
             ended = self._keeper is not None and self._keeper.poll() is not None
             if (ended and not kept(self.root)) or waited > START_SECONDS:
                 raise PlanError(f"Prefect's server did not start; see {keeper.LOG}")

@@ -123,6 +123,17 @@ def test_two_users_share_one_server_which_ends_when_the_last_has_left(root: Path
     assert not server.answers(root)
 
 
+def test_who_comes_while_it_ends_gets_one_that_stays(root: Path) -> None:
+    for _ in range(4):
+        own = server.Server(root, minutes="0")
+        own.wait()
+        time.sleep(0.2)
+        assert server.answers(root)
+        own.close()
+        time.sleep(keeper.LOOK_SECONDS)  # about when its keeper sees that nobody uses it
+    wait_for(lambda: not server.kept(root), 20)
+
+
 def test_it_stays_for_the_next_run_until_it_is_stopped_and_comes_back_at_the_same_port(root: Path) -> None:
     first = server.Server(root, minutes="5")
     first.wait()
