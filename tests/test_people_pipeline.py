@@ -1,7 +1,6 @@
 """Preset people with the real command: it waits for judgements, goes on when they have come, and says what more of them changed."""
 
 import json
-import sqlite3
 import subprocess
 import sys
 import time
@@ -13,6 +12,7 @@ import pytest
 
 from tasks.common import mlflow_database, tables
 from tasks.language.tables.responses import Responses
+from tests import prefect_server
 from tests.clone import Clone, states
 from tests.tasks.language import judged
 from tests.test_pipeline import TINY
@@ -53,12 +53,6 @@ def statuses(clone: Clone) -> dict[str, set[str]]:
     return found
 
 
-def in_prefect(clone: Clone) -> list[tuple[str, str]]:
-    """Type and name of each state that the flow has been in, one run after the other."""
-    with closing(sqlite3.connect(clone.root / "mlruns/prefect.db")) as server:
-        return server.execute("SELECT type, name FROM flow_run_state ORDER BY timestamp").fetchall()
-
-
 def test_the_loop_of_judging_and_training(clone: Clone) -> None:
     """It waits without a failure; then it stays and goes on by itself; then ten more judgements run what depends on them."""
     command = [sys.executable, "-m", "flows.cli", "run", "language"]
@@ -74,15 +68,15 @@ def test_the_loop_of_judging_and_training(clone: Clone) -> None:
             [*command, "--wait"], cwd=clone.root, env=clone.environ, stdout=output, stderr=output
         )
     try:
-        until(lambda: in_prefect(clone).count(PAUSED) == 1, log)
+        until(lambda: prefect_server.flow_states(clone.root).count(PAUSED) == 1, log)
         judge(clone, 0, 12)
-        until(lambda: in_prefect(clone).count(PAUSED) == 2, log)
+        until(lambda: prefect_server.flow_states(clone.root).count(PAUSED) == 2, log)
         judge(clone, 12, 10)
         assert waiting.wait(SECONDS) == 0, log.read_text()
     finally:
         waiting.kill()
     assert states(clone.posttrain("run", "language")) == {"up-to-date": BEFORE | BELOW}
-    assert in_prefect(clone) == [
+    assert prefect_server.flow_states(clone.root) == [
         *(("PENDING", "Pending"), ("RUNNING", "Running"), ("CANCELLED", "Waiting for people")),
         *(("PENDING", "Pending"), ("RUNNING", "Running"), PAUSED, ("RUNNING", "Running")),
         *(PAUSED, ("RUNNING", "Running"), ("COMPLETED", "Completed")),
