@@ -73,7 +73,8 @@ def write_entries(root: Path, stages: "Sequence[PipelineStage]") -> None:
     from dvc.stage.serialize import to_lockfile
     from dvc.utils.serialize import dumps_yaml
 
-    path, temporary = root / LOCKFILE, root / f".{LOCKFILE}.new"
+    # Not beside it: git would show a stage that starts meanwhile a file that nobody has committed.
+    path, temporary = root / LOCKFILE, root / f".dvc/tmp/{LOCKFILE}.new"
     text = path.read_text() if path.exists() else NEW
     for stage in stages:
         text = with_entry(text, dumps_yaml({"stages": to_lockfile(stage)}).removeprefix("stages:\n"))

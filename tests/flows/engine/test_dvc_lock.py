@@ -47,6 +47,17 @@ def test_what_else_dvc_keeps_there_stays() -> None:
 
 
 @pytest.mark.usefixtures("plain_commands")
+def test_while_it_is_written_no_file_is_there_that_git_would_show(toy: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stage that starts at that moment would be recorded with code that nobody has committed."""
+    toy.stage("a")
+    seen: list[set[str]] = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (seen.append({path.name for path in toy.root.iterdir()}), sync(file)))
+    toy.run("a")
+    assert seen
+    assert set.union(*seen) <= {path.name for path in toy.root.iterdir()}
+
+
 def test_what_is_recorded_is_read_anew_when_the_file_has_changed(toy: Toy) -> None:
     assert read_entries(toy.root) == {}
     toy.stage("a")
