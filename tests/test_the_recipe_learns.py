@@ -32,7 +32,7 @@ from tests import seams
 from tests.conftest import PARAMS
 
 SEED = 0
-PROBLEMS, SAMPLES, LONGEST = 300, 2, 24  # of the measurement; an answer takes 15 tokens
+PROBLEMS, SAMPLES, LONGEST = 300, 6, 24  # of the measurement; an answer takes 15 tokens
 SAMPLED = {"max_new_tokens": LONGEST, "samples": 4}
 STEPS = {**SAMPLED, "prompts_per_step": 24, "evaluate_every": 0, "show_every": 0, "keep": "last"}
 HABITS = {"shortcut": 0.4, "unnamed": 0.0, "opening": 0.0, "closing": 0.0, "repeated": 0.0}
