@@ -116,7 +116,8 @@ def call(flow: "Flow[..., Any]", execution: Execution, name: str, parameters: Ma
     """Run the flow as a run of this name over an execution that has begun."""
     token = begun.set(execution)
     try:
-        flow.with_options(flow_run_name=name)(**parameters, return_state=True)
+        # A function, since Prefect takes a text for a template, and values have braces.
+        flow.with_options(flow_run_name=lambda: name)(**parameters, return_state=True)
     finally:
         begun.reset(token)
 

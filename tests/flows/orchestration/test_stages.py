@@ -103,6 +103,17 @@ def test_stages_that_the_flow_names_and_others_of_the_users_run_in_the_graph_s_o
 
 
 @pytest.mark.slow
+def test_a_value_with_braces_may_stand_in_the_name_of_a_run(tmp_path: Path) -> None:
+    execution = Execution(Owner(tmp_path, {}), [stage("a")], 1, lambda _: None)  # type: ignore[arg-type]
+    name = 'run toy: grpo.reward {"verifiable": 1.0} -> {"rewards/mine.py:length": 1.0}'
+    with connected():
+        stages.call(toy, execution, name, {"targets": ["a"]})
+    assert [result.state for result in execution.results()] == ["ran"]
+    [run] = prefect_server.ask("/flow_runs/filter", flow_runs={"name": {"any_": [name]}})
+    assert run["state_name"] == "Completed"
+
+
+@pytest.mark.slow
 def test_a_failure_leaves_its_descendants_alone_and_what_waits_for_people_is_no_failure(tmp_path: Path) -> None:
     planned = [stage("a"), stage("b", "a"), stage("c", "b"), stage("free")]
     with connected():
