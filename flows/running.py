@@ -20,7 +20,7 @@ from flows.console.use_errors import WrongUseError as WrongUseError
 from flows.console.use_errors import one_line as one_line
 from flows.engine.recording import settling
 from flows.engine.state import PlannedStage, StageResult
-from flows.laid import laid
+from flows.laid import Laid, laid
 from flows.params import approval
 from flows.up_to_date import Begun
 
@@ -68,15 +68,7 @@ def run(
     up_to_date.tell(console, () if console.quiet else settling.missing(root))  # of the runs before
     results: dict[str, StageResult] = {}
     with one_line(), laid(root, settings, keep=not dry_run) as edit:
-        parts = plan(root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False))
-        if pull and not dry_run and _pull(root, console, parts):
-            parts = plan(root, targets, force, pools=True, pool=pool)
-        if not _has_server(root, console, parts, pool):
-            parts = plan(root, targets, force)
-        up_to_date.tell(
-            console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in edit.changes)
-        )
-        up_to_date.tell(console, remarks(root, parts))
+        parts = _planned(root, console, targets, force, pool, edit, dry_run, pull)
         parameters = {
             "targets": [*(targets or ["language"])],
             "set": dict(text.split("=", 1) for text in settings),
@@ -95,6 +87,27 @@ def run(
     if not (settings or force or dry_run or with_runs or pool or with_patch):
         unchanged.note(root, targets or (), parts)
     return results
+
+
+def _planned(
+    root: Path,
+    console: Console,
+    targets: Sequence[str] | None,
+    force: Sequence[str],
+    pool: str,
+    edit: Laid,
+    dry_run: bool = False,
+    pull: bool = False,
+) -> list[Part]:
+    """The plan with params.yaml as edited, where stages of work pools may have a server or not; what is to be known of it is printed."""
+    parts = plan(root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False))
+    if pull and not dry_run and _pull(root, console, parts):
+        parts = plan(root, targets, force, pools=True, pool=pool)
+    if not _has_server(root, console, parts, pool):
+        parts = plan(root, targets, force)
+    up_to_date.tell(console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in edit.changes))
+    up_to_date.tell(console, remarks(root, parts))
+    return parts
 
 
 def call(root: Path, console: Console, part: Begun, name: str, parameters: Mapping[str, Any]) -> None:
@@ -144,11 +157,7 @@ def within_flow(
         yield None
         return
     with one_line(), laid(root, edits, keep=True) as edit:
-        parts = plan(root, targets, force or (), pools=True, pool=pool, say=partial(console.print, markup=False))
-        if not _has_server(root, console, parts, pool):
-            parts = plan(root, targets, force or ())
-        up_to_date.tell(console, (f"params.yaml: {change}" for change in edit.changes))
-        up_to_date.tell(console, remarks(root, parts))
+        parts = _planned(root, console, targets, force or (), pool, edit)
         if len(parts) > 1:
             raise WrongUseError(f"flow {flow}: targets: {', '.join(targets)} belong to several flows")
         [(_, planned)] = parts

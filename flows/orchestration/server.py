@@ -51,7 +51,7 @@ class Server:
 
     def __init__(self, root: Path, minutes: str = "") -> None:
         """Start the server unless it runs; `minutes` replaces POSTTRAIN_SERVER_MINUTES for a server that is started now."""
-        self.root, self._held = root, ExitStack()
+        self.root = root
         self._environ = {
             **os.environ,
             keeper.TOKEN: guard.token(root),
@@ -63,8 +63,8 @@ class Server:
             raise PlanError(str(error)) from None
         files.make_folder(root, keeper.HOME)
         files.make_folder(root, keeper.LOG.parent)
-        users = self._held.enter_context((root / keeper.USERS).open("a"))
-        fcntl.flock(users, fcntl.LOCK_SH)
+        self._users = (root / keeper.USERS).open("a")
+        fcntl.flock(self._users, fcntl.LOCK_SH)
         self._keeper = None if kept(root) else self._start()
 
     def _start(self) -> "subprocess.Popen[bytes]":
@@ -103,7 +103,7 @@ class Server:
 
     def close(self) -> None:
         """Use it no more."""
-        self._held.close()
+        self._users.close()
 
 
 def environ(root: Path) -> dict[str, str]:
@@ -181,8 +181,8 @@ def configured() -> str | None:
     """The API's address that Prefect is configured to use, as it may be shown; None if there is none."""
     from prefect.settings import PREFECT_API_URL
 
-    found = PREFECT_API_URL.value()
-    return mlflow_address.public(str(found)) if found else None
+    address = PREFECT_API_URL.value()
+    return mlflow_address.public(str(address)) if address else None
 
 
 def for_run(root: Path, say: Callable[[str], object] = lambda line: None) -> Server | None:

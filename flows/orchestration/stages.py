@@ -176,7 +176,6 @@ def _follow(log: Path, result: "Future[StageResult]", look: Callable[[], None]) 
     """The lines of a stage's log as they are written, until the stage is done; `look` is called between two looks at it."""
     position = 0
     while True:
-        look()
         last = result.done()
         if log.exists():
             with log.open(errors="replace") as file:
@@ -186,8 +185,11 @@ def _follow(log: Path, result: "Future[StageResult]", look: Callable[[], None]) 
                 position = file.tell()
             yield from text.splitlines()
         if last:
+            look()
             return
         wait_for([result], LOG_SECONDS)
+        if not result.done():  # a stage that has ended already waits for nothing
+            look()
 
 
 def briefly() -> AbstractContextManager[object]:

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 
-from flows.engine import guard
 from flows.engine.dvc_repository import PlanError
+from flows.orchestration.server import REFUSED
 from tasks.common import mlflow_address
 
 FLOW = "posttrain-stage"  # the flow that every attempt of a stage is a run of
@@ -227,10 +227,8 @@ class Api:
             raise Away(f"{self.url} ({type(error).__name__}: {said})") from None
         if answer.status_code >= 500 or answer.status_code == 429:
             raise Away(f"{self.url} (status {answer.status_code})")
-        if answer.status_code == 403 and guard.REFUSAL in answer.text:
-            raise PlanError(
-                f"{self.url} is the `posttrain ui` of another clone, which serves that clone alone; `prefect server start` serves several"
-            )
+        if answer.status_code == 401:  # as the server of another clone answers
+            raise PlanError(f"{self.url}: {REFUSED[401]}")
         if answer.is_error and answer.status_code not in also:
             said = " ".join(answer.text.split())[:200]
             raise PlanError(f"Prefect's server at {self.url} refuses {method} {path}: {answer.status_code} {said}")

@@ -114,7 +114,8 @@ def started(
     root: Path, planned: list[PlannedStage], *, jobs: int | None, watch: Watcher, wait: bool = False, **more: Any
 ) -> Iterator[Execution]:
     """What executes a plan without MLflow's records, which take long to start."""
-    with Coordinator(root, workers=more["workers"]) as coordinator:
+    owner = more["owner"](None) if "owner" in more else Coordinator(root, workers=more["workers"])
+    with owner as coordinator:
         execution = Execution(coordinator, planned, jobs, watch, wait)
         yield execution
         execution.ended = execution.results()
