@@ -184,7 +184,10 @@ def test_runs_return_every_stage_and_are_compared_by_problem_and_a_failure_is_ra
 
 
 @pytest.mark.slow
-def test_a_sweep_of_which_a_point_fails_raises_that_and_keeps_the_others(root):
+def test_a_sweep_of_which_a_point_fails_raises_that_and_keeps_the_others(root, empty_mlflow, monkeypatch):
+    monkeypatch.setattr("flows.engine.started.started", either)
+    (root / "mlruns").mkdir()
+    shutil.copy(empty_mlflow, root / "mlruns/mlflow.db")
     with pytest.raises(posttrain.StageFailed, match=r"^sweep: some points did not get to their end"):
         posttrain.sweep({"sft.epochs": [2, 99]}, "evaluate", quiet=True)
     assert '"epochs": 1' in (root / "params.yaml").read_text(), "the workspace stays as it was"
