@@ -3,8 +3,8 @@
 `python -m tasks.contract` rewrites them; a test computes them and fails on a difference. If a stage's deps lacked an
 import, a change to that module would not run the stage again.
 
-A stage with `foreach: ${section.names}` has a branch for each key of that dictionary, or each item of that list. If that is
-in the stage's own section, a branch depends on its own entry alone: a change to another entry does not run it again.
+A stage with `foreach: ${branches.STAGE}` has a branch for each key of that dictionary, or each item of that list. A branch depends on its
+own entry alone and on the stage's section: a change to another entry does not run it again.
 """
 
 import importlib
@@ -18,7 +18,7 @@ from ruamel.yaml import YAML
 
 from tasks import metrics, parameters
 from tasks.code import chosen, stages
-from tasks.common.config import Config, Schema, schema_of
+from tasks.common.config import BRANCHES, Config, Schema, schema_of
 
 CODE = "code"  # the stage that writes what code the others are made of
 Pipeline = dict[str, Any]  # dvc.yaml, or what it says of one stage
@@ -33,7 +33,7 @@ def definition(stage: Pipeline) -> Pipeline:
 
 
 def branches(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
-    """Name of a stage with `foreach` -> section and key of the dictionary or list that names its branches."""
+    """Name of a stage with `foreach` -> section and key of the dictionary or list that names its branches, such as `branches`, `cql`."""
     texts = {name: stage["foreach"] for name, stage in pipeline["stages"].items() if "foreach" in stage}
     return {name: tuple(text.removeprefix("${").removesuffix("}").split(".")) for name, text in texts.items()}
 
@@ -54,15 +54,12 @@ def with_code_deps(pipeline: Pipeline) -> Pipeline:
 
 
 def params(pipeline: Pipeline) -> dict[str, list[str]]:
-    """Stage name -> its `params`: its whole section, but for a branch only its own entry of what names the branches."""
-    types = config_types(pipeline)
-    wanted = {name: [name] for name in types}
-    for name, (section, key) in branches(pipeline).items():
-        if section == name:
-            fields = types[name].model_fields
-            others = [f"{name}.{field}" for field in fields if field != key]
-            entry = [f"{name}.{key}.${{key}}"] if get_origin(fields[key].annotation) is dict else []
-            wanted[name] = [*entry, *others]
+    """Stage name -> its `params`: its section, and of a branch its own entry in the section `branches`."""
+    wanted = {}
+    for name, config_type in config_types(pipeline).items():
+        fields, field = {*config_type.model_fields}, config_type.branches
+        has_entries = field and get_origin(config_type.model_fields[field].annotation) is dict
+        wanted[name] = [f"{BRANCHES}.{name}.${{key}}"] * bool(has_entries) + [name] * (fields != {field})
     return wanted
 
 
@@ -98,6 +95,13 @@ def schema(pipeline: Pipeline) -> Schema:
         name: parameters.describe(schema_of(config_type, f"#/$defs/{name}.{{model}}"), parameters.parts(config_type))
         for name, config_type in types.items()
     }
+    entries: Schema = {"type": "object", "additionalProperties": False, "required": [], "properties": {}}
+    entries["description"] = "What stages are run for, once each."
+    for name, config_type in types.items():
+        if field := config_type.branches:
+            entries["properties"][name] = sections[name]["properties"].pop(field)
+            entries["required"] += [name]
+            sections[name]["required"].remove(field)
     seed = {
         "type": "integer",
         "minimum": 0,
@@ -107,12 +111,14 @@ def schema(pipeline: Pipeline) -> Schema:
     parts: Schema = {}  # of sections; a reference to one starts at the root, and two sections may have parts of one name
     for name, content in sections.items():
         parts |= {f"{name}.{model}": part for model, part in content.pop("$defs", {}).items()}
+    sections = {name: content for name, content in sections.items() if content["properties"]} | {BRANCHES: entries}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "type": "object",
         "additionalProperties": False,
         "required": list(sections),
         "properties": {"seed": seed, **sections},
+        "patternProperties": {"^x-": {"description": "What sections take in with `<<: *NAME`."}},
         "$defs": parts,
     }
 

@@ -18,14 +18,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.code import imported
-from tasks.common import processes, tracking
+from tasks.common import config_faults, processes, tracking
 from tasks.common.config import BRANCH, Config
-from tasks.common.config_faults import explain
 from tasks.common.errors import WAITING, ConfigError, StageError, WaitingError
 from tasks.common.terminal import message
 
@@ -35,14 +33,10 @@ Metrics = Mapping[str, "float | Metrics"]
 
 def read_section(stage: str, config_type: type[Config], params: Path = PARAMS) -> Config:
     """The stage's section of params.yaml; ConfigError with one line naming file, key and what was expected."""
-    section = _load(params).get(stage)
-    if section is None:
-        raise ConfigError(f"{params}: section '{stage}' is missing")
     try:
-        return config_type.from_yaml(section)
-    except ValidationError as error:
-        key, message = explain(error, stage, {stage: config_type})
-        raise ConfigError(f"{params}: {'.'.join(key)}: {message}") from None
+        return config_faults.read(stage, {stage: config_type}, _load(params))
+    except config_faults.SectionError as error:
+        raise ConfigError(f"{params}: {error}") from None
 
 
 def main(run: Callable[..., Metrics], *, data_parallel: bool = False) -> None:

@@ -52,7 +52,7 @@ class Clone:
     def edit(self, params: Mapping[str, Mapping[str, Any]]) -> None:
         yaml = YAML()
         values = yaml.load(self.root / "params.yaml")
-        for section, changes in params.items():
+        for section, changes in repository.in_file(params).items():
             assert changes.keys() <= values[section].keys(), section
             values[section].update(changes)
         yaml.dump(values, self.root / "params.yaml")

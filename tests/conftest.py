@@ -39,8 +39,9 @@ os.environ.setdefault("POSTTRAIN_PRODUCTS", "torch")  # no test measures, and al
 settings.register_profile("here", deadline=None, derandomize="SEED_OF_TESTS" in os.environ)
 settings.load_profile("here")
 
-PARAMS = YAML(typ="safe").load(repository.params_text())
-SEED = PARAMS.pop("seed")  # the one key that is no section
+VALUES = YAML(typ="safe").load(repository.params_text())
+SEED = VALUES["seed"]
+PARAMS = repository.sections(VALUES)  # each with its branches
 SECTIONS = checking.sections(Path(__file__).parent.parent)
 BY_MODEL = {"reward_model": 1.0}
 POLICY = {
@@ -98,15 +99,8 @@ BRANCHED = {
 
 def one_branch(stage: str) -> str:
     """The setting that gives a stage without branches one: of a method a data set."""
-    key = {
-        "benchmarks": "cells",
-        "benchmark_pages": "comparisons",
-        "search": "policies",
-        "steering": "pages",
-        "agent_episodes": "sets",
-        "budgets": "policies",
-    }.get(stage)
-    return f"{stage}.{key}={json.dumps(BRANCHED[stage][key])}" if key else f"{stage}.datasets=[Hopper-v5-medium-replay]"
+    field = SECTIONS[stage].branches
+    return f"branches.{stage}={json.dumps(BRANCHED[stage][field] or ['Hopper-v5-medium-replay'])}"
 
 
 def tiny(config: type[C], stage: str) -> C:

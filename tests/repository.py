@@ -6,13 +6,16 @@ tracks, and the committed values of params.yaml; in a folder without git (a tarb
 
 import functools
 import subprocess
+from collections.abc import Mapping
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
-from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from flows.params import checking
+from tasks.common.config import BRANCHES
+from tasks.common.config_faults import SectionError, read, with_branches
 from tests.reach import files_of
 
 ROOT = Path(__file__).parent.parent
@@ -87,11 +90,11 @@ def params_text() -> str:
     now = yaml.load(text)
     before = YAML().load(committed)
     types = checking.sections(ROOT)
-    if all(_accepted(types, name, before.get(name)) for name in now) and now.keys() == before.keys():
+    if now.keys() == before.keys() and all(_accepted(types, name, before) for name in now):
         return committed
     anchored = now["seed"]
     for name in now:
-        if name in before and _accepted(types, name, before[name]):
+        if name in before and _accepted(types, name, before):
             now[name] = before[name]
         elif isinstance(now[name], dict) and now[name].get("seed") is anchored:
             now[name]["seed"] = before["seed"]  # of two anchors of one name the text could not be read
@@ -100,14 +103,29 @@ def params_text() -> str:
     return output.getvalue()
 
 
-def _accepted(types: checking.Sections, name: str, section: object) -> bool:
-    if name not in types:
-        return True
+def _accepted(types: checking.Sections, name: str, values: Any) -> bool:
     try:
-        types[name].from_yaml(section)
-    except ValidationError:
+        if name in types:
+            read(name, types, values)
+    except SectionError:
         return False
     return True
+
+
+def sections(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections of a params.yaml as the stages' Configs have them, each with its branches."""
+    return {name: with_branches(name, kind, values) for name, kind in checking.sections(ROOT).items()}
+
+
+def in_file(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The inverse: sections that Configs have, some of them or with some keys, as they stand in params.yaml."""
+    branches, found = {}, {}
+    for name, section in values.items():
+        field = checking.sections(ROOT)[name].branches if name in checking.sections(ROOT) else ""
+        found[name] = {key: value for key, value in section.items() if key != field}
+        branches |= {name: section[field]} if field in section else {}
+    found = {name: section for name, section in found.items() if section or name not in branches}
+    return found | ({BRANCHES: branches} if branches else {})
 
 
 def write_params(folder: Path) -> Path:

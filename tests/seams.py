@@ -19,6 +19,7 @@ from typing import Any, get_type_hints
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
+from tests import repository
 from tests.tasks import solved
 from tests.tasks.language import judged
 
@@ -58,7 +59,7 @@ def branches(stage: str, params: Params) -> list[tuple[str, Any]]:
     if "foreach" not in PIPELINE[stage]:
         return [("", None)]
     section, name = PIPELINE[stage]["foreach"].removeprefix("${").removesuffix("}").split(".")
-    found = params[section][name]
+    found = repository.in_file(params)[section][name]
     return [*found.items()] if isinstance(found, dict) else [(one, one) for one in found]
 
 

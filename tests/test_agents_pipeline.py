@@ -81,11 +81,11 @@ def test_policies_are_compared_and_the_best_version_has_its_alias(clone: Clone, 
 
 def test_a_change_runs_what_it_touches_and_nothing_else(clone: Clone, first: dict[str, Any]) -> None:
     assert states(clone.posttrain("run", "agents")) == {"up-to-date": STAGES}
-    one = clone.posttrain("run", "agents", "--set", "agents.policies.rooms-ppo.lam=0.5")
+    one = clone.posttrain("run", "agents", "--set", "branches.agents.rooms-ppo.lam=0.5")
     changed = {"agents@rooms-ppo", "agent_returns@rooms-ppo", "agents_report"}
     assert states(one)["up-to-date"] >= STAGES - changed
     assert states(one)["ran"] >= {"agents@rooms-ppo", "agent_returns@rooms-ppo"}
-    back = clone.posttrain("run", "agents", "--set", "agents.policies.rooms-ppo.lam=0.95")
+    back = clone.posttrain("run", "agents", "--set", "branches.agents.rooms-ppo.lam=0.95")
     assert states(back)["restored"] >= {"agents@rooms-ppo", "agent_returns@rooms-ppo"}
     file = clone.root / "environments/guess.py"
     file.write_text(file.read_text().replace('"Right."', '"Right!"'))

@@ -24,7 +24,7 @@ NAMED = {
     "decision_transformer.variants": {"init": "random", "text": 0.0},
     "cql.variants": {"discrete": 0.5, "continuous": 5.0, "calibrated": False, "online": False},
     "dqn.variants": {"double": True, "target": True, "replay": True, "online": False, "relabel": "none"},
-    "transitions.datasets": {
+    "branches.transitions": {
         "environment": "graph",
         "source": "random",
         "location": None,

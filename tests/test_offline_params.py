@@ -14,7 +14,7 @@ from tests.flows.params.conftest import parsed_once  # noqa: F401  # a fixture
 
 pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent
-IMPORT = "transitions.datasets.x={environment: Hopper-v5, source: d4rl, location: it.hdf5, steps: null, episodes: null}"
+IMPORT = "branches.transitions.x={environment: Hopper-v5, source: d4rl, location: it.hdf5, steps: null, episodes: null}"
 
 
 @pytest.mark.parametrize("source", ["d4rl", "minari", "minari-remote"])
@@ -26,7 +26,7 @@ def test_what_is_to_be_imported_must_be_there_where_it_is_needed(tmp_path, sourc
     )
     if source == "minari-remote":  # Minari looks for it elsewhere
         return editing.check_together(tmp_path, SECTIONS, {"transitions@x"}, {"transitions@x"})
-    told = r"^params.yaml: transitions.datasets.x.location: data/raw/transitions/it.hdf5 does not exist$"
+    told = r"^params.yaml: branches.transitions.x.location: data/raw/transitions/it.hdf5 does not exist$"
     with pytest.raises(ParameterError, match=told):
         editing.check_together(tmp_path, SECTIONS, {"transitions@x"}, {"transitions@x"})
     (tmp_path / "data/raw/transitions").mkdir(parents=True)
@@ -44,7 +44,7 @@ def test_an_environment_must_be_there_where_it_is_needed(tmp_path):
         {*known, "transitions@CartPole-v9-medium-replay"},
         {*known, "transitions@CartPole-v9-medium-replay"},
     )
-    told = r"^params.yaml: behaviour.environments.CartPole-v9: Gymnasium has no such environment \(did you mean CartPole-v1\?\)$"
+    told = r"^params.yaml: branches.behaviour.CartPole-v9: Gymnasium has no such environment \(did you mean CartPole-v1\?\)$"
     with pytest.raises(ParameterError, match=told):
         editing.check_together(tmp_path, SECTIONS, {*known, "behaviour@CartPole-v9"}, {*known, "behaviour@CartPole-v9"})
 
@@ -66,13 +66,13 @@ def test_an_environment_of_another_name_or_package(tmp_path, id_, told):
     """The command line imports no module of another package, so that a preset alone runs no code."""
     repository.write_params(tmp_path)
     entry = f'{{id: "{id_}", steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.1, gamma: 1, entropy: 0}}'
-    editing.edit(tmp_path, SECTIONS, [editing.setting(f"behaviour.environments.theirs={entry}")])
+    editing.edit(tmp_path, SECTIONS, [editing.setting(f"branches.behaviour.theirs={entry}")])
     editing.check_together(tmp_path, SECTIONS, {"behaviour@graph"}, {"behaviour@graph"})
     imported = set(sys.modules)
     if told is None:
         editing.check_together(tmp_path, SECTIONS, {"behaviour@theirs"}, {"behaviour@theirs"})
     else:
-        with pytest.raises(ParameterError, match=rf"^params.yaml: behaviour.environments.theirs: {told}$"):
+        with pytest.raises(ParameterError, match=rf"^params.yaml: branches.behaviour.theirs: {told}$"):
             editing.check_together(tmp_path, SECTIONS, {"behaviour@theirs"}, {"behaviour@theirs"})
     assert not [name for name in set(sys.modules) - imported if name.startswith(("tests", "no_such"))]
 
@@ -81,8 +81,8 @@ def test_an_environment_of_another_name_or_package(tmp_path, id_, told):
 def test_an_id_that_is_none_is_refused(tmp_path, id_):
     repository.write_params(tmp_path)
     entry = f'{{id: "{id_}", steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.1, gamma: 1, entropy: 0}}'
-    with pytest.raises(ParameterError, match=r"behaviour.environments.theirs.id: expected text"):
-        editing.edit(tmp_path, SECTIONS, [editing.setting(f"behaviour.environments.theirs={entry}")])
+    with pytest.raises(ParameterError, match=r"branches.behaviour.theirs.id: expected text"):
+        editing.edit(tmp_path, SECTIONS, [editing.setting(f"branches.behaviour.theirs={entry}")])
 
 
 def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
@@ -121,8 +121,8 @@ def test_a_data_set_of_agents_is_made_before_it_is_imported(tmp_path, text_game)
     made = {*stages, "agent_episodes@rooms-mixed"}
     editing.check_together(tmp_path, SECTIONS, made, made)
     for stage, told in (
-        ("behaviour@rooms", "behaviour.environments.rooms: data/agent_episodes/rooms-mixed holds no environment.json,"),
-        ("transitions@rooms-mixed", "transitions.datasets.rooms-mixed.location: data/agent_episodes/rooms-mixed does"),
+        ("behaviour@rooms", "branches.behaviour.rooms: data/agent_episodes/rooms-mixed holds no environment.json,"),
+        ("transitions@rooms-mixed", "branches.transitions.rooms-mixed.location: data/agent_episodes/rooms-mixed does"),
     ):
         with pytest.raises(ParameterError, match=f"^params.yaml: {told} "):
             editing.check_together(tmp_path, SECTIONS, {stage}, {stage})
@@ -135,12 +135,12 @@ def test_a_data_set_of_agents_is_made_before_it_is_imported(tmp_path, text_game)
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("expert=151", r"expert: expected at most expert_episodes.environments.rooms.episodes = 150, got 151"),
-        ("branch=chess", r"branch: expected a key of expert_episodes.environments"),
-        ("environment=room", r"environment: expected a key of expert_episodes.environments \(did you mean rooms\?\)"),
+        ("expert=151", r"expert: expected at most branches.expert_episodes.rooms.episodes = 150, got 151"),
+        ("branch=chess", r"branch: expected a key of branches.expert_episodes"),
+        ("environment=room", r"environment: expected a key of branches.expert_episodes \(did you mean rooms\?\)"),
     ],
 )
 def test_a_data_set_of_agents_that_there_cannot_be_is_told(tmp_path, text_game, setting, told):
     (tmp_path / "params.yaml").write_text(text_game)
-    with pytest.raises(ParameterError, match=rf"agent_episodes.sets.rooms-mixed.{told}"):
-        editing.edit(tmp_path, SECTIONS, [editing.setting(f"agent_episodes.sets.rooms-mixed.{setting}")])
+    with pytest.raises(ParameterError, match=rf"branches.agent_episodes.rooms-mixed.{told}"):
+        editing.edit(tmp_path, SECTIONS, [editing.setting(f"branches.agent_episodes.rooms-mixed.{setting}")])

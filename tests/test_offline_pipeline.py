@@ -84,20 +84,20 @@ def test_a_method_s_params_re_run_that_method_only_and_back_again_nothing(clone:
 
 
 def test_targets_of_one_data_set_re_run_no_other(clone: Clone, first: dict[str, Any]) -> None:
-    other = "decision_transformer.datasets.CartPole-v1-replay={targets: [9], scale: 1, context: 2, steps: null}"
+    other = "branches.decision_transformer.CartPole-v1-replay={targets: [9], scale: 1, context: 2, steps: null}"
     changed = clone.posttrain("run", "offline", "--dry-run", "--set", other)
     assert states(changed) == {"up-to-date": STAGES}
-    own = clone.posttrain("run", "offline", "--dry-run", "--set", "decision_transformer.datasets.graph-12.scale=20")
+    own = clone.posttrain("run", "offline", "--dry-run", "--set", "branches.decision_transformer.graph-12.scale=20")
     late = {"decision_transformer@graph-12", "returns@decision_transformer-graph-12", "offline_report"}
     assert states(own) == {"waiting": late, "up-to-date": STAGES - late}
 
 
 def test_another_data_set_re_runs_nothing_that_was_there(clone: Clone, first: dict[str, Any]) -> None:
     added = (
-        "transitions.datasets.graph-20={environment: graph, source: random, location: null, steps: null, episodes: 20}"
+        "branches.transitions.graph-20={environment: graph, source: random, location: null, steps: null, episodes: 20}"
     )
     assert states(clone.posttrain("run", "offline", "--set", added)) == {"up-to-date": STAGES}
-    learned, asked = "bc.datasets=[graph-12, CartPole-v1-replay, graph-20]", "{method: bc, dataset: graph-20}"
+    learned, asked = "branches.bc=[graph-12, CartPole-v1-replay, graph-20]", "{method: bc, dataset: graph-20}"
     more = clone.posttrain("run", "offline", "--set", learned, "--set", f"offline_report.policies.bc-graph-20={asked}")
     assert states(more) == {
         "ran": {"transitions@graph-20", "bc@graph-20", "returns@bc-graph-20", "offline_report"},
@@ -130,7 +130,7 @@ def test_plain_dvc_gives_the_same_hashes_and_logs_to_the_flow_s_experiment(
         assert datasets(own) == datasets(theirs)
     assert '"clean": true' in twin.call(sys.executable, "-m", "flows.cli", "audit", "returns@bc-graph-12", "--json")
     params = next(run.data.params for run in runs if run.info.run_name == "transitions@graph-12")
-    assert params["transitions.datasets.graph-12.episodes"] == "12"
+    assert params["branches.transitions.graph-12.episodes"] == "12"
     assert not [name for name in params if "CartPole" in name], "what decided this branch, and no other"
     assert json.loads((twin.root / "data/metrics/returns@bc-graph-12.json").read_text())
 

@@ -16,7 +16,7 @@ from tests.flows.params.conftest import parsed_once  # noqa: F401  # a fixture
 
 pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent
-IMPORT = "transitions.datasets.x={environment: Hopper-v5, source: d4rl, location: it.hdf5, steps: null, episodes: null}"
+IMPORT = "branches.transitions.x={environment: Hopper-v5, source: d4rl, location: it.hdf5, steps: null, episodes: null}"
 SET = (
     "{name: a, source: problems, location: '', hub_config: null, hub_revision: null, hub_split: null, "
     "weight: 1.0, reward: policy}"
@@ -78,7 +78,7 @@ REWARDS = " or ".join([*reward_names(), SUCH_AS])
         ),
         (
             [IMPORT.replace("d4rl", "medium-replay")],
-            "transitions.datasets.x.location: expected null with source random or medium or medium-replay or medium-expert or expert, got 'it.hdf5'",
+            "branches.transitions.x.location: expected null with source random or medium or medium-replay or medium-expert or expert, got 'it.hdf5'",
         ),
         (
             ["mixture.datasets=[{name: a}]"],
@@ -94,19 +94,19 @@ REWARDS = " or ".join([*reward_names(), SUCH_AS])
         ),
         (
             [IMPORT.replace("it.hdf5", "null")],
-            "transitions.datasets.x.location: expected text of what is imported, got null",
+            "branches.transitions.x.location: expected text of what is imported, got null",
         ),
         (
             [IMPORT.replace("d4rl", "minari-remote").replace("it.hdf5", "null")],
-            "transitions.datasets.x.location: expected text of what is imported, got null",
+            "branches.transitions.x.location: expected text of what is imported, got null",
         ),
         (
             [IMPORT.replace("d4rl", "random").replace("it.hdf5", "null")],
-            "transitions.datasets.x.episodes: expected a whole number of at least 1 here or in steps, got null",
+            "branches.transitions.x.episodes: expected a whole number of at least 1 here or in steps, got null",
         ),
         (
             [IMPORT.replace("Hopper-v5", "Hoper-v5")],
-            "transitions.datasets.x.environment: expected a key of behaviour.environments (did you mean Hopper-v5?), got 'Hoper-v5'",
+            "branches.transitions.x.environment: expected a key of branches.behaviour (did you mean Hopper-v5?), got 'Hoper-v5'",
         ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",

@@ -10,7 +10,7 @@ from tasks.common.config_faults import shown
 if TYPE_CHECKING:
     from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
 
-CLONE, ENVIRONMENT = "behaviour_cloning", "a key of expert_episodes.environments"
+CLONE, ENVIRONMENT = "behaviour_cloning", "a key of branches.expert_episodes"
 
 
 def played_in(configs: Configs) -> Iterator[Fault]:
@@ -19,31 +19,31 @@ def played_in(configs: Configs) -> Iterator[Fault]:
     learners = {stage: configs[stage].policies for stage in ("agents", "budgets")}
     for stage, policies in learners.items():
         for name, own in policies.items():
-            cloned[f"{stage}.policies.{name}.clone"] = own.clone
-            yield from one_of(own.environment, environments, ENVIRONMENT, f"{stage}.policies.{name}.environment")
+            cloned[f"branches.{stage}.{name}.clone"] = own.clone
+            yield from one_of(own.environment, environments, ENVIRONMENT, f"branches.{stage}.{name}.environment")
     report, teacher = configs["agents_report"], configs["budgets"].teacher
     if learners["budgets"]:
         cloned["budgets.teacher"] = teacher
     sets = configs["agent_episodes"].sets
     played = {f"agents_report.policies.{name}": one for name, one in report.policies.items()}
-    played |= {f"agent_episodes.sets.{name}": one for name, one in sets.items()}
+    played |= {f"branches.agent_episodes.{name}": one for name, one in sets.items()}
     for key, one in played.items():
         if one.stage == CLONE:
             cloned[f"{key}.branch"] = one.branch
         else:
-            yield from one_of(one.branch, learners[one.stage], f"a key of {one.stage}.policies", f"{key}.branch")
+            yield from one_of(one.branch, learners[one.stage], f"a key of branches.{one.stage}", f"{key}.branch")
         yield from one_of(one.environment, environments, ENVIRONMENT, f"{key}.environment")
     for key, name in cloned.items():
         yield from one_of(name, environments, ENVIRONMENT, key)
         if not environments[name].episodes and configs[CLONE].init == "scratch":
-            yield f"expert_episodes.environments.{name}.episodes", f"expected at least 1, since {key} names it, got 0"
-        if name == teacher and key.startswith("budgets.policies"):
+            yield f"branches.expert_episodes.{name}.episodes", f"expected at least 1, since {key} names it, got 0"
+        if name == teacher and key.startswith("branches.budgets"):
             yield key, f"expected another clone than the teacher's, {teacher}"
     for name, one in sets.items():
         most = environments[one.environment].episodes
         if one.expert > most:
-            where = f"expert_episodes.environments.{one.environment}.episodes"
-            yield f"agent_episodes.sets.{name}.expert", f"expected at most {where} = {most}, got {one.expert}"
+            where = f"branches.expert_episodes.{one.environment}.episodes"
+            yield f"branches.agent_episodes.{name}.expert", f"expected at most {where} = {most}, got {one.expert}"
     for name in configs[CLONE].sizes:
         yield from one_of(name, environments, ENVIRONMENT, f"{CLONE}.sizes.{name}")
     for number, expected in enumerate(report.expectations):

@@ -11,12 +11,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from flows.params.files import PARAMS, SEED, ParameterError
-from tasks.common.config import SAID, Config
-from tasks.common.config_faults import Key, explain, free, shown, some
+from tasks.common.config import BRANCHES, SAID, Config
+from tasks.common.config_faults import Key, SectionError, free, in_config, read, shown, some, suggestion
 
+SHARED = "x-"  # begins the names of what sections take in with `<<: *NAME`; it is no section itself
 Sections = Mapping[str, type[Config]]
 Configs = Mapping[str, Any]  # section -> its Config
 Rule = Callable[[Configs], Iterable[tuple[str, str]]]
@@ -61,19 +60,24 @@ def validate(
         return {}
     if SEED in data and not _is_seed(data[SEED]):
         raise _fault((SEED,), f"expected a whole number from 0 to {2**32 - 1}, got {shown(data[SEED])}", sources)
+    entries = data.get(BRANCHES, {})
+    if not isinstance(entries, dict):
+        raise _fault((BRANCHES,), f"expected stages with what they are run for, got {shown(entries)}", sources)
+    stages = [name for name, config_type in types.items() if config_type.branches]
+    for name in entries:
+        if name not in stages:
+            raise _fault((BRANCHES, str(name)), f"unknown stage{suggestion(str(name), stages)}", sources)
     for name in data:
-        if name not in types and name != SEED:
+        if name not in types and name not in (SEED, BRANCHES) and not str(name).startswith(SHARED):
             close = difflib.get_close_matches(str(name), list(types), 1, 0.5)
             hint = f"did you mean {close[0]}?" if close else f"there are {some([*types])}"
             raise _fault((str(name),), f"unknown section; {hint}", sources)
     configs = {}
-    for name, config_type in types.items():
-        if name not in data:
-            raise _fault((name,), "missing; expected keys with values", sources)
+    for name in types:
         try:
-            configs[name] = config_type.from_yaml(data[name])
-        except ValidationError as error:
-            raise _fault(*explain(error, name, types), sources) from None
+            configs[name] = read(name, types, data)
+        except SectionError as error:
+            raise _fault(error.key, error.message, sources) from None
     for key, expected in together(configs):
         raise _fault(tuple(key.split(".")), expected, sources)
     return configs
@@ -121,5 +125,6 @@ def _plain(value: object) -> str:
 
 
 def users_own(types: Sections, key: Key) -> bool:
-    """Whether the key holds a dictionary whose keys the user chooses, such as `transitions.datasets`."""
+    """Whether the key holds a dictionary whose keys the user chooses, such as `branches.transitions`."""
+    key = in_config(key, types)
     return len(key) > 1 and key[0] in types and free(types[key[0]], key[1:])

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from flows.params.files import PARAMS, ParameterError, params
+from tasks.common.config import BRANCHES
 
 READERS = (
     "reviews",
@@ -78,7 +79,7 @@ def _with_files(root: Path, given: Any) -> Iterator[str]:
             yield name
     if _has_rows(root, str(_section(given, "evaluate").get("pairs_path", ""))):
         yield "evaluate"
-    if _section(given, "benchmarks").get("cells"):
+    if _section(given, BRANCHES).get("benchmarks"):
         yield "benchmarks"
 
 
@@ -104,16 +105,16 @@ def _sources(datasets: Any) -> Iterator[str]:
 
 def _reads_recordings(given: Mapping[str, Any], out_of_date: Collection[str]) -> bool:
     """Whether data sets are imported, or environments are made that have arguments, wrappers or a package of their own."""
-    datasets = _branches(given, "transitions", "datasets", out_of_date)
-    environments = _branches(given, "behaviour", "environments", out_of_date)
+    datasets = _branches(given, "transitions", out_of_date)
+    environments = _branches(given, "behaviour", out_of_date)
     imports = any(dataset.get("source") in ("minari", "minari-remote", "d4rl") for dataset in datasets.values())
     return imports or any(_is_foreign(str(one.get("id") or name)) for name, one in environments.items())
 
 
-def _branches(given: Mapping[str, Any], stage: str, key: str, out_of_date: Collection[str]) -> dict[str, Any]:
+def _branches(given: Mapping[str, Any], stage: str, out_of_date: Collection[str]) -> dict[str, Any]:
     """The entries of a stage's branches that will run."""
-    every = (given.get(stage) or {}).get(key) or {}
-    return {name: one for name, one in every.items() if f"{stage}@{name}" in out_of_date}
+    entries = _section(_section(given, BRANCHES), stage)
+    return {name: entry for name, entry in entries.items() if f"{stage}@{name}" in out_of_date}
 
 
 def _is_foreign(environment: str) -> bool:

@@ -215,7 +215,8 @@ def _replace_in_section(text: str, data: Any, change: Edit) -> tuple[str, Any]:
     """The same as `_replace`, on the text of the section alone where that can be read by itself: a whole file takes a tenth of a second."""
     name = change.key[0]
     found = re.search(rf"^{re.escape(name)}:.*\n(?:(?:[ #].*)?\n)*", text, re.MULTILINE)
-    anchors = "".join(re.findall(r"^\w+:[ \t]+&\w+[ \t].*\n", text, re.MULTILINE))  # what the section may refer to
+    block = r"^[\w-]+:[ \t]+&\w+.*\n(?:(?:[ #].*)?\n)*"  # what the section may refer to
+    anchors = "".join(re.findall(block, text, re.MULTILINE))
     with suppress(ParameterError):
         if found and (own := parse(anchors + found[0], PARAMS)).get(name) == data[name]:
             section, changed = _replace(anchors + found[0], own, change)

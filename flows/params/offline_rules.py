@@ -27,10 +27,10 @@ def recorded_in(configs: Configs) -> Iterator[Fault]:
     """Data sets are recorded in environments that exist, and scores are measured in such."""
     for name in configs["transitions"].references:
         known, key = configs["behaviour"].environments, f"transitions.references.{name}"
-        yield from one_of(name, known, "a key of behaviour.environments", key)
+        yield from one_of(name, known, "a key of branches.behaviour", key)
     for name, one in configs["transitions"].datasets.items():
-        known, key = configs["behaviour"].environments, f"transitions.datasets.{name}.environment"
-        yield from one_of(one.environment, known, "a key of behaviour.environments", key)
+        known, key = configs["behaviour"].environments, f"branches.transitions.{name}.environment"
+        yield from one_of(one.environment, known, "a key of branches.behaviour", key)
 
 
 def learned_from(configs: Configs) -> Iterator[Fault]:
@@ -38,8 +38,8 @@ def learned_from(configs: Configs) -> Iterator[Fault]:
     for method, own in _methods(configs).items():
         named = own.datasets
         for number, name in enumerate(named):
-            key = f"{method}.datasets" if isinstance(named, dict) else f"{method}.datasets.{number}"
-            yield from one_of(name, configs["transitions"].datasets, "a key of transitions.datasets", key)
+            key = f"branches.{method}" if isinstance(named, dict) else f"branches.{method}.{number}"
+            yield from one_of(name, configs["transitions"].datasets, "a key of branches.transitions", key)
 
 
 def trained_on(configs: Configs) -> Iterator[Fault]:
@@ -52,10 +52,10 @@ def trained_on(configs: Configs) -> Iterator[Fault]:
             continue
         known = methods[one.method].datasets
         kind = "a key" if isinstance(known, dict) else "one"
-        yield from one_of(one.dataset, list(known), f"{kind} of {one.method}.datasets", f"{key}.dataset")
+        yield from one_of(one.dataset, list(known), f"{kind} of branches.{one.method}", f"{key}.dataset")
     for number, expected in enumerate(configs["offline_report"].expectations):
         known, key = configs["transitions"].datasets, f"offline_report.expectations.{number}.dataset"
-        yield from one_of(expected.dataset, known, "a key of transitions.datasets", key)
+        yield from one_of(expected.dataset, known, "a key of branches.transitions", key)
 
 
 REFERENCES = (recorded_in, learned_from, trained_on)
@@ -82,7 +82,7 @@ def environments(given: "Given", own: "BehaviourConfig") -> Iterator[Fault]:
             if module.partition(".")[0] != "tasks":
                 continue
             if not Path(folder).is_relative_to(own.environment_files):
-                expected = f"expected a folder that holds {folder}, since environments.{name} is kept there"
+                expected = f"expected a folder that holds {folder}, since branches.behaviour.{name} is kept there"
                 yield "environment_files", f"{expected}, got {shown(own.environment_files)}"
             elif folder not in made and not (given.root / folder / "environment.json").is_file():
                 yield f"environments.{name}", f"{folder} holds no environment.json, and no stage of this run makes it"
@@ -123,10 +123,10 @@ def suited(given: "Given") -> Iterator[Fault]:
             environment = given.configs["transitions"].datasets[name].environment
             environment = given.configs["behaviour"].environments[environment].id or environment
             if f"{section}@{name}" in given.out_of_date and not learned and not _is_foreign(environment):
-                asked[f"{section}.datasets.{name if isinstance(own.datasets, Mapping) else number}"] = name, environment
+                asked[f"branches.{section}.{name if isinstance(own.datasets, Mapping) else number}"] = name, environment
     known = _kinds(given.root, {environment for _, environment in asked.values()}) if asked else {}
     for key, (name, environment) in asked.items():
-        own, kind = given.configs[key.partition(".")[0]], known.get(environment)
+        own, kind = given.configs[key.split(".")[1]], known.get(environment)
         if kind is not None and own.needs_actions not in ("", kind["actions"]):
             yield key, f"expected data of {own.needs_actions} actions, those of {name} are {kind['actions']}"
         if kind is not None and own.relabels and not kind["goals"]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from flows.params import agent_rules, offline_rules
 from flows.params.faults import Configs, Fault, there
 from flows.params.files import PARAMS, ParameterError
-from tasks.common.config_faults import no_model, shown
+from tasks.common.config_faults import in_file, no_model, shown
 
 if TYPE_CHECKING:
     from tasks.language.configs.grpo import GrpoConfig
@@ -44,7 +44,8 @@ def check(given: Given) -> None:
     for section, rule in RULES:
         if section in needed and section in given.configs:
             for key, expected in rule(given, given.configs[section]):
-                raise ParameterError(f"{PARAMS}: {section}.{key}: {expected}")
+                place = in_file((section, *key.split(".")), {section: type(given.configs[section])})
+                raise ParameterError(f"{PARAMS}: {'.'.join(place)}: {expected}")
     for key, expected in offline_rules.suited(given):
         raise ParameterError(f"{PARAMS}: {key}: {expected}")
 
@@ -188,7 +189,7 @@ def controls(given: Given, own: "ReportConfig") -> Iterator[Fault]:
         if name in ("sft_matched", "sft_flat") and name not in trained:
             yield (
                 f"policies.{number}",
-                f"{name} is not in sft_control.policies, which has {', '.join(trained) or 'none'}",
+                f"{name} is not in branches.sft_control, which has {', '.join(trained) or 'none'}",
             )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from flows.engine import mlflow_runs
 from flows.engine.dvc_repository import PlanError
 from flows.engine.state import PlannedStage, StageResult
+from tasks.common.config import BRANCHES
 
 DRAWS = Path("benchmarks/results/default_draws.json")
 RIGHT, EVALUATE = "strict_greedy", "evaluate@"
@@ -110,7 +111,9 @@ def costs(rows: Sequence[tuple[str, float, float]], kind: str) -> str:
 
 def params_hash(params: Mapping[str, Any], sections: Iterable[str]) -> str:
     """The SHA-256 of these sections without their seeds, in which alone draws of one experiment differ."""
+    entries = params.get(BRANCHES, {})
     kept = {name: _without_seeds(params[name]) for name in sections if name in params}
+    kept |= {f"{BRANCHES}.{name}": _without_seeds(entries[name]) for name in sections if name in entries}
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()
 
 
@@ -149,10 +152,15 @@ def draws(root: Path, params: Mapping[str, Any], sections: Sequence[str]) -> str
 
 def own_sections(params: str, names: Iterable[str]) -> str:
     """The text of params.yaml with these sections alone, and the values that they refer to; all of it where no section begins a line."""
-    wanted, kept, keep = set(names), list[str](), False
+    wanted, kept, keep, heading = set(names), list[str](), False, ""
     for line in params.splitlines(keepends=True):
         if section := re.match(r"([\w-]+):(.*)", line):
+            heading = line if section[1] == BRANCHES else ""
             keep = section[1] in wanted or section[2].lstrip().startswith("&")
+        elif heading and (entry := re.match(r"  ([\w-]+):", line)):
+            keep = entry[1] in wanted
+            if keep and heading not in kept:
+                kept.append(heading)
         elif line[:1] == "#":
             keep = False
         if keep:

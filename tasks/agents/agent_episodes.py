@@ -51,7 +51,7 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
     found, known = [one for one, _ in pairs], [best for _, best in pairs if best is not None]
     returns = [sum(one.rewards) for one in found]
     if not found:
-        raise DataError(f"agent_episodes.sets.{out.name}: no episode is left; expected a smaller agent_episodes.least")
+        raise DataError(f"branches.agent_episodes.{out.name}: no episode is left; expected a smaller agent_episodes.least")
     described = Described(
         world.kind,
         world.settings,
@@ -81,7 +81,7 @@ def _expert(own: EpisodeSet, world: World, folder: Path, name: str) -> Iterator[
     games = tables.records(tables.read(Episodes, folder / "train_episodes.parquet").sort_values("episode"))
     if own.expert > len(games):
         raise ConfigError(
-            f"params.yaml: agent_episodes.sets.{name}.expert: expected at most the {len(games)} that are recorded, got {own.expert}"
+            f"params.yaml: branches.agent_episodes.{name}.expert: expected at most the {len(games)} that are recorded, got {own.expert}"
         )
     said = {number: rows.sort_values("turn") for number, rows in turns.groupby("episode")}
     for row in games[: own.expert]:

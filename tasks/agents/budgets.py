@@ -127,7 +127,7 @@ class _Learner:
     def _check(self, number: int, what: str) -> None:
         if not number:
             raise ConfigError(
-                f"params.yaml: budgets.policies.{self.name}.dollars: expected enough for one {what}, got {self.own.dollars:g}"
+                f"params.yaml: branches.budgets.{self.name}.dollars: expected enough for one {what}, got {self.own.dollars:g}"
             )
 
     def _optimizer(self, steps: int) -> Optimizer:

@@ -39,6 +39,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]  # what every generator takes
 Sizes = Annotated[list[Annotated[int, Field(ge=1, le=10**5)]], Field(min_length=1, max_length=100)]  # of layers
 Settings = TypeVar("Settings", bound=Any)
 Schema = dict[str, Any]  # of JSON Schema, itself JSON
+BRANCHES = "branches"  # the section of params.yaml that says what each stage is run for
 SAID = object()  # no value of the keys is refused; `posttrain status` says that they do nothing
 
 
@@ -107,10 +108,15 @@ def stays_below(location: str) -> bool:
 
 
 class Config(BaseModel):
-    """One section of params.yaml: frozen, typed, no defaults, unknown keys rejected; `idle` says which keys do nothing when."""
+    """One section of params.yaml: frozen, typed, no defaults, unknown keys rejected; `idle` says which keys do nothing when.
+
+    A stage that is run several times, once for each data set or policy, names in `branches` the field that says for which. In params.yaml
+    its value stands in the section `branches`: then a branch depends on its stage's whole section, and on its own entry there.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
     idle: ClassVar[tuple[Idle, ...]] = ()
+    branches: ClassVar[str] = ""
 
     @classmethod
     def idle_rules(cls) -> list[Idle]:

@@ -5,10 +5,11 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
-from tasks.common.config import Config, Schema, schema_of
+from tasks.common.config import BRANCHES, Config, Schema, schema_of
 
 Key = tuple[str, ...]
 ADAPTER = "adapter_config.json"  # as peft names it
@@ -35,6 +36,50 @@ BOUNDS = {
     "uniqueItems": "with none twice",
 }
 RANK = {"extra_forbidden": 0, "missing": 2}  # a misspelt key is both unknown and missing; the former says more
+
+
+class SectionError(ValueError):
+    """A section of params.yaml is no Config: the key at fault, and what was expected of it."""
+
+    def __init__(self, key: Key, message: str) -> None:
+        super().__init__(f"{'.'.join(key)}: {message}")
+        self.key, self.message = key, message
+
+
+def read(stage: str, types: Mapping[str, type[Config]], params: Mapping[str, Any]) -> Config:
+    """A stage's Config, from its section of params.yaml and its entry in the section `branches`; SectionError for the first fault."""
+    section, field = with_branches(stage, types[stage], params), types[stage].branches
+    if section is None:
+        raise SectionError((stage,), "missing; expected keys with values")
+    if field and field in (params.get(stage) or ()):
+        raise SectionError((stage, field), f"unknown parameter; expected as {BRANCHES}.{stage}")
+    try:
+        return types[stage].from_yaml(section)
+    except ValidationError as error:
+        key, message = explain(error, stage, types)
+        raise SectionError(in_file(key, types), message) from None
+
+
+def with_branches(stage: str, config_type: type[Config], params: Mapping[str, Any]) -> Any:
+    """A stage's section of params.yaml with what the section `branches` has for it; None where there is no section."""
+    field, entries = config_type.branches, params.get(BRANCHES)
+    section = params.get(stage, {} if {*config_type.model_fields} == {field} else None)
+    if not field or not isinstance(section, Mapping) or not isinstance(entries, Mapping) or stage not in entries:
+        return section
+    return {**section, field: entries[stage]}
+
+
+def in_file(key: Key, types: Mapping[str, type[Config]]) -> Key:
+    """Where params.yaml has what a Config has at a key: `branches.agents.a` stands at `branches.agents.a`."""
+    field = types[key[0]].branches if key[0] in types else ""
+    return (BRANCHES, key[0], *key[2:]) if field and key[1:2] == (field,) else key
+
+
+def in_config(key: Key, types: Mapping[str, type[Config]]) -> Key:
+    """Where a Config has what params.yaml has at a key: the inverse of `in_file`."""
+    if key[0] == BRANCHES and key[1:2] and key[1] in types and types[key[1]].branches:
+        return (key[1], types[key[1]].branches, *key[2:])
+    return key
 
 
 def explain(error: ValidationError, section: str, types: Mapping[str, type[Config]]) -> tuple[Key, str]:
@@ -82,7 +127,7 @@ def resolved(part: Schema, schema: Schema) -> Schema:
 
 
 def free(config_type: type[Config], key: Sequence[str]) -> bool:
-    """Whether what stands at a key of the section is a dictionary whose keys are the user's, such as `transitions.datasets`."""
+    """Whether what stands at a key of the section is a dictionary whose keys are the user's, such as the policies of `agents`."""
     return isinstance(_part(_schema(config_type), key).get("additionalProperties"), dict)
 
 

@@ -17,7 +17,7 @@ def run(config: BenchmarkPagesConfig, benchmarks: Path, out: Path) -> Metrics:
     """Write the pages; `out` is named after the comparison, and `benchmarks` has a folder for each cell."""
     if out.name not in config.comparisons:
         raise ConfigError(
-            f"benchmark_pages.comparisons: expected an entry {out.name!r}, which the folder of the pages is named after"
+            f"branches.benchmark_pages: expected an entry {out.name!r}, which the folder of the pages is named after"
         )
     shown = config.comparisons[out.name]
     found = [results.read(benchmarks / cell) for cell in shown.cells]

@@ -28,7 +28,7 @@ def cell_of(config: BenchmarksConfig, name: str) -> Cell:
     """The entry of this name."""
     if name not in config.cells:
         raise ConfigError(
-            f"benchmarks.cells: expected an entry {name!r}, which the folder of the results is named after"
+            f"branches.benchmarks: expected an entry {name!r}, which the folder of the results is named after"
         )
     return config.cells[name]
 

@@ -165,7 +165,7 @@ def choose(
     between = checkpoints[1:best]
     if not between:
         raise DataError(
-            f"behaviour.environments.{name}: no policy was between the random one and the best one "
+            f"branches.behaviour.{name}: no policy was between the random one and the best one "
             f"(returns {', '.join(f'{checkpoint.value:.1f}' for checkpoint in checkpoints[:8])}, ..): more steps, or evaluate more often; "
             "or steps: 0 and what scores are measured between in transitions.references, where data are imported"
         )
@@ -187,7 +187,7 @@ def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> R
         return None
     if maximum <= returns[RANDOM]:
         raise DataError(
-            f"behaviour.environments.{name}: the best policy's return {maximum:.1f} is not above the random one's "
+            f"branches.behaviour.{name}: the best policy's return {maximum:.1f} is not above the random one's "
             f"{returns[RANDOM]:.1f}: more steps"
         )
     return Reference(returns[RANDOM], maximum)

@@ -241,7 +241,7 @@ PARAMS = {"data": {"sets": {"a-1": {"of": "x y"}, "b": {"of": "$(pwd)"}}, "path"
         ("{data.path}", "", "", "it's"),
         ("data/{key}/{item.of}", "${data.sets}", "a-1", "data/a-1/x y"),
         ("data/{item.of}", "${data.sets}", "b", "data/$(pwd)"),
-        ("data/{item}/m@{key}.json", "${bc.datasets}", "a-1", "data/a-1/m@a-1.json"),
+        ("data/{item}/m@{key}.json", "${branches.bc}", "a-1", "data/a-1/m@a-1.json"),
     ],
 )
 def test_a_command_names_in_braces_what_the_stage_looks_up(text, foreach, branch, expected):

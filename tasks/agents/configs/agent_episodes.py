@@ -11,8 +11,8 @@ class EpisodeSet(Config):
     """One data set: the episodes of one policy, of the expert, or of both."""
 
     stage: Literal["behaviour_cloning", "agents"]  # the stage that trains the policy
-    branch: str  # the stage's branch: an environment, or a key of agents.policies
-    environment: str  # a key of expert_episodes.environments: where it plays
+    branch: str  # the stage's branch: an environment, or a key of branches.agents
+    environment: str  # a key of branches.expert_episodes: where it plays
     temperature: float = Field(ge=0, le=100)  # at which the policy plays; 0 is greedy
     # games of the split `train` that the policy plays; of an agent each seed's policy plays them
     episodes: int = Field(ge=0, le=10**6)
@@ -28,6 +28,8 @@ class EpisodeSet(Config):
 
 class AgentEpisodesConfig(Config):
     """Which data sets there are, and how texts become vectors (tasks/agents/environments/vectors.py)."""
+
+    branches = "sets"
 
     sets: dict[Branch, EpisodeSet]  # data sets by a name of your own
     seed: Seed  # all random draws of the stage follow from it

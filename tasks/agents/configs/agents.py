@@ -16,8 +16,8 @@ class AgentConfig(Config):
         Idle(("learning_rate",), {"update": ("trust_region",)}),
     )
 
-    environment: str  # a key of expert_episodes.environments: where it plays
-    clone: str  # a key of expert_episodes.environments: whose clone training starts from
+    environment: str  # a key of branches.expert_episodes: where it plays
+    clone: str  # a key of branches.expert_episodes: whose clone training starts from
     # total: the episode's return for every turn | to_go: the rewards after it | q, advantage: by a critic of actions or states
     credit: Literal["total", "to_go", "q", "advantage"]
     over: Literal["turns", "tokens"]  # tokens: generalised advantage estimation over every token; with credit advantage
@@ -49,6 +49,7 @@ class AgentsConfig(Config):
     """The policies, and what their training has in common."""
 
     idle = UNUSED
+    branches = "policies"
 
     policies: dict[Branch, AgentConfig]  # policies by a name of your own
     seeds: Annotated[list[Seed], Field(min_length=1), Distinct]  # each trains a policy of its own
@@ -80,9 +81,9 @@ class AgentsConfig(Config):
         policies: dict[str, AgentConfig] = info.data.get("policies", {})
         for name, policy in policies.items():
             if value == 1 and policy.baseline == "group":
-                raise ValueError(f"expected a whole number of at least 2, since policies.{name} has the baseline group")
+                raise ValueError(f"expected a whole number of at least 2, since branches.agents.{name} has the baseline group")
             if value == info.data.get("games") == 1 and (policy.baseline, policy.credit) == ("mean", "total"):
-                raise ValueError(f"expected at least 2 with games: 1, since policies.{name} has the baseline mean")
+                raise ValueError(f"expected at least 2 with games: 1, since branches.agents.{name} has the baseline mean")
         return value
 
     @field_validator("minibatches")

@@ -12,7 +12,7 @@ class Measured(Config):
 
     stage: Literal["behaviour_cloning", "agents", "budgets"]  # the stage that trains it
     branch: str  # the stage's branch: an environment, or a key of the stage's policies
-    # a key of expert_episodes.environments: where it is measured, which may be another one than where it was trained
+    # a key of branches.expert_episodes: where it is measured, which may be another one than where it was trained
     environment: str
 
 

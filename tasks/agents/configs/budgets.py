@@ -13,8 +13,8 @@ Source = Literal["demonstrations", "teacher", "successes", "comparisons", "rewar
 class BudgetConfig(Config):
     """What a policy learns from, and what that may cost."""
 
-    environment: str  # a key of expert_episodes.environments: where it plays
-    clone: str  # a key of expert_episodes.environments: whose clone training starts from
+    environment: str  # a key of branches.expert_episodes: where it plays
+    clone: str  # a key of branches.expert_episodes: whose clone training starts from
     # demonstrations: the expert's | teacher: another model's episodes | successes: the best of own episodes (rejection sampling)
     # comparisons: which of two own episodes went better (DPO) | rewards: of own episodes (GRPO)
     source: Source
@@ -35,9 +35,10 @@ class BudgetsConfig(Config):
     """The policies, and what their training has in common."""
 
     idle = UNUSED
+    branches = "policies"
 
     policies: dict[Branch, BudgetConfig]  # policies by a name of your own
-    teacher: str  # a key of expert_episodes.environments: the clone that is the teacher, which plays greedily
+    teacher: str  # a key of branches.expert_episodes: the clone that is the teacher, which plays greedily
     prices: PricesConfig  # dollars
     seeds: Annotated[list[Seed], Field(min_length=1), Distinct]  # each trains a policy of its own
     games: int = Field(ge=1, le=10**6)  # games that are played at once, and with rewards in a step

@@ -100,7 +100,7 @@ def expert_play(game: Game, number: int) -> ExpertGame:
     if expert is None:
         kind = game.environment.host.name if isinstance(game.environment, Own) else "this environment"
         expected = "expected 0 as episodes and as validation"
-        raise ConfigError(f"params.yaml: expert_episodes.environments: {kind} has no best_action(); {expected}")
+        raise ConfigError(f"params.yaml: branches.expert_episodes: {kind} has no best_action(); {expected}")
     observation, rows, cut = json.dumps(game.opening), list[Record](), False
     while True:
         action = expert.best_action()

@@ -10,11 +10,13 @@ from tasks.common.config import Branch, Config, Distinct
 class Comparison(Config):
     """Cells that are shown together: a page for each of their suites, and a table with a column for each."""
 
-    cells: Annotated[list[Branch], Field(min_length=1), Distinct]  # keys of benchmarks.cells
+    cells: Annotated[list[Branch], Field(min_length=1), Distinct]  # keys of branches.benchmarks
     baseline: str  # the policy that the others are compared with
 
 
 class BenchmarkPagesConfig(Config):
     """What is shown together."""
+
+    branches = "comparisons"
 
     comparisons: dict[Branch, Comparison]  # by name

@@ -20,6 +20,8 @@ class Cell(Config):
 class BenchmarksConfig(Config):
     """Which policies answer which suites, and how."""
 
+    branches = "cells"
+
     cells: dict[Branch, Cell]  # one policy on one suite each, by name
     folder: LocalPath  # the files of suites; a dep of the stage
     seed: Seed  # all random draws of the stage follow from it

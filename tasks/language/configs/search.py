@@ -11,6 +11,8 @@ from tasks.language.configs.parts.names import PolicyName
 class SearchConfig(Config):
     """Which policies search, with what, and how much is sampled."""
 
+    branches = "policies"
+
     seed: Seed  # all random draws of the stage follow from it
     policies: Annotated[list[PolicyName], Distinct]  # those that search for answers; none by default (preset search)
     # folder of a reward model, a dep, which scores answers by its own objective; one without a model scores none

@@ -19,6 +19,8 @@ class PageConfig(Config):
 class SteeringConfig(Config):
     """What is sampled from steered policies, and how the second classifier is trained."""
 
+    branches = "pages"
+
     pages: dict[Branch, PageConfig]  # by name
     seed: Seed  # all random draws of the stage follow from it
     reward_model_path: LocalPath  # folder of the outcome reward model that policies were paid by, a dep

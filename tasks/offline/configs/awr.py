@@ -11,7 +11,7 @@ class AwrConfig(LearnerConfig):
 
     variant = "AWR"
 
-    datasets: DataSets  # keys of transitions.datasets that it learns from
+    datasets: DataSets  # keys of branches.transitions that it learns from
     gamma: float = Field(gt=0, le=1)  # discount of a reward one step later
     lam: float = Field(ge=0, le=1)  # lambda of the returns: 0 is one step and then the value, 1 all recorded rewards
     # temperature of the weights, in standard deviations of the advantage; a small one trusts the best actions only

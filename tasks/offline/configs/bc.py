@@ -13,7 +13,7 @@ class BcConfig(LearnerConfig):
 
     named_by = "shares"
 
-    datasets: DataSets  # keys of transitions.datasets that it learns from
+    datasets: DataSets  # keys of branches.transitions that it learns from
     # variant -> share of the trajectories kept, the best by return
     shares: dict[Name, Annotated[float, Field(gt=0, le=1)]] = Field(min_length=1)
     # which goal of its own trajectory takes the place of the one asked for: none | future | final

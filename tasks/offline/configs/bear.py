@@ -14,7 +14,7 @@ class BearConfig(LearnerConfig):
     variant = "BEAR"
     needs_actions = "continuous"
 
-    datasets: DataSets  # keys of transitions.datasets that it learns from
+    datasets: DataSets  # keys of branches.transitions that it learns from
     gamma: float = Field(gt=0, lt=1)  # discount of a reward one step later
     lam: float = Field(ge=0, le=1)  # weight of the lowest critic in the target, against the highest
     target_samples: int = Field(ge=1, le=1000)  # actions among which the target takes the best

@@ -12,7 +12,7 @@ class BracConfig(LearnerConfig):
     variant = "BRAC-v"
     needs_actions = "continuous"
 
-    datasets: DataSets  # keys of transitions.datasets that it learns from
+    datasets: DataSets  # keys of branches.transitions that it learns from
     gamma: float = Field(gt=0, lt=1)  # discount of a reward one step later
     alpha: float = Field(ge=0)  # weight of the KL divergence from the behaviour: value subtracted for each nat
     target_rate: float = Field(gt=0, le=1)  # share of the way that the target critics move in a step

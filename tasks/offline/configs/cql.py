@@ -39,7 +39,7 @@ class CqlConfig(QConfig):
     named_by = "variants"
     idle = (Idle(("fine_tuning",), {"variants.*.online": (False,)}),)
 
-    datasets: DataSets  # keys of transitions.datasets that it learns from
+    datasets: DataSets  # keys of branches.transitions that it learns from
     variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
     fine_tuning: TuningConfig  # settings for variants that go on online
     continuous: ContinuousConfig  # settings for continuous actions

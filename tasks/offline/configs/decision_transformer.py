@@ -65,7 +65,7 @@ class DecisionTransformerConfig(LearnerConfig):
         Idle(("synthetic",), {"variants.*.init": ("random", "language")}),
     )
 
-    datasets: dict[Branch, Asked]  # data sets, keys of transitions.datasets -> what their policies are asked for
+    datasets: dict[Branch, Asked]  # data sets, keys of branches.transitions -> what their policies are asked for
     variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
     width: int = Field(ge=1, le=10**5)  # width of a new trunk's hidden states
     layers: int = Field(ge=1, le=1000)  # layers of a new trunk

@@ -30,7 +30,7 @@ class DqnConfig(QConfig):
         Idle(("relabelled",), {"variants.*.relabel": ("none",)}),
     )
 
-    datasets: DataSets  # keys of transitions.datasets that it learns from
+    datasets: DataSets  # keys of branches.transitions that it learns from
     variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
     # copies of each transition with such goals; from a data set the same share of each batch gets them
     relabelled: int = Field(ge=1, le=100)

@@ -20,7 +20,7 @@ class IqlConfig(LearnerConfig):
 
     variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
     fine_tuning: FineTuningConfig  # settings for variants that go on online
-    datasets: DataSets  # keys of transitions.datasets that it learns from
+    datasets: DataSets  # keys of branches.transitions that it learns from
     gamma: float = Field(gt=0, lt=1)  # discount of a reward one step later
     # tau of the value: 0.5 is the mean of what the data's actions are worth, and near 1 it nears the best of them
     expectile: float = Field(gt=0, lt=1)

@@ -8,15 +8,16 @@ from pydantic import Field
 from tasks.common.config import Branch, Config, Distinct, Seed, Sizes
 
 RELABEL = Literal["none", "future", "final", "episode"]  # which of its episode's goals a transition gets (hindsight.py)
-DataSets = Annotated[list[Branch], Distinct]  # keys of transitions.datasets
+DataSets = Annotated[list[Branch], Distinct]  # keys of branches.transitions
 
 
 class MethodConfig(Config):
-    """A method that learns from data sets, by which flows and the report know it: its section has `datasets`, a list or a mapping.
+    """A method that learns from data sets, by which flows and the report know it: its branches are `datasets`, a list or a mapping.
 
     Its variants, whose names stand in tables, are one of a fixed name, or the keys of one of its mappings.
     """
 
+    branches = "datasets"
     if TYPE_CHECKING:
         datasets: Collection[str]
 

@@ -10,7 +10,7 @@ from tasks.common.config import Branch, Config, Name
 class Measured(Config):
     """Whose policies are measured."""
 
-    method: str  # the stage that trains it, such as bc or cql: one that learns from transitions.datasets
+    method: str  # the stage that trains it, such as bc or cql: one that learns from branches.transitions
     dataset: str  # one of the method's `datasets`
 
 

@@ -11,7 +11,7 @@ class TabularQConfig(MethodConfig):
     variant = "Q-learning"
     needs_actions = "discrete"
 
-    datasets: DataSets  # keys of transitions.datasets that it learns from
+    datasets: DataSets  # keys of branches.transitions that it learns from
     gamma: float = Field(ge=0, lt=1)  # discount of a reward one step later
     tolerance: float = Field(gt=0)  # sweeps end when no value changes by more
     states: int = Field(ge=1, le=10**8)  # largest number of distinct observations

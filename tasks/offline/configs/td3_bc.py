@@ -9,7 +9,7 @@ from tasks.offline.configs.learners import DataSets, LearnerConfig
 class TwinDelayedConfig(LearnerConfig):
     """What methods on twin delayed DDPG have in common."""
 
-    datasets: DataSets  # keys of transitions.datasets that it learns from
+    datasets: DataSets  # keys of branches.transitions that it learns from
     gamma: float = Field(gt=0, lt=1)  # discount of a reward one step later
     noise: float = Field(ge=0)  # deviation of the noise on the target policy's actions, in units of half the box
     noise_clip: float = Field(ge=0)  # largest noise

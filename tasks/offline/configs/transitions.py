@@ -14,7 +14,7 @@ class Dataset(Config):
 
     idle = (Idle(("location",), {"source": RECORDED}, neutral=None),)
 
-    environment: str  # a key of behaviour.environments
+    environment: str  # a key of branches.behaviour
     # which behaviour policy recorded it, or what it is imported from
     source: Literal["random", "medium", "medium-replay", "medium-expert", "expert", "minari", "minari-remote", "d4rl"]
     location: str | None  # place of an import: a folder or file below transitions.path, or Minari's id
@@ -56,8 +56,10 @@ class Scale(Config):
 class TransitionsConfig(Config):
     """Which data sets there are."""
 
+    branches = "datasets"
+
     datasets: dict[Branch, Dataset]  # data sets by name
-    # environments, keys of behaviour.environments -> what scores are measured between, in the place of what an imported data set or behaviour says
+    # environments, keys of branches.behaviour -> what scores are measured between, in the place of what an imported data set or behaviour says
     references: dict[Branch, Scale]
     path: LocalPath  # the folder of imports; a dep of the stage
     seed: Seed  # all random draws of the stage follow from it

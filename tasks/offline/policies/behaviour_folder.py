@@ -14,7 +14,7 @@ from tasks.offline.policies import files
 RANDOM, MEDIUM, EXPERT = "random", "medium", "expert"  # folders of policies
 REPLAY, REFERENCE = "replay", "reference.json"
 UNKNOWN = (
-    "no good return is known: behaviour.environments.{0}.steps is 0; expected two numbers in transitions.references.{0}"
+    "no good return is known: branches.behaviour.{0}.steps is 0; expected two numbers in transitions.references.{0}"
 )
 RECORDERS = "behaviour"  # in a data set's folder: the policies that recorded it, by tier
 
@@ -22,14 +22,14 @@ RECORDERS = "behaviour"  # in a data set's folder: the policies that recorded it
 def policy(folder: Path, tier: str) -> Behaviour:
     """One of the policies; DataError with one line if there is none of that tier."""
     if not (folder / tier).is_dir():
-        raise DataError(f"{folder}: no {tier} policy; behaviour.environments.{folder.name}.steps is 0?")
+        raise DataError(f"{folder}: no {tier} policy; branches.behaviour.{folder.name}.steps is 0?")
     return files.load(folder / tier, {"Behaviour": Behaviour})
 
 
 def replay(folder: Path) -> list[Episode]:
     """The episodes of training up to the medium policy; DataError with one line if there are none."""
     if not (folder / REPLAY).is_dir():
-        raise DataError(f"{folder}: no episodes of training; behaviour.environments.{folder.name}.steps is 0?")
+        raise DataError(f"{folder}: no episodes of training; branches.behaviour.{folder.name}.steps is 0?")
     return list(episodes.read(folder / REPLAY / stored.DATA))
 
 

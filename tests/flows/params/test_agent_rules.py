@@ -11,20 +11,20 @@ from tests.conftest import SECTIONS
 
 ROOT = Path(__file__).parents[3]
 REFERRED = {  # refused at once, since names by which sections refer to each other must always be right
-    "agents.policies.rooms-ppo.environment=roms": (
-        "agents.policies.rooms-ppo.environment: expected a key of expert_episodes.environments (did you mean rooms?), got 'roms'"
+    "branches.agents.rooms-ppo.environment=roms": (
+        "branches.agents.rooms-ppo.environment: expected a key of branches.expert_episodes (did you mean rooms?), got 'roms'"
     ),
     "agents_report.policies.rooms-ppo.branch=rooms-poo": (
-        "agents_report.policies.rooms-ppo.branch: expected a key of agents.policies (did you mean rooms-ppo?), got 'rooms-poo'"
+        "agents_report.policies.rooms-ppo.branch: expected a key of branches.agents (did you mean rooms-ppo?), got 'rooms-poo'"
     ),
-    "agents.policies.rooms-ppo.clone=roms": (
-        "agents.policies.rooms-ppo.clone: expected a key of expert_episodes.environments (did you mean rooms?), got 'roms'"
+    "branches.agents.rooms-ppo.clone=roms": (
+        "branches.agents.rooms-ppo.clone: expected a key of branches.expert_episodes (did you mean rooms?), got 'roms'"
     ),
-    "expert_episodes.environments.rooms.episodes=0": (
-        "expert_episodes.environments.rooms.episodes: expected at least 1, since agents.policies.rooms-reinforce.clone names it, got 0"
+    "branches.expert_episodes.rooms.episodes=0": (
+        "branches.expert_episodes.rooms.episodes: expected at least 1, since branches.agents.rooms-reinforce.clone names it, got 0"
     ),
     "agents_report.policies.rooms-ppo.environment=aritmetic": (
-        "agents_report.policies.rooms-ppo.environment: expected a key of expert_episodes.environments (did you mean arithmetic?), got 'aritmetic'"
+        "agents_report.policies.rooms-ppo.environment: expected a key of branches.expert_episodes (did you mean arithmetic?), got 'aritmetic'"
     ),
     "agents_report.expectations=[{higher: rooms-ppo, lower: rooms-clone, by: learning}]": (
         "agents_report.expectations.0.lower: expected a policy of the stage agents, whose training is known, got rooms-clone"
@@ -54,8 +54,8 @@ BOUGHT = "{environment: rooms, clone: rooms, source: teacher, dollars: 9.0, lear
 @pytest.mark.parametrize(
     ("teacher", "expected"),
     [
-        ("rooms", "budgets.policies.one.clone: expected another clone than the teacher's, rooms"),
-        ("room", "budgets.teacher: expected a key of expert_episodes.environments (did you mean rooms?), got 'room'"),
+        ("rooms", "branches.budgets.one.clone: expected another clone than the teacher's, rooms"),
+        ("room", "budgets.teacher: expected a key of branches.expert_episodes (did you mean rooms?), got 'room'"),
     ],
 )
 def test_who_learns_is_not_its_own_teacher(root: Path, teacher: str, expected: str) -> None:
@@ -63,7 +63,7 @@ def test_who_learns_is_not_its_own_teacher(root: Path, teacher: str, expected: s
         editing.edit(
             root,
             SECTIONS,
-            [editing.setting(f"budgets.teacher={teacher}"), editing.setting(f"budgets.policies={{one: {BOUGHT}}}")],
+            [editing.setting(f"budgets.teacher={teacher}"), editing.setting(f"branches.budgets={{one: {BOUGHT}}}")],
         )
     assert str(caught.value).removeprefix("--set ").removeprefix("params.yaml: ") == expected
 

@@ -28,8 +28,8 @@ def test_a_section_is_told_key_by_key() -> None:
 
 def test_what_the_user_named_is_told_by_that_name() -> None:
     assert explain(ROOT, "bc.shares")[0].startswith("bc.shares = {")
-    [line] = explain(ROOT, "transitions.datasets.graph-60.episodes")
-    assert line.startswith("transitions.datasets.graph-60.episodes = 60: ")
+    [line] = explain(ROOT, "branches.transitions.graph-60.episodes")
+    assert line.startswith("branches.transitions.graph-60.episodes = 60: ")
 
 
 def test_the_entries_of_a_list_are_told_by_their_numbers() -> None:

@@ -18,24 +18,24 @@ CARTPOLE, HOPPER = "CartPole-v1-medium-replay", "Hopper-v5-medium-replay"
 MEASURED = "{dt: {method: decision_transformer, dataset: graph-60}}"
 RELABELLED = "{A: {double: true, target: true, replay: true, online: true, relabel: none}, B: {double: true, target: true, replay: true, online: true, relabel: future}}"
 UNSUITED = {
-    f"td3.datasets=[{HOPPER}, {CARTPOLE}]": (
-        f"td3.datasets.1: expected data of continuous actions, those of {CARTPOLE} are discrete"
+    f"branches.td3=[{HOPPER}, {CARTPOLE}]": (
+        f"branches.td3.1: expected data of continuous actions, those of {CARTPOLE} are discrete"
     ),
-    f"rebrac.datasets=[{CARTPOLE}]": (
-        f"rebrac.datasets.0: expected data of continuous actions, those of {CARTPOLE} are discrete"
+    f"branches.rebrac=[{CARTPOLE}]": (
+        f"branches.rebrac.0: expected data of continuous actions, those of {CARTPOLE} are discrete"
     ),
-    f"dqn.datasets=[{HOPPER}]": f"dqn.datasets.0: expected data of discrete actions, those of {HOPPER} are continuous",
-    f"tabular_q.datasets=[{HOPPER}]": (
-        f"tabular_q.datasets.0: expected data of discrete actions, those of {HOPPER} are continuous"
+    f"branches.dqn=[{HOPPER}]": f"branches.dqn.0: expected data of discrete actions, those of {HOPPER} are continuous",
+    f"branches.tabular_q=[{HOPPER}]": (
+        f"branches.tabular_q.0: expected data of discrete actions, those of {HOPPER} are continuous"
     ),
     "bc.relabel=future": (
-        "bc.datasets.0: expected an environment with goals, since relabel is set; graph-60 is of graph, which has none"
+        "branches.bc.0: expected an environment with goals, since relabel is set; graph-60 is of graph, which has none"
     ),
     f"dqn.variants={RELABELLED}": (
-        f"dqn.datasets.0: expected an environment with goals, since relabel is set; {CARTPOLE} is of CartPole-v1, which has none"
+        f"branches.dqn.0: expected an environment with goals, since relabel is set; {CARTPOLE} is of CartPole-v1, which has none"
     ),
 }
-SUITED = (f"td3.datasets=[{HOPPER}]", f"bc.datasets=[{CARTPOLE}, {HOPPER}]")
+SUITED = (f"branches.td3=[{HOPPER}]", f"branches.bc=[{CARTPOLE}, {HOPPER}]")
 
 
 ENVIRONMENTS = ("CartPole-v1", "Hopper-v5", "graph", "bit-flip")
@@ -109,9 +109,9 @@ def test_what_it_can(root: Path, setting: str) -> None:
 def test_goals_that_there_are_may_be_relabelled(root: Path) -> None:
     check(
         root,
-        "behaviour.environments.bit-flip={id: null, steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.001, gamma: 0.99, entropy: 0.0}",
-        "transitions.datasets.own={environment: bit-flip, source: random, location: null, steps: null, episodes: 10}",
-        "bc.datasets=[own]",
+        "branches.behaviour.bit-flip={id: null, steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.001, gamma: 0.99, entropy: 0.0}",
+        "branches.transitions.own={environment: bit-flip, source: random, location: null, steps: null, episodes: 10}",
+        "branches.bc=[own]",
         "bc.relabel=future",
     )
 
@@ -120,7 +120,7 @@ def test_what_has_been_learned_once_is_not_asked_again(root: Path, monkeypatch: 
     """A run that changes a learning rate starts no process for it."""
     monkeypatch.setattr(offline_rules, "_kinds", lambda *_: pytest.fail("asked"))
     (root / "data/dqn" / CARTPOLE).mkdir(parents=True)
-    check(root, f"dqn.datasets=[{CARTPOLE}]")
+    check(root, f"branches.dqn=[{CARTPOLE}]")
 
 
 def test_goals_are_asked_for_again_where_relabelling_is_new(root: Path) -> None:
@@ -135,7 +135,7 @@ def test_no_code_of_others_runs_for_a_look(root: Path, environment: str, monkeyp
     monkeypatch.setattr(offline_rules, "_kinds", lambda *_: pytest.fail("asked"))
     check(
         root,
-        f"behaviour.environments.theirs={{id: '{environment}', steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.001, gamma: 0.99, entropy: 0.0}}",
-        "transitions.datasets.own={environment: theirs, source: random, location: null, steps: null, episodes: 10}",
-        "dqn.datasets=[own]",
+        f"branches.behaviour.theirs={{id: '{environment}', steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.001, gamma: 0.99, entropy: 0.0}}",
+        "branches.transitions.own={environment: theirs, source: random, location: null, steps: null, episodes: 10}",
+        "branches.dqn=[own]",
     )

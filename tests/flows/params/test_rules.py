@@ -31,7 +31,7 @@ SINGLE = {  # checked by the section's Config alone, so that the setting itself 
     f"mixture.datasets=[{MIXED.replace('source: problems', 'source: file').replace(chr(39) * 2, '../x')}]": (
         "datasets.0.location: expected a file below mixture.path, where changes are noticed, got '../x'"
     ),
-    "transitions.datasets.graph-60={environment: graph, source: d4rl, location: ../x, steps: null, episodes: null}": (
+    "branches.transitions.graph-60={environment: graph, source: d4rl, location: ../x, steps: null, episodes: null}": (
         "graph-60.location: expected a place below transitions.path, where changes are noticed, got '../x'"
     ),
     'grpo.reward={"mine.py:f": 1.0}': (f"mine.py:f: unknown; expected {REWARDS}"),
@@ -65,7 +65,7 @@ USED = {  # what the file rewards/mine.py holds -> what is said of the function 
 }
 TOGETHER = {
     "responses.skip=20000": "responses.skip: expected less than problems.train = 12000, got 20000",
-    "sft_control.policies={sft_flat: {epochs: 2}}": "report.policies.1: sft_matched is not in sft_control.policies, which has sft_flat",
+    "branches.sft_control={sft_flat: {epochs: 2}}": "report.policies.1: sft_matched is not in branches.sft_control, which has sft_flat",
     "sft_control.skip=20000": "sft_control.skip: expected less than problems.train = 12000, got 20000",
     "mixture.skip=20000": "mixture.skip: expected less than problems.train = 12000, got 20000",
     f"mixture.datasets=[{MIXED.replace('source: problems', 'source: file').replace(chr(39) * 2, 'x.jsonl')}]": (
@@ -96,11 +96,11 @@ TOGETHER = {
     "reward_model.data=elsewhere": (
         "reward_model.data: expected a folder with preferences with objective pairs (such as data/preferences), got 'elsewhere'"
     ),
-    "transitions.datasets.graph-60={environment: graph, source: d4rl, location: x, steps: null, episodes: null}": (
-        "transitions.datasets.graph-60.location: data/raw/transitions/x does not exist"
+    "branches.transitions.graph-60={environment: graph, source: d4rl, location: x, steps: null, episodes: null}": (
+        "branches.transitions.graph-60.location: data/raw/transitions/x does not exist"
     ),
-    "expert_episodes.environments.rooms.kind=environments/none.py:Maze": (
-        "expert_episodes.environments.rooms.kind: environments/none.py does not exist"
+    "branches.expert_episodes.rooms.kind=environments/none.py:Maze": (
+        "branches.expert_episodes.rooms.kind: environments/none.py does not exist"
     ),
     "offline_report.expectations=[{dataset: graph-60, higher: DTX, lower: BC}]": (
         "offline_report.expectations.0.higher: expected a policy measured on graph-60 (did you mean DT?), got 'DTX'"
@@ -259,7 +259,7 @@ def test_a_link_below_the_folder_may_lead_to_a_file_elsewhere(
     elsewhere.touch()
     (raw / "mine.hdf5").symlink_to(elsewhere)
     entry = "{environment: graph, source: d4rl, location: mine.hdf5, steps: null, episodes: null}"
-    editing.edit(root, SECTIONS, [editing.setting(f"transitions.datasets.graph-60={entry}")])
+    editing.edit(root, SECTIONS, [editing.setting(f"branches.transitions.graph-60={entry}")])
     editing.check_together(root, SECTIONS, STAGES, STAGES)
 
 

@@ -205,7 +205,7 @@ def test_a_folder_that_holds_no_environment_is_one_line(tmp_path, broken):
 
 
 def test_more_of_the_expert_than_there_is_is_one_line(cloned, recorded, tmp_path):
-    expected = "params.yaml: agent_episodes.sets.much.expert: expected at most the 24 that are recorded, got 25"
+    expected = "params.yaml: branches.agent_episodes.much.expert: expected at most the 24 that are recorded, got 25"
     with pytest.raises(ConfigError, match=f"^{re.escape(expected)}$"):
         small.as_data(cloned, recorded, tmp_path / "much", {"expert": 25})
 

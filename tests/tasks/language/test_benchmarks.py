@@ -88,7 +88,7 @@ def test_the_pages_hold_what_was_measured(cells, tmp_path):
         ("sft-gsm8k", {"revision": "main"}, "suite gsm8k: revision 'main': expected a commit of openai/gsm8k, 40 "),
         ("sft-gsm8k", {"suite": "svamp"}, "suite svamp: .*svamp/test: no such file of type .jsonl, .json, .parquet; "),
         ("sft-gsm8k", {"shots": 2}, "suite gsm8k: .*gsm8k/train: no such file"),
-        ("other", {}, "benchmarks.cells: expected an entry 'other'"),
+        ("other", {}, "branches.benchmarks: expected an entry 'other'"),
     ],
 )
 def test_what_cannot_be_asked_is_one_line(made, suites, tmp_path, cell, changes, line):

@@ -261,8 +261,8 @@ def test_bad_input_is_one_clear_line_and_nothing_is_written(home, tmp_path):
             {"source": "minari", "location": "no"},
             r"^data set out: \S+no: no Minari data set: No such file or directory$",
         ),
-        ({"source": "expert", "steps": 5}, r"no expert policy; behaviour.environments.Hopper-v5.steps is 0\?"),
-        ({"source": "medium-replay"}, r"no episodes of training; behaviour.environments.Hopper-v5.steps is 0\?"),
+        ({"source": "expert", "steps": 5}, r"no expert policy; branches.behaviour.Hopper-v5.steps is 0\?"),
+        ({"source": "medium-replay"}, r"no episodes of training; branches.behaviour.Hopper-v5.steps is 0\?"),
     ):
         with pytest.raises(StageError, match=told):
             record(home, tmp_path / "out", "Hopper-v5", raw=tmp_path, **arguments)
