@@ -57,7 +57,7 @@ def params(pipeline: Pipeline) -> dict[str, list[str]]:
     """Stage name -> its `params`: its section, and of a branch its own entry in the section `branches`."""
     wanted = {}
     for name, config_type in config_types(pipeline).items():
-        fields, field = {*config_type.model_fields}, config_type.branches
+        fields, field = {*config_type.model_fields}, config_type.branched_by
         has_entries = field and get_origin(config_type.model_fields[field].annotation) is dict
         wanted[name] = [f"{BRANCHES}.{name}.${{key}}"] * bool(has_entries) + [name] * (fields != {field})
     return wanted
@@ -98,7 +98,7 @@ def schema(pipeline: Pipeline) -> Schema:
     entries: Schema = {"type": "object", "additionalProperties": False, "required": [], "properties": {}}
     entries["description"] = "What stages are run for, once each."
     for name, config_type in types.items():
-        if field := config_type.branches:
+        if field := config_type.branched_by:
             entries["properties"][name] = sections[name]["properties"].pop(field)
             entries["required"] += [name]
             sections[name]["required"].remove(field)

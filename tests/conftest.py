@@ -99,7 +99,7 @@ BRANCHED = {
 
 def one_branch(stage: str) -> str:
     """The setting that gives a stage without branches one: of a method a data set."""
-    field = SECTIONS[stage].branches
+    field = SECTIONS[stage].branched_by
     return f"branches.{stage}={json.dumps(BRANCHED[stage][field] or ['Hopper-v5-medium-replay'])}"
 
 

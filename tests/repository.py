@@ -121,7 +121,7 @@ def in_file(values: Mapping[str, Any]) -> dict[str, Any]:
     """The inverse: sections that Configs have, some of them or with some keys, as they stand in params.yaml."""
     branches, found = {}, {}
     for name, section in values.items():
-        field = checking.sections(ROOT)[name].branches if name in checking.sections(ROOT) else ""
+        field = checking.sections(ROOT)[name].branched_by if name in checking.sections(ROOT) else ""
         found[name] = {key: value for key, value in section.items() if key != field}
         branches |= {name: section[field]} if field in section else {}
     found = {name: section for name, section in found.items() if section or name not in branches}

@@ -63,7 +63,7 @@ def validate(
     entries = data.get(BRANCHES, {})
     if not isinstance(entries, dict):
         raise _fault((BRANCHES,), f"expected stages with what they are run for, got {shown(entries)}", sources)
-    stages = [name for name, config_type in types.items() if config_type.branches]
+    stages = [name for name, config_type in types.items() if config_type.branched_by]
     for name in entries:
         if name not in stages:
             raise _fault((BRANCHES, str(name)), f"unknown stage{suggestion(str(name), stages)}", sources)

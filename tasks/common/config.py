@@ -110,13 +110,13 @@ def stays_below(location: str) -> bool:
 class Config(BaseModel):
     """One section of params.yaml: frozen, typed, no defaults, unknown keys rejected; `idle` says which keys do nothing when.
 
-    A stage that is run several times, once for each data set or policy, names in `branches` the field that says for which. In params.yaml
+    A stage that is run several times, once for each data set or policy, names in `branched_by` the field that says for which. In params.yaml
     its value stands in the section `branches`: then a branch depends on its stage's whole section, and on its own entry there.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
     idle: ClassVar[tuple[Idle, ...]] = ()
-    branches: ClassVar[str] = ""
+    branched_by: ClassVar[str] = ""
 
     @classmethod
     def idle_rules(cls) -> list[Idle]:

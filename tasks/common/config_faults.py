@@ -48,7 +48,7 @@ class SectionError(ValueError):
 
 def read(stage: str, types: Mapping[str, type[Config]], params: Mapping[str, Any]) -> Config:
     """A stage's Config, from its section of params.yaml and its entry in the section `branches`; SectionError for the first fault."""
-    section, field = with_branches(stage, types[stage], params), types[stage].branches
+    section, field = with_branches(stage, types[stage], params), types[stage].branched_by
     if section is None:
         raise SectionError((stage,), "missing; expected keys with values")
     if field and field in (params.get(stage) or ()):
@@ -62,7 +62,7 @@ def read(stage: str, types: Mapping[str, type[Config]], params: Mapping[str, Any
 
 def with_branches(stage: str, config_type: type[Config], params: Mapping[str, Any]) -> Any:
     """A stage's section of params.yaml with what the section `branches` has for it; None where there is no section."""
-    field, entries = config_type.branches, params.get(BRANCHES)
+    field, entries = config_type.branched_by, params.get(BRANCHES)
     section = params.get(stage, {} if {*config_type.model_fields} == {field} else None)
     if not field or not isinstance(section, Mapping) or not isinstance(entries, Mapping) or stage not in entries:
         return section
@@ -71,14 +71,14 @@ def with_branches(stage: str, config_type: type[Config], params: Mapping[str, An
 
 def in_file(key: Key, types: Mapping[str, type[Config]]) -> Key:
     """Where params.yaml has what a Config has at a key: `branches.agents.a` stands at `branches.agents.a`."""
-    field = types[key[0]].branches if key[0] in types else ""
+    field = types[key[0]].branched_by if key[0] in types else ""
     return (BRANCHES, key[0], *key[2:]) if field and key[1:2] == (field,) else key
 
 
 def in_config(key: Key, types: Mapping[str, type[Config]]) -> Key:
     """Where a Config has what params.yaml has at a key: the inverse of `in_file`."""
-    if key[0] == BRANCHES and key[1:2] and key[1] in types and types[key[1]].branches:
-        return (key[1], types[key[1]].branches, *key[2:])
+    if key[0] == BRANCHES and key[1:2] and key[1] in types and types[key[1]].branched_by:
+        return (key[1], types[key[1]].branched_by, *key[2:])
     return key
 
 

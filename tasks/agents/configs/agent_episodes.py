@@ -29,7 +29,7 @@ class EpisodeSet(Config):
 class AgentEpisodesConfig(Config):
     """Which data sets there are, and how texts become vectors (tasks/agents/environments/vectors.py)."""
 
-    branches = "sets"
+    branched_by = "sets"
 
     sets: dict[Branch, EpisodeSet]  # data sets by a name of your own
     seed: Seed  # all random draws of the stage follow from it

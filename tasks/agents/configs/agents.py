@@ -49,7 +49,7 @@ class AgentsConfig(Config):
     """The policies, and what their training has in common."""
 
     idle = UNUSED
-    branches = "policies"
+    branched_by = "policies"
 
     policies: dict[Branch, AgentConfig]  # policies by a name of your own
     seeds: Annotated[list[Seed], Field(min_length=1), Distinct]  # each trains a policy of its own

@@ -35,7 +35,7 @@ class BudgetsConfig(Config):
     """The policies, and what their training has in common."""
 
     idle = UNUSED
-    branches = "policies"
+    branched_by = "policies"
 
     policies: dict[Branch, BudgetConfig]  # policies by a name of your own
     teacher: str  # a key of branches.expert_episodes: the clone that is the teacher, which plays greedily

@@ -39,7 +39,7 @@ class EnvironmentConfig(Config):
 class ExpertEpisodesConfig(Config):
     """Which environments there are."""
 
-    branches = "environments"
+    branched_by = "environments"
 
     environments: dict[Branch, EnvironmentConfig] = Field(min_length=1)  # environments by a name of your own
     # file or folder of the environments of your own, a dep of the stages that play; environments/none where there are none

@@ -17,6 +17,6 @@ class Comparison(Config):
 class BenchmarkPagesConfig(Config):
     """What is shown together."""
 
-    branches = "comparisons"
+    branched_by = "comparisons"
 
     comparisons: dict[Branch, Comparison]  # by name

@@ -20,7 +20,7 @@ class Cell(Config):
 class BenchmarksConfig(Config):
     """Which policies answer which suites, and how."""
 
-    branches = "cells"
+    branched_by = "cells"
 
     cells: dict[Branch, Cell]  # one policy on one suite each, by name
     folder: LocalPath  # the files of suites; a dep of the stage

@@ -11,7 +11,7 @@ from tasks.language.configs.parts.names import PolicyName
 class SearchConfig(Config):
     """Which policies search, with what, and how much is sampled."""
 
-    branches = "policies"
+    branched_by = "policies"
 
     seed: Seed  # all random draws of the stage follow from it
     policies: Annotated[list[PolicyName], Distinct]  # those that search for answers; none by default (preset search)

@@ -16,7 +16,7 @@ class ControlConfig(Config):
 class SftControlConfig(SupervisedConfig):
     """How SFT is carried on, and on which demonstrations."""
 
-    branches = "policies"
+    branched_by = "policies"
 
     policies: dict[ControlName, ControlConfig]  # by their names in report.policies
     skip: int = Field(ge=0, le=10**7)  # demonstrations passed over: those that SFT has seen

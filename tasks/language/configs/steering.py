@@ -19,7 +19,7 @@ class PageConfig(Config):
 class SteeringConfig(Config):
     """What is sampled from steered policies, and how the second classifier is trained."""
 
-    branches = "pages"
+    branched_by = "pages"
 
     pages: dict[Branch, PageConfig]  # by name
     seed: Seed  # all random draws of the stage follow from it

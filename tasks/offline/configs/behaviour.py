@@ -38,7 +38,7 @@ class Training(Config):
 class BehaviourConfig(Config):
     """PPO's settings; those of single environments stand in their own entries."""
 
-    branches = "environments"
+    branched_by = "environments"
 
     environments: dict[Branch, Training]  # environments of Gymnasium or another package, or our own
     # file or folder of the environments that are named module:folder, such as data/agent_episodes, a dep of the stage; environments/none where there are none

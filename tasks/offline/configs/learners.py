@@ -17,7 +17,7 @@ class MethodConfig(Config):
     Its variants, whose names stand in tables, are one of a fixed name, or the keys of one of its mappings.
     """
 
-    branches = "datasets"
+    branched_by = "datasets"
     if TYPE_CHECKING:
         datasets: Collection[str]
 

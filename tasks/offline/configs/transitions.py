@@ -56,7 +56,7 @@ class Scale(Config):
 class TransitionsConfig(Config):
     """Which data sets there are."""
 
-    branches = "datasets"
+    branched_by = "datasets"
 
     datasets: dict[Branch, Dataset]  # data sets by name
     # environments, keys of branches.behaviour -> what scores are measured between, in the place of what an imported data set or behaviour says
