@@ -33,7 +33,7 @@ from flows.check_command import Targets
 from flows.console import completion as tab
 from flows.console.summary import Screen, show_plan
 from flows.engine.state import StageResult
-from flows.params.files import ParameterError, find_root
+from flows.params.files import PARAMS, ParameterError, find_root
 from flows.running import WrongUseError
 from tasks.common import environment
 from tasks.common.terminal import in_one_line, message, plain
@@ -174,18 +174,19 @@ def status(
         ),
     ] = "",
 ) -> int:
-    """Show for each stage whether it is up to date, or why not, and the parameters that have no effect as set."""
+    """Show for each stage whether it is up to date, or why not, and the parameters without effect that you have set."""
+    from flows.lineage.git_files import head_text
     from flows.params import checking, editing
 
     console, root = Screen(), find_root()
     if why:
         return _why(console, root, why)
     read: list[str] = []
-    parts = running.plan(root, targets, [], say=read.append)
+    parts, committed = running.plan(root, targets, [], say=read.append), head_text(root, PARAMS)
     for _, planned in running.with_headings(console, parts):
         show_plan(console, planned)
         sections = {stage.name.split("@")[0] for stage in planned}
-        for line in editing.without_effect(root, checking.sections(root), sections):
+        for line in editing.without_effect(root, checking.sections(root), sections, committed):
             console.print(line, markup=False)
     for line in (*running.remarks(root, parts), *read):
         console.print(line, markup=False)

@@ -117,14 +117,26 @@ def sections(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: with_branches(name, kind, values) for name, kind in checking.sections(ROOT).items()}
 
 
+def preset(name: str) -> dict[str, Any]:
+    """The sections of a preset as the stages' Configs have them, those keys alone that it sets."""
+    values = YAML(typ="safe").load(ROOT / f"presets/{name}.yaml")
+    entries, types = values.pop(BRANCHES, {}), checking.sections(ROOT)
+    for stage, entry in entries.items():
+        values.setdefault(stage, {})[types[stage].branched_by] = entry
+    return values
+
+
 def in_file(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The inverse: sections that Configs have, some of them or with some keys, as they stand in params.yaml."""
-    branches, found = {}, {}
+    """Sections as Configs have them, some of them or with some keys, as they stand in params.yaml."""
+    types, found = checking.sections(ROOT), dict[str, Any]()
+    branches = dict(values.get(BRANCHES, {}))
     for name, section in values.items():
-        field = checking.sections(ROOT)[name].branched_by if name in checking.sections(ROOT) else ""
-        found[name] = {key: value for key, value in section.items() if key != field}
-        branches |= {name: section[field]} if field in section else {}
-    found = {name: section for name, section in found.items() if section or name not in branches}
+        field = types[name].branched_by if name in types else ""
+        if field and field in section:
+            branches[name] = section[field]
+        own = {key: value for key, value in section.items() if key != field}
+        if own and name != BRANCHES:
+            found[name] = own
     return found | ({BRANCHES: branches} if branches else {})
 
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from mlflow import MlflowClient
-from ruamel.yaml import YAML
 
 from tasks import check
+from tests import repository
 from tests.clone import ROOT, Clone, states
 
 pytestmark = pytest.mark.slow
 AGENTS = {file.stem for file in (ROOT / "tasks/agents").glob("*.py")}
-TINY = {name: section for name, section in YAML(typ="safe").load(ROOT / "presets/tiny.yaml").items() if name in AGENTS}
+TINY = {name: section for name, section in repository.preset("tiny").items() if name in AGENTS}
 GUESS = {
     "kind": "environments/guess.py:Guess",
     "settings": {"largest": 4},

@@ -20,7 +20,7 @@ PAGE = (ROOT / "CONTRIBUTING.md").read_text()
 BLOCK = re.compile(r"^   ```(\w+)\n(.*?)^   ```$", re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"`(t[\w/]+\.py)`")
 SAFE = YAML(typ="safe")
-PRESET = SAFE.load(ROOT / "presets/tiny.yaml")
+PRESET = repository.preset("tiny")
 TINY = {name: {**values, **PRESET.get(name, {})} for name, values in PARAMS.items()}
 WORK = {file.relative_to(ROOT).as_posix(): file.read_bytes() for file in repository.files("tasks/**/*")}
 

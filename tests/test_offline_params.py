@@ -89,20 +89,21 @@ def test_the_preset_of_the_decision_transformer_is_the_papers_setting(tmp_path):
     """The setting of the paper's appendix and code (arXiv:2106.01345), after the preset is laid over params.yaml."""
     repository.write_params(tmp_path)
     editing.edit(tmp_path, SECTIONS, editing.preset(ROOT, SECTIONS, "decision-transformer"))
-    section = YAML(typ="safe").load(tmp_path / "params.yaml")["decision_transformer"]
+    values = YAML(typ="safe").load(tmp_path / "params.yaml")
+    section, datasets = values["decision_transformer"], values["branches"]["decision_transformer"]
     paper = {
         "width": 128, "layers": 3, "heads": 1, "dropout": 0.1, "batch_size": 64, "learning_rate": 1e-4,
         "weight_decay": 1e-4, "warmup": 10_000, "last_rate": 1.0, "steps": 100_000, "clip": 0.25,
     }  # fmt: skip
     assert {key: section[key] for key in paper} == paper
     targets = {"Hopper": [3600, 1800], "HalfCheetah": [12000, 6000], "Walker2d": [5000, 2500]}
-    for data_set, asked in section["datasets"].items():
+    for data_set, asked in datasets.items():
         environment = data_set.split("-")[0]
         if environment == "Reacher":  # in version 5 returns are negative, so D4RL's targets do not apply
             assert (asked["scale"], asked["context"]) == (10, 5)
         else:
             assert asked == {"targets": targets[environment], "scale": 1000, "context": 20, "steps": None}
-    assert len(section["datasets"]) == 4 * 3
+    assert len(datasets) == 4 * 3
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +128,7 @@ def test_a_data_set_of_agents_is_made_before_it_is_imported(tmp_path, text_game)
         with pytest.raises(ParameterError, match=f"^params.yaml: {told} "):
             editing.check_together(tmp_path, SECTIONS, {stage}, {stage})
     editing.edit(tmp_path, SECTIONS, [editing.setting("behaviour.environment_files=environments/none")])
-    told = r"expected a folder that holds data/agent_episodes/rooms-mixed, since environments.rooms is kept there, got "
+    told = r"expected a folder that holds data/agent_episodes/rooms-mixed, since branches.behaviour.rooms is kept there, got "
     with pytest.raises(ParameterError, match=f"^params.yaml: behaviour.environment_files: {told}'environments/none'$"):
         editing.check_together(tmp_path, SECTIONS, made, made)
 

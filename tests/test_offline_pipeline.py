@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 from mlflow.entities import Run
-from ruamel.yaml import YAML
 
 from tasks import check
+from tests import repository
 from tests.clone import ROOT, Clone, states
 
 pytestmark = pytest.mark.slow
 OFFLINE = {file.stem for file in (ROOT / "tasks/offline").glob("*.py")}
-TINY = {name: section for name, section in YAML(typ="safe").load(ROOT / "presets/tiny.yaml").items() if name in OFFLINE}
+TINY = {name: section for name, section in repository.preset("tiny").items() if name in OFFLINE}
 POLICIES = [(policy["method"], policy["dataset"]) for policy in TINY["offline_report"]["policies"].values()]
 STAGES = {
     *("behaviour@graph", "behaviour@CartPole-v1", "transitions@graph-12", "transitions@CartPole-v1-replay"),

@@ -14,7 +14,7 @@ from tests.test_offline_pipeline import TINY
 pytestmark = pytest.mark.slow
 PAGE = (ROOT / "docs/own_method.md").read_text()
 BLOCKS = dict(re.findall(r'^```\w+ title="([^"]*)"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL))
-SMALL = {"datasets": ["graph-12"], "seeds": [0, 1], "steps": 20, "log_every": 10, "evaluate_every": 2, "hidden": [8]}
+SMALL = {"seeds": [0, 1], "steps": 20, "log_every": 10, "evaluate_every": 2, "hidden": [8]}
 
 
 def test_the_page_is_all_that_a_new_method_needs(tmp_path: Path) -> None:
@@ -24,13 +24,22 @@ def test_the_page_is_all_that_a_new_method_needs(tmp_path: Path) -> None:
         if name == "dvc.yaml":
             before, returns, after = file.read_text().partition("\n  returns:\n")
             file.write_text(before + "\n" + text + returns + after)
+        elif name == "params.yaml, in branches":
+            params = clone.root / "params.yaml"
+            params.write_text(params.read_text().replace("\nbranches:\n", f"\nbranches:\n{text}"))
         else:
             before = file.read_text() if name == "params.yaml" else ""
             file.write_text(before + "\n" + text)
     policies = {"bc-graph-12": ("bc", "graph-12"), "rwr-graph-12": ("rwr", "graph-12")}
     report = {name: {"method": method, "dataset": dataset} for name, (method, dataset) in policies.items()}
     expected = [{"dataset": "graph-12", "higher": "RWR", "lower": "BC"}]
-    clone.edit({"rwr": SMALL, "offline_report": {"policies": report, "expectations": expected}})
+    clone.edit(
+        {
+            "rwr": SMALL,
+            "branches": {"rwr": ["graph-12"]},
+            "offline_report": {"policies": report, "expectations": expected},
+        }
+    )
     made = subprocess.run(
         [sys.executable, "-m", "tasks.contract"],
         cwd=clone.root,

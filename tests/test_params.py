@@ -285,6 +285,10 @@ def test_an_edit_says_what_does_nothing_by_it(tmp_path):
     said("grpo.updates=1")
     own = "sft.truncation does nothing with sft.max_length null"
     assert editing.without_effect(tmp_path, SECTIONS, {"grpo", "sft"}) == [nothing, own]
+    committed = repository.params_text()
+    assert editing.without_effect(tmp_path, SECTIONS, {"grpo", "sft"}, committed) == [nothing], "the default says none"
+    said("sft.truncation=left")
+    assert editing.without_effect(tmp_path, SECTIONS, {"grpo", "sft"}, committed) == [nothing, own]
 
 
 @pytest.mark.parametrize("name", ["simpo", "ipo", "tiny", "qwen-gsm8k"])

@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ruamel.yaml import YAML
 
-from tests import seams
+from tests import repository, seams
 from tests.conftest import PARAMS
 from tests.seam_params import BASE, DISCRETE
 
-PRESET = YAML(typ="safe").load(seams.ROOT / "presets/tiny.yaml")
+PRESET = repository.preset("tiny")
 # The one branch that is run again with a changed key, where it shows the effect of all keys.
 ONE_BRANCH = {
     "evaluate": "sft",

@@ -62,6 +62,11 @@ def contents(root: Path, tree: Tree, paths: Iterable[str]) -> dict[str, bytes]:
     return {name: found[one] for name, one in zip(names, ids, strict=True) if one}
 
 
+def head_text(root: Path, path: str) -> str:
+    """The text of a file in the last commit; empty where there is no commit, or not that file in it."""
+    return _git(root, ["show", f"HEAD:./{path}"]).decode(errors="replace")
+
+
 def remarks(root: Path) -> list[str]:
     """A line on what of the code's state a run of this moment will not have on record, if there is a commit that it could have."""
     source = source_code.state(root)

@@ -50,10 +50,19 @@ def check_together(
     rules.check(rules.Given(configs, stages, out_of_date, root))
 
 
-def without_effect(root: Path, types: Sections, sections: Collection[str]) -> list[str]:
-    """One line for each group of parameters of these sections that do nothing at the file's values."""
-    found = idle(params(read_text(root / PARAMS)), types)
-    return [_said(keys, why) for keys, why in found if keys[0][0] in sections]
+def without_effect(root: Path, types: Sections, sections: Collection[str], committed: str = "") -> list[str]:
+    """One line for each group of parameters of these sections that do nothing at the file's values.
+
+    With the `committed` text of params.yaml it is about what differs from that: parameters with another value, and those that did something.
+    """
+    values, before = params(read_text(root / PARAMS)), None
+    with suppress(ParameterError):  # what was committed may be no YAML
+        before = params(committed)
+    same = {
+        key for keys, _ in idle(before, types) for key in keys if _json(_get(values, key)) == _json(_get(before, key))
+    }
+    groups = [([key for key in keys if key not in same], why) for keys, why in idle(values, types)]
+    return [_said(keys, why) for keys, why in groups if keys and keys[0][0] in sections]
 
 
 def read(root: Path) -> bytes:

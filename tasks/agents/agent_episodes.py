@@ -51,7 +51,9 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
     found, known = [one for one, _ in pairs], [best for _, best in pairs if best is not None]
     returns = [sum(one.rewards) for one in found]
     if not found:
-        raise DataError(f"branches.agent_episodes.{out.name}: no episode is left; expected a smaller agent_episodes.least")
+        raise DataError(
+            f"branches.agent_episodes.{out.name}: no episode is left; expected a smaller agent_episodes.least"
+        )
     described = Described(
         world.kind,
         world.settings,

@@ -77,7 +77,7 @@ def in_file(key: Key, types: Mapping[str, type[Config]]) -> Key:
 
 def in_config(key: Key, types: Mapping[str, type[Config]]) -> Key:
     """Where a Config has what params.yaml has at a key: the inverse of `in_file`."""
-    if key[0] == BRANCHES and key[1:2] and key[1] in types and types[key[1]].branched_by:
+    if len(key) > 1 and key[0] == BRANCHES and key[1] in types and types[key[1]].branched_by:
         return (key[1], types[key[1]].branched_by, *key[2:])
     return key
 

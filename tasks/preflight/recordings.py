@@ -18,7 +18,7 @@ from tasks.preflight.data import readable, small
 
 def read(behaviour: BehaviourConfig, config: TransitionsConfig, stages: Collection[str]) -> Iterator[str]:
     """A line for each thing to be said of imports among `stages`, which will run; DataError for the first fault in them, or in an environment."""
-    names = {name: one.id or name for name, one in branches.behaviour.items()}
+    names = {name: one.id or name for name, one in behaviour.environments.items()}
     for name, environment in names.items():
         if f"behaviour@{name}" in stages and not is_to_be_made(environment):
             simulators.spaces_of(environment)
@@ -27,7 +27,7 @@ def read(behaviour: BehaviourConfig, config: TransitionsConfig, stages: Collecti
         imports = dataset.source in transitions.IMPORTS and f"transitions@{name}" in stages
         if imports and not is_to_be_made(environment):
             yield from _import(
-                config, name, dataset, environment, trained=branches.behaviour[dataset.environment].steps > 0
+                config, name, dataset, environment, trained=behaviour.environments[dataset.environment].steps > 0
             )
 
 

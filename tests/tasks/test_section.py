@@ -59,7 +59,7 @@ def test_no_number_that_is_none(tmp_path, value):
 
 def test_missing_things_are_named(tmp_path):
     for text in ("", "other: {}", "toy:"):
-        with pytest.raises(ConfigError, match=r"params\.yaml: section 'toy' is missing"):
+        with pytest.raises(ConfigError, match=r"params\.yaml: toy: missing; expected keys with values"):
             section(tmp_path, text)
     with pytest.raises(ConfigError, match=r"toy\.name: missing; expected text"):
         section(tmp_path, "toy: {seed: 3, rate: 1}")

@@ -231,7 +231,7 @@ def test_a_stage_is_strict_about_determinism_unless_it_is_told(house, start, ask
     assert (house / "out.txt").read_text() == f"True {warns}"
 
 
-PARAMS = {"data": {"sets": {"a-1": {"of": "x y"}, "b": {"of": "$(pwd)"}}, "path": "it's"}, "bc": {"datasets": ["a-1"]}}
+PARAMS = {"data": {"sets": {"a-1": {"of": "x y"}, "b": {"of": "$(pwd)"}}, "path": "it's"}, "branches": {"bc": ["a-1"]}}
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,13 @@ class AgentsConfig(Config):
         policies: dict[str, AgentConfig] = info.data.get("policies", {})
         for name, policy in policies.items():
             if value == 1 and policy.baseline == "group":
-                raise ValueError(f"expected a whole number of at least 2, since branches.agents.{name} has the baseline group")
+                raise ValueError(
+                    f"expected a whole number of at least 2, since branches.agents.{name} has the baseline group"
+                )
             if value == info.data.get("games") == 1 and (policy.baseline, policy.credit) == ("mean", "total"):
-                raise ValueError(f"expected at least 2 with games: 1, since branches.agents.{name} has the baseline mean")
+                raise ValueError(
+                    f"expected at least 2 with games: 1, since branches.agents.{name} has the baseline mean"
+                )
         return value
 
     @field_validator("minibatches")

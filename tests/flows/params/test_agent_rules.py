@@ -69,7 +69,9 @@ def test_who_learns_is_not_its_own_teacher(root: Path, teacher: str, expected: s
 
 
 def test_other_sizes_are_of_a_clone_that_there_is(root: Path) -> None:
-    with pytest.raises(ParameterError, match=r"behaviour_cloning\.sizes\.room: expected a key of expert_episodes"):
+    with pytest.raises(
+        ParameterError, match=r"behaviour_cloning\.sizes\.room: expected a key of branches.expert_episodes"
+    ):
         editing.edit(
             root, SECTIONS, [editing.setting("behaviour_cloning.sizes={room: {width: 64, layers: 1, heads: 2}}")]
         )

@@ -138,8 +138,8 @@ def test_pairs_to_be_judged_suites_and_imports_are_files_too(root: Path) -> None
     (root / "params.yaml").write_text(text.replace("data/raw/test_pairs", "data/preferences"))
     data_files.check(root, {"sft"})
     (root / "params.yaml").write_text(
-        text.replace("source: random, location: null, steps: null, episodes: 60", "source: minari, location: a, steps: null, episodes: 60")
-    )  # fmt: skip
+        text.replace("source: random, episodes: 60", "source: minari, location: a, episodes: 60")
+    )
     (folder / "pairs.jsonl").unlink()
     with pytest.raises(ParameterError, match=r"^--data behaviour@graph transitions@graph-60$"):
         data_files.check(root, {"behaviour@graph", "transitions@graph-60"})
@@ -184,7 +184,7 @@ def test_a_hub_is_asked_how_many_problems_it_has_where_some_are_passed_over(root
 def test_environments_and_imports_of_the_offline_flow(root: Path) -> None:
     """Gymnasium's own and ours are known to be there; what others hold, and what has arguments or wrappers, is made for a look."""
     file = root / "params.yaml"
-    text, first = file.read_text(), "    graph: {id: null,"
+    text, first = file.read_text(), "    graph: {<<: *environment"
     assert first in text
     stages = {"behaviour@graph", "behaviour@CartPole-v1", "transitions@graph-60"}
     data_files.check(root, stages)
@@ -194,16 +194,16 @@ def test_environments_and_imports_of_the_offline_flow(root: Path) -> None:
         '"minigrid:A-v0"',
         "Unheard-v0",
     ):
-        file.write_text(text.replace(first, first.replace("null", name)))
+        file.write_text(text.replace(first, f"{first}, id: {name}"))
         with pytest.raises(ParameterError, match=f"^--data {' '.join(sorted(stages))}$"):
             data_files.check(root, stages)
         data_files.check(root, stages - {"behaviour@graph"})
     for name in ("CartPole-v1", '"tasks.agents.environments.as_gymnasium:data/agent_episodes/rooms-mixed"'):
-        file.write_text(text.replace(first, first.replace("null", name)))
+        file.write_text(text.replace(first, f"{first}, id: {name}"))
         data_files.check(root, stages)
-    data = "graph-60: {environment: graph, source: random, location: null"
+    data = "environment: graph, source: random, episodes: 60"
     for source in ("minari", "minari-remote", "d4rl"):
-        file.write_text(text.replace(data, data.replace("random", source).replace("null", "walks")))
+        file.write_text(text.replace(data, f"environment: graph, source: {source}, location: walks"))
         with pytest.raises(ParameterError, match=r"^--data"):
             data_files.check(root, stages)
         data_files.check(root, {"transitions@graph-1000"})

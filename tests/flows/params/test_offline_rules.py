@@ -82,7 +82,7 @@ def test_a_project_that_cannot_say_it_has_no_such_fault(tmp_path: Path) -> None:
 
 def planned(setting: str) -> set[str]:
     """The stages that a setting adds to a run."""
-    method = setting.partition(".")[0]
+    method = setting.removeprefix("branches.").partition("=")[0].partition(".")[0]
     return {f"{method}@{name}" for name in (CARTPOLE, HOPPER, "graph-60", "own", "folder", "wrapped")}
 
 

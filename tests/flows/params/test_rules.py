@@ -9,6 +9,7 @@ from ruamel.yaml import YAML
 
 from flows.params import editing
 from flows.params.files import ParameterError
+from tasks.common.config_faults import read
 from tasks.language.configs.parts.names import SUCH_AS, policy_names, reward_names
 from tests import repository
 from tests.conftest import PARAMS, SECTIONS
@@ -329,8 +330,9 @@ def test_the_defaults_and_every_preset_fit(root: Path, name: str | None) -> None
     shutil.copytree(ROOT / "environments", root / "environments")  # of a link the changes would go unnoticed
     if name:
         assert editing.edit(root, SECTIONS, editing.preset(root, SECTIONS, name))
-        for stage in YAML(typ="safe").load(ROOT / f"presets/{name}.yaml"):
-            SECTIONS[stage].from_yaml(editing.value(root, stage))
+        laid, values = YAML(typ="safe").load(ROOT / f"presets/{name}.yaml"), YAML(typ="safe").load(root / "params.yaml")
+        for stage in {*laid, *laid.get("branches", ())} - {"branches"}:
+            assert read(stage, SECTIONS, values)
     if name == "lecture-mixture":  # its files are the user's
         with pytest.raises(ParameterError, match=r"instructions.jsonl does not exist"):
             editing.check_together(root, SECTIONS, STAGES, STAGES)

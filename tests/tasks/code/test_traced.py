@@ -9,10 +9,11 @@ from tasks import contract
 from tasks.code import chosen
 from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
 from tasks.code.reach import Code, Reached
-from tests.clone import ROOT, Clone
+from tests import repository
+from tests.clone import Clone
 
 pytestmark = pytest.mark.slow
-TINY = YAML(typ="safe").load(ROOT / "presets/tiny.yaml")
+TINY = repository.preset("tiny")
 # What every Python process of the run imports first: it writes each function that is entered, once, to a file of the process.
 TRACER = """
 import os, sys, threading

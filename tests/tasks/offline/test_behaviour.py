@@ -112,9 +112,7 @@ def test_what_is_good_must_be_known(tmp_path):
         StageError, match=r"Reacher-v5: no good return is known: branches.behaviour.Reacher-v5.steps is 0"
     ):
         behaviour_folder.reference(tmp_path / "Reacher-v5")
-    with pytest.raises(
-        StageError, match=r"branches.behaviour.x: the best policy's return 9.0 is not above .* 10.0"
-    ):
+    with pytest.raises(StageError, match=r"branches.behaviour.x: the best policy's return 9.0 is not above .* 10.0"):
         reference_of("x", "x", {"random": 10.0, "expert": 9.0})
 
 
@@ -166,7 +164,5 @@ def test_each_look_is_at_other_episodes():
 
 @pytest.mark.parametrize("values", [(0.0, 100.0, 50.0), (50.0, 10.0, 20.0)])
 def test_no_way_between_is_one_clear_line(values):
-    with pytest.raises(
-        StageError, match=r"branches.behaviour.x: no policy was between .*: more steps, or evaluate"
-    ):
+    with pytest.raises(StageError, match=r"branches.behaviour.x: no policy was between .*: more steps, or evaluate"):
         choose("x", 0.5, 1, way(*values), as_before)
