@@ -24,7 +24,7 @@ from flows.machine.resources import cores, gpus
 from flows.params.files import PARAMS
 
 if TYPE_CHECKING:
-    from dvc.stage import PipelineStage
+    from flows.engine.dvc_closure import PipelineStage
 
 __all__ = ["FORCED", "PlanError", "plan"]
 
