@@ -175,6 +175,8 @@ def status(
     ] = "",
 ) -> int:
     """Show for each stage whether it is up to date, or why not, and the parameters that have no effect as set."""
+    from flows.console import plan_remarks
+    from flows.lineage import libraries
     from flows.params import checking, editing
 
     console, root = Screen(), find_root()
@@ -187,7 +189,9 @@ def status(
         sections = {stage.name.split("@")[0] for stage in planned}
         for line in editing.without_effect(root, checking.sections(root), sections):
             console.print(line, markup=False)
-    for line in (*running.remarks(root, parts), *read):
+    current = dict.fromkeys(stage.name for _, planned in parts for stage in planned if not stage.reason)
+    versions = plan_remarks.made_with(libraries.differing(root, current))
+    for line in (*running.remarks(root, parts), *versions, *read):
         console.print(line, markup=False)
     return 0
 
