@@ -175,6 +175,8 @@ def status(
     ] = "",
 ) -> int:
     """Show for each stage whether it is up to date, or why not, and the parameters without effect that you have set."""
+    from flows.console import plan_remarks
+    from flows.lineage import libraries
     from flows.lineage.git_files import head_text
     from flows.params import checking, editing
 
@@ -188,7 +190,9 @@ def status(
         sections = {stage.name.split("@")[0] for stage in planned}
         for line in editing.without_effect(root, checking.sections(root), sections, committed):
             console.print(line, markup=False)
-    for line in (*running.remarks(root, parts), *read):
+    current = dict.fromkeys(stage.name for _, planned in parts for stage in planned if not stage.reason)
+    versions = plan_remarks.made_with(libraries.differing(root, current))
+    for line in (*running.remarks(root, parts), *versions, *read):
         console.print(line, markup=False)
     return 0
 

@@ -67,8 +67,14 @@ def run(
     how = up_to_date.How(jobs, dry_run, with_runs, with_patch, wait, cold)
     up_to_date.tell(console, () if console.quiet else settling.missing(root))  # of the runs before
     results: dict[str, StageResult] = {}
-    with one_line(), laid(root, settings, keep=not dry_run) as edit:
-        parts = _planned(root, console, targets, force, pool, edit, dry_run, pull)
+    with (
+        one_line(),
+        laid(root, settings, keep=not dry_run) as edit,
+        up_to_date.server_ahead(root, not dry_run) as start,
+    ):
+        if edit.changes or force:
+            start()
+        parts = _planned(root, console, targets, force, pool, edit, dry_run, pull, start)
         parameters = {
             "targets": [*(targets or ["language"])],
             "set": dict(text.split("=", 1) for text in settings),
@@ -98,9 +104,10 @@ def _planned(
     edit: Laid,
     dry_run: bool = False,
     pull: bool = False,
+    on_work: Callable[[], object] = lambda: None,
 ) -> list[Part]:
     """The plan with params.yaml as edited, where stages of work pools may have a server or not; what is to be known of it is printed."""
-    parts = plan(root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False))
+    parts = plan(root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False), on_work=on_work)
     if pull and not dry_run and _pull(root, console, parts):
         parts = plan(root, targets, force, pools=True, pool=pool)
     if not _has_server(root, console, parts, pool):
@@ -231,10 +238,12 @@ def plan(
     pools: bool = False,
     pool: str = "",
     say: Callable[[str], object] | None = None,
+    on_work: Callable[[], object] = lambda: None,
 ) -> list[Part]:
     """The plan of each named flow, then one plan of all named stages under the flow that they belong to.
 
     `say` gets a line about each file of the user's that a stage would read. Where people have judged too little, the line says how much is missing.
+    `on_work` is called as soon as some stage is out of date.
     """
     from flows.engine import plan as planning
 
@@ -247,10 +256,10 @@ def plan(
     parts: list[Part] = []
     with one_line():
         for flow in dict.fromkeys(name for name in named if name in FLOWS):
-            parts.append((flow, planning.plan(root, FLOWS[flow][1], force, pools, pool)))
+            parts.append((flow, planning.plan(root, FLOWS[flow][1], force, pools, pool, on_work)))
         stages = [name for name in named if name not in FLOWS]
         if stages:
-            planned = planning.plan(root, stages, force, pools, pool)
+            planned = planning.plan(root, stages, force, pools, pool, on_work)
             belongs = (flow for flow in FLOWS if f" tasks.{flow}." in planned[-1].cmd)
             parts.append((next(belongs, "language"), planned))
     names = {stage.name for _, planned in parts for stage in planned}

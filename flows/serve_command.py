@@ -12,6 +12,7 @@ from rich.console import Console
 from flows import running, up_to_date
 from flows.console.completion import FLOWS
 from flows.console.summary import Screen
+from flows.machine import files
 from flows.params.files import find_root
 
 NAME = "posttrain"  # of each deployment: language/posttrain and so on
@@ -37,24 +38,26 @@ def serve(
 
 
 def _serve(root: Path, console: Console, served: list[str], scheduled: list[str], cron: str) -> None:
-    from flows.orchestration import server
+    from flows.orchestration import keeper, server
 
+    server.be_quiet(root)
+    files.make_folder(root, keeper.HOME)  # Prefect warns where it is not there
+    from prefect import serve as serve_flows
+    from prefect.settings import PREFECT_RUNNER_POLL_FREQUENCY, temporary_settings
+
+    try:
+        deployments = [
+            getattr(importlib.import_module(running.MODULES[name]), name).to_deployment(
+                NAME, cron=cron if name in scheduled else None, tags=[server.tag(root)]
+            )
+            for name in served
+        ]
+    except ValueError:
+        raise running.WrongUseError(f"--cron: expected five fields such as '0 2 * * *', got {cron!r}") from None
     with ExitStack() as stack:
         prefect_server = stack.enter_context(up_to_date.prefect_server(root, console))
         stack.enter_context(server.connected(prefect_server, root, partial(console.print, markup=False)))
-        from prefect import serve as serve_flows
-        from prefect.settings import PREFECT_RUNNER_POLL_FREQUENCY, temporary_settings
-
         stack.enter_context(temporary_settings({PREFECT_RUNNER_POLL_FREQUENCY: POLL_SECONDS}))
-        try:
-            deployments = [
-                getattr(importlib.import_module(running.MODULES[name]), name).to_deployment(
-                    NAME, cron=cron if name in scheduled else None, tags=[server.tag(root)]
-                )
-                for name in served
-            ]
-        except ValueError:
-            raise running.WrongUseError(f"--cron: expected five fields such as '0 2 * * *', got {cron!r}") from None
         for name in served:
             when = f", at {cron}" if name in scheduled else ""
             console.print(f"serves {name}/{NAME}{when}", markup=False)

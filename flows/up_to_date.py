@@ -1,7 +1,7 @@
 """One flow of a run from its plan to its results and pages: what is out of date is executed, shown, and recorded."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -106,6 +106,27 @@ def tell(console: Console, lines: Iterable[str]) -> None:
     """Print lines that may hold anything."""
     for line in lines:
         console.print(line, markup=False)
+
+
+@contextmanager
+def server_ahead(root: Path, wanted: bool) -> Iterator[Callable[[], None]]:
+    """Yields what starts the repository's own server, if it is wanted, while its run still plans.
+
+    A second call does nothing, nor does the first where the user may have configured another server.
+    """
+    with ExitStack() as stack:
+        started: list[Server] = []
+
+        def start() -> None:
+            if not wanted:
+                return
+            from flows.orchestration import server
+
+            if not (started or server.within_flow_run() or server.may_be_configured(root)):
+                started.append(server.Server(root))
+                stack.callback(started[0].close)
+
+        yield start
 
 
 @contextmanager

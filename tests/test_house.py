@@ -100,6 +100,20 @@ def test_a_module_of_the_engine_that_knows_another_tool_s_insides_says_so_by_its
         assert {name for name in of_tool if not name.rpartition("/")[2].startswith(f"{tool}_")} - also == set()
 
 
+def test_at_most_eight_files_import_dvc_and_their_names_say_so():
+    """Those count that import its types alone."""
+    importing = set()
+    for file in repository.files("flows/**/*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                modules = [node.module]
+            if any(module.split(".")[0] in ("dvc", "dvc_data", "dvc_objects") for module in modules):
+                importing.add(file)
+    assert not [file for file in importing if not file.name.startswith("dvc_")]
+    assert 1 <= len(importing) <= 8, sorted(importing)
+
+
 FLOWS = {
     *("language_model.py", "offline_rl.py", "agents.py", "serve_command.py"),
     *("orchestration/stages.py", "orchestration/server.py", "orchestration/flow_log.py", "orchestration/sweep_flow.py"),

@@ -23,7 +23,8 @@ from flows.console.time_left import Remaining
 from flows.engine.state import Event, PlannedStage
 from flows.machine import resources
 
-PROGRESS_SECONDS = 10.0  # between two reports of a stage's progress in a piped run
+FIRST_SECONDS = 10.0  # of a stage until its progress is first reported in a piped run
+PROGRESS_SECONDS = 60.0  # between two reports after that
 FIXED = 29  # columns of the terminal for state and time, with the space around them
 DETAIL = 22  # columns for `1200/7500, 12 min left`
 BAR = 9  # columns for the bar before it, if there is room
@@ -64,7 +65,7 @@ class Row:
 
 
 class Lines:
-    """One line for each change of state or of what a stage waits for, and one every few seconds for progress; no control characters."""
+    """One line for each change of state or of what a stage waits for, and one a minute for progress; no control characters."""
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Lines:
         self.rows = {stage.name: Row(stage.name, Event(stage.name, "waiting", stage.reason or "")) for stage in planned}
         self.width = max((len(name) for name in self.rows), default=0)
         self.late = sum(stage.reason is not None for stage in planned)
-        self.last_shown: dict[str, float] = {}
+        self.next_report: dict[str, float] = {}  # stage -> the time from which on its progress is reported again
         self.lock = threading.Lock()
 
     def __enter__(self) -> Self:
@@ -103,14 +104,13 @@ class Lines:
             row.update(event, now)
             progress = row.last.state == "running" and event.step is not None
             if changed:
-                self.last_shown[event.stage] = now
+                self.next_report[event.stage] = now + FIRST_SECONDS
                 left = self.left(now) if row.last.state == "ran" else ""
                 self.line(row, "  ".join(filter(None, (self.about(row), left))))
             elif told:
-                self.last_shown[event.stage] = now
                 self.line(row, row.last.reason)
-            elif progress and now - self.last_shown.get(event.stage, now) >= PROGRESS_SECONDS:
-                self.last_shown[event.stage] = now
+            elif progress and now >= self.next_report[event.stage]:
+                self.next_report[event.stage] = now + PROGRESS_SECONDS
                 self.line(row, steps(row, now))
 
     def left(self, now: float) -> str:

@@ -1,6 +1,6 @@
 """What a person should know of planned stages beside why they run: which are frozen, whose outs came from elsewhere, and which a pull would bring."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from flows.engine.state import PlannedStage
 
@@ -21,6 +21,13 @@ def lines(planned: Sequence[PlannedStage], remote: str) -> Iterator[str]:
     if missing and remote:
         bring = f"`dvc pull` or `posttrain run --pull` would bring them from {remote}"
         yield f"{named(missing)}: dvc.lock has results that are not here; {bring}"
+
+
+def made_with(stages_by_change: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """One line for all results that were made with other versions of libraries than those installed."""
+    changes = [f"{change} ({named(stages)})" for change, stages in stages_by_change.items()]
+    if changes:
+        yield f"up to date, but made with {'; '.join(changes)}"
 
 
 def named(names: Sequence[str]) -> str:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flows.engine.dvc_stage import origin
 
 if TYPE_CHECKING:
-    from dvc.dependency import ParamsDependency
-    from dvc.stage import PipelineStage
+    from flows.engine.dvc_closure import ParamsDependency, PipelineStage
 
 SHOWN = 3  # reasons that are shown at most
 NEVER = "never run"

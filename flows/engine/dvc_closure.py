@@ -17,8 +17,11 @@ from flows.engine.dvc_lock import LOCKFILE, text_of
 from flows.engine.dvc_repository import plain_errors
 
 if TYPE_CHECKING:
-    from dvc.repo import Repo
-    from dvc.stage import PipelineStage, Stage
+    # The types of DVC's that every reader of its stages names, so that it need not import DVC for them.
+    from dvc.dependency import ParamsDependency as ParamsDependency
+    from dvc.repo import Repo as Repo
+    from dvc.stage import PipelineStage as PipelineStage
+    from dvc.stage import Stage
 
 
 OUTS = ("outs", "metrics", "plots")

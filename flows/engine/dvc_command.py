@@ -17,7 +17,7 @@ from flows.machine.warm_start import NEVER_BEGAN, WarmCommand, WarmStarts
 from tasks.common.errors import WAITING
 
 if TYPE_CHECKING:
-    from dvc.stage import PipelineStage
+    from flows.engine.dvc_closure import PipelineStage
 
 LOOK_SECONDS = 0.25  # between two looks at a running command's progress
 SHELLS = (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dvc.stage import PipelineStage
+    from flows.engine.dvc_closure import PipelineStage
 
 LOCKFILE = "dvc.lock"
 CODE = "data/code/"  # where the stage `code` writes of what code each stage is made

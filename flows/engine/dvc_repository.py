@@ -21,7 +21,7 @@ from ruamel.yaml.error import YAMLError
 from flows.params.files import MOST, PARAMS, ParameterError, check_extent
 
 if TYPE_CHECKING:
-    from dvc.repo import Repo
+    from flows.engine.dvc_closure import Repo
 
 LOCK = Path(".dvc/tmp/lock")
 LOOK_SECONDS = 0.2  # between two tries to have DVC's lock

@@ -6,8 +6,8 @@ kept until the new ones are recorded.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -20,8 +20,7 @@ from flows.engine.dvc_repository import locked, open_repo, plain_errors
 from flows.engine.previous import Previous
 
 if TYPE_CHECKING:
-    from dvc.repo import Repo
-    from dvc.stage import PipelineStage
+    from flows.engine.dvc_closure import PipelineStage, Repo
 
 COMMAND = "posttrain run"  # this and the stage's name reserve paths against `dvc repro`
 OUT = re.compile(r"^- path: (.*)\n(?:  .*\n)*?  md5: (\S+)", re.MULTILINE)  # in an entry of the run cache
@@ -63,11 +62,8 @@ class StageRecords:
         self._cleanup.close()
 
     def entry(self) -> Entry:
-        """The stage as dvc.lock has it or would have it: `cmd`, `deps`, `params`, `outs`."""
-        from dvc.stage.serialize import to_single_stage_lockfile
-
-        entry: Entry = to_single_stage_lockfile(self.stage)
-        return entry
+        """The stage as dvc.lock has it or would have it."""
+        return entry_of(self.stage)
 
     def restore(self) -> bool:
         """Under the lock: if the run cache has the outs, take them from there and record them.
@@ -107,13 +103,8 @@ class StageRecords:
 
     def make_way(self) -> None:
         """Under the lock: note the state of the deps, put the old outs aside, reserve the paths against `dvc repro`."""
-        from dvc.rwlock import rwlock
-
-        stage = self.stage
-        stage.save_deps()
-        paths = [dep.fs_path for dep in stage.deps], [out.fs_path for out in stage.outs]
-        hardlink = self.repo.config["core"].get("hardlink_lock", False)
-        reserved = rwlock(self.repo.tmp_dir, self.repo.fs, f"{COMMAND} {self.name}", *paths, hardlink)
+        self.stage.save_deps()
+        reserved = reserve(self.repo, [self.stage], f"{COMMAND} {self.name}")
         reserved.__enter__()
         self._cleanup.callback(self._free, reserved)
         self._keep_previous()
@@ -155,6 +146,25 @@ class StageRecords:
             reserved.__exit__(None, None, None)
 
 
+def entry_of(stage: "PipelineStage") -> Entry:
+    """The stage as dvc.lock has it or would have it: `cmd`, `deps`, `params`, `outs`."""
+    from dvc.stage.serialize import to_single_stage_lockfile
+
+    entry: Entry = to_single_stage_lockfile(stage)
+    return entry
+
+
+def reserve(repo: "Repo", stages: "Sequence[PipelineStage]", command: str) -> AbstractContextManager[object]:
+    """DVC's own lock of what these stages read and write, in the name of a command."""
+    from dvc.rwlock import rwlock
+
+    read = [dep.fs_path for stage in stages for dep in stage.deps]
+    written = [out.fs_path for stage in stages for out in stage.outs]
+    hardlink = repo.config["core"].get("hardlink_lock", False)
+    reserved: AbstractContextManager[object] = rwlock(repo.tmp_dir, repo.fs, command, read, written, hardlink)
+    return reserved
+
+
 def _is_kept(stage: "PipelineStage") -> bool:
     """Whether DVC writes the run cache for this stage, by its own rule: not for one without deps or outs."""
     return bool(stage.deps and stage.outs) and all(out.use_cache or out.is_metric or out.is_plot for out in stage.outs)
@@ -167,11 +177,9 @@ def origin(stage: "PipelineStage") -> Origin:
     runs with other data or parameters only; so it is where git merged dvc.lock by lines. `elsewhere`: it does not know them, as where `dvc pull` brought them
     without the run cache, or knows them from other code, whose edit may have changed nothing.
     """
-    from dvc.stage.serialize import to_single_stage_lockfile
-
     if not _is_kept(stage) or stage.always_changed or any(out.persist or not out.hash_info for out in stage.outs):
         return "recorded"
-    entry: Entry = to_single_stage_lockfile(stage)
+    entry = entry_of(stage)
     key, folder = run_cache_key(entry), Path(stage.repo.stage_cache.cache_dir)
     below = folder / key[:2] / key
     if (below / entry_name(entry)).exists() or any(joined(other) == joined(entry) for other in _entries(below)):
@@ -179,20 +187,18 @@ def origin(stage: "PipelineStage") -> Origin:
     makers = [_makers(stage.repo).get(out, frozenset()) for out in hashes(entry, "outs").items()]
     if not all(makers):
         return "elsewhere"
-    runs = (run for file in frozenset.intersection(*makers) for run in _loaded(file))
+    runs = (run for file in frozenset.intersection(*makers) for run in load_entry(file))
     return "elsewhere" if any(not _differ(_inputs(run), _inputs(entry)) for run in runs) else "other inputs"
 
 
 def keep_confirmed(root: Path, is_made: Callable[[Entry], bool]) -> None:
     """Write into the run cache what dvc.lock records, the run cache does not have, and a run is known to have made, as where another clone's came by git."""
-    from dvc.stage.serialize import to_single_stage_lockfile
-
     entries = read_entries(root)
     if not entries:
         return
     with plain_errors(), closing(open_repo(root)) as repo:
         for stage in repo.index.stages:
-            if stage.addressing in entries and origin(stage) != "recorded" and is_made(to_single_stage_lockfile(stage)):
+            if stage.addressing in entries and origin(stage) != "recorded" and is_made(entry_of(stage)):
                 repo.stage_cache.save(stage)
 
 
@@ -246,10 +252,10 @@ def cached_entries(root: Path, key: str) -> Iterator[Entry]:
 
 def _entries(folder: Path) -> Iterator[Entry]:
     for record in folder.glob("*"):
-        yield from _loaded(record)
+        yield from load_entry(record)
 
 
-def _loaded(record: Path) -> Iterator[Entry]:
+def load_entry(record: Path) -> Iterator[Entry]:
     """The entry in a file of the run cache; none in one that a kill has torn, which DVC ignores too."""
     from dvc.utils.serialize import YAMLFileCorruptedError, load_yaml
 

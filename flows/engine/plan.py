@@ -6,7 +6,7 @@ Reads DVC's records and takes no lock. Imports neither Prefect nor MLflow, so th
 import os
 import shlex
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import chdir, closing
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
@@ -24,7 +24,7 @@ from flows.machine.resources import cores, gpus
 from flows.params.files import PARAMS
 
 if TYPE_CHECKING:
-    from dvc.stage import PipelineStage
+    from flows.engine.dvc_closure import PipelineStage
 
 __all__ = ["FORCED", "PlanError", "plan"]
 
@@ -37,11 +37,13 @@ def plan(
     force: Collection[str] = (),
     pools: bool = False,
     pool: str = "",
+    on_work: Callable[[], object] = lambda: None,
 ) -> list[PlannedStage]:
     """The targets and all that they need, in topological order, each with the reason why it may run.
 
     A matrix stage `evaluate` stands for all of `evaluate@...`. With `pools` stages go to the pool that dvc.yaml names, and those
-    with a GPU to `pool` if it names none; without, all run here. Raises PlanError before anything has run.
+    with a GPU to `pool` if it names none; without, all run here. `on_work` is called as soon as some stage is out of date, while others are still looked at. Raises PlanError
+    before anything has run.
     """
     root = root.absolute()
     with (
@@ -60,6 +62,7 @@ def plan(
             with plain_errors():
                 late = why(closure.stages[stage_code.STAGE][0], seen) is not None
             if late:
+                on_work()
                 stage_code.look_ahead(root, (stage for stage, _ in closure.stages.values()), seen)
         for name, (stage, upstream) in closure.stages.items():
             check_deps(stage, closure.outs, root)
@@ -74,6 +77,8 @@ def plan(
                 elsewhere = own is None and origin(stage) == "elsewhere"
                 missing = own not in (None, FORCED) and is_missing(stage)
             reason = own or _upstream_reason(upstream, planned)
+            if reason:
+                on_work()
             planned.append(
                 PlannedStage(
                     name,

@@ -14,8 +14,7 @@ from flows.engine.dvc_lock import CODE as FOLDER
 from flows.engine.dvc_repository import PlanError
 
 if TYPE_CHECKING:
-    from dvc.stage import PipelineStage
-
+    from flows.engine.dvc_closure import PipelineStage
     from tasks.code.chosen import Choices
 
 __all__ = [

@@ -1,6 +1,6 @@
 """The runs of whole pipelines, as MLflow's database has them: what ran, what changed since the one before, the headline."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +10,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.engine.mlflow_runs import PREFIX
 from flows.engine.records.reader import Head, Reader
 
+LOOKED_BACK = 128  # pipeline runs at most that are searched for a section's last one
 SHORTEST = 6  # letters of a run's id that may stand for it
 PAGE = PREFIX + "page."  # tag with the SHA-256 of a kept page, so that the seal covers it
 EVALUATIONS = {  # the stages that measure, one branch a policy -> their flow; their metrics make a pipeline run's headline
@@ -69,6 +70,30 @@ def newest(root: Path, wanted: Callable[[PipelineRun], bool], flow: str | None =
         if found is not None or len(runs) < limit:
             return found
         limit *= 8
+
+
+def previous_params(root: Path, run_id: str, flow: str, sections: Collection[str]) -> dict[str, str] | None:
+    """The parameters of each section as the newest earlier run of the flow that had this section used them; None where there is no earlier run.
+
+    Runs have the sections of the stages that their targets need, so that the run before may have others.
+    """
+    limit = 4
+    while True:
+        runs = pipelines(root, limit, flow, own=True)
+        earlier = [run for run in runs if run.id != run_id and not run.sweep]
+        params: dict[str, str] = {}
+        covered: set[str] = set()
+        for run in earlier:
+            params |= {key: value for key, value in run.params.items() if section(key) not in covered}
+            covered |= {section(key) for key in run.params}
+        if covered.issuperset(sections) or len(runs) < limit or limit >= LOOKED_BACK:
+            return params if earlier else None
+        limit *= 8
+
+
+def section(key: str) -> str:
+    """The section of params.yaml that a dotted key is in."""
+    return key.partition(".")[0]
 
 
 def pipeline(root: Path, text: str) -> PipelineRun:

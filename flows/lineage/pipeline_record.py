@@ -19,7 +19,7 @@ from flows.engine.recording.journalled_run import as_result, as_text
 from flows.engine.records import mlflow_files
 from flows.engine.state import PlannedStage, StageResult
 from flows.lineage import history, registered_models
-from flows.lineage.history import EVALUATIONS, PAGE, PipelineRun
+from flows.lineage.history import EVALUATIONS, PAGE, section
 from flows.lineage.registered_models import HEADLINE, NOT_IN_NAMES, Left
 from flows.params.files import PARAMS, parse
 from tasks.common import mlflow_address
@@ -56,8 +56,8 @@ def complete(
         return
     with mlflow_runs.one_line():
         client = mlflow_store.open_store(root)
-        before = history.newest(root, lambda run: run.id != run_id and not run.sweep, flow)
         values = used(params, stages)
+        before = history.previous_params(root, run_id, flow, {section(key) for key in values})
         changed = changes(values, before, results)
         versions = registered_models.register(client, root, flow, parse(params, "params.yaml"), results, left)
         metrics = dict(headline(left.metrics, results))
@@ -127,24 +127,20 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
         )
 
 
-def changes(values: Mapping[str, str], before: PipelineRun | None, results: Sequence[StageResult]) -> list[str]:
-    """What made this run differ from the one before, most important first: parameters, or else what the stages' reasons name.
+def changes(values: Mapping[str, str], before: Mapping[str, str] | None, results: Sequence[StageResult]) -> list[str]:
+    """What made this run differ from those before, most important first: parameters, or else what the stages' reasons name.
 
-    Of sections that one of the two did not look at, since it had other targets, nothing is said.
+    `before` has the parameters of earlier runs, None where there was none. Of sections that are in one of the two alone nothing is said.
     """
     if before is None:
         return ["first run"]
     found = []
-    sections = {_section(key) for key in values} & {_section(key) for key in before.params}
-    for key in dict.fromkeys([*values, *before.params]):
-        old, new = before.params.get(key), values.get(key)
-        if old != new and _section(key) in sections:
+    sections = {section(key) for key in values} & {section(key) for key in before}
+    for key in dict.fromkeys([*values, *before]):
+        old, new = before.get(key), values.get(key)
+        if old != new and section(key) in sections:
             found.append(f"{key} {_short(old)} -> {_short(new)}")
     return found or list(dict.fromkeys(_causes(results)))
-
-
-def _section(key: str) -> str:
-    return key.partition(".")[0]
 
 
 def _short(value: str | None) -> str:

@@ -24,7 +24,7 @@ from flows.lineage.checks.stored import tree_hash
 from flows.lineage.record import Record
 
 if TYPE_CHECKING:
-    from dvc.stage import PipelineStage
+    from flows.engine.dvc_closure import PipelineStage
 
 LARGEST = 1_000_000  # bytes of a file that is shown line by line
 STATES = {

@@ -23,12 +23,13 @@ from prefect.cache_policies import NO_CACHE
 from prefect.context import TaskRunContext
 from prefect.futures import PrefectFuture, wait
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-from prefect.states import Cancelled, Completed, Paused, Running
+from prefect.states import Cancelled, Completed, Failed, Paused, Running
 
 from flows.engine.dvc_command import StageFailed
 from flows.engine.dvc_repository import PlanError
 from flows.engine.execute import Execution
 from flows.engine.state import PlannedStage, StageResult
+from flows.params.files import ParameterError
 
 FOR_PEOPLE = "Waiting for people"  # the name of a state
 LOG_SECONDS = 0.2  # between two looks at a running stage's log
@@ -41,8 +42,9 @@ begun: ContextVar[Execution | None] = ContextVar("begun", default=None)
 class Stages:
     """Submits planned stages as tasks; `stage(name, *needs)` in a flow calls it."""
 
-    def __init__(self, execution: Execution | None) -> None:
-        self._execution = execution
+    def __init__(self, execution: Execution | None, wrong: str = "") -> None:
+        """Without an `execution` nothing runs; `wrong` says what is wrong with the flow's parameters."""
+        self._execution, self._wrong = execution, wrong
         self._planned = dict(execution.planned) if execution else {}
         self._futures: dict[str, PrefectFuture[State[object]]] = {}
 
@@ -67,6 +69,8 @@ class Stages:
 
         StageFailed where a stage has failed.
         """
+        if self._wrong:  # a state, since of an exception Prefect logs the traceback
+            return Failed(message=self._wrong)
         for stage in self._planned.values():
             self._submit(stage)
         wait(list(self._futures.values()))
@@ -96,12 +100,15 @@ def pipeline(
     somebody cancels in Prefect ends its children within seconds, and the next one goes on from there.
     """
     with ExitStack() as stack:
-        execution = begun.get()
+        execution, wrong = begun.get(), ""
         if execution is None:
             from flows import running
             from flows.orchestration import server
 
-            execution = stack.enter_context(running.within_flow(flow, targets, set or {}, seeds, force, where))
+            try:
+                execution = stack.enter_context(running.within_flow(flow, targets, set or {}, seeds, force, where))
+            except (running.WrongUseError, ParameterError) as error:
+                wrong = str(error)
             token = begun.set(execution)
             stack.callback(begun.reset, token)
             if execution is not None:
@@ -109,7 +116,7 @@ def pipeline(
         if execution is not None:
             stack.enter_context(stopped_by_signals(execution))
             stack.enter_context(_stopped_by_prefect(execution))
-        yield Stages(execution)
+        yield Stages(execution, wrong)
 
 
 def call(flow: "Flow[..., Any]", execution: Execution, name: str, parameters: Mapping[str, Any]) -> None:

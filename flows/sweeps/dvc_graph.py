@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 from flows.engine import stage_code
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
+from flows.engine.dvc_stage import entry_of
 from flows.engine.plan import Resources, check_deps, matching, resources
 from flows.params.files import PARAMS
 from flows.sweeps.axes import Point
 
 if TYPE_CHECKING:
-    from dvc.stage import PipelineStage
+    from flows.engine.dvc_closure import PipelineStage
 
 SMALL = 2**26  # bytes of raw data that a snapshot copies; larger data is linked to, and hashed again after each stage
 Item = dict[str, Any]  # a dep as dvc.lock has it: path, hash, md5, size
@@ -193,14 +194,12 @@ def _bring(repository: Path, snapshot: Path, path: str) -> None:
 
 
 def _items(stage: "PipelineStage", outside: Sequence[str], known: dict[str, Item]) -> dict[str, Item]:
-    from dvc.stage.serialize import to_single_stage_lockfile
-
     known.pop(PARAMS, None)  # each point has its own
     for dep in _files(stage):
         if dep.def_path in outside and dep.def_path not in known:
             with plain_errors():
                 dep.save()
-    listed = {item["path"]: item for item in to_single_stage_lockfile(stage).get("deps", [])}
+    listed = {item["path"]: item for item in entry_of(stage).get("deps", [])}
     for path in outside:
         known.setdefault(path, dict(listed[path]))
     return {path: known[path] for path in outside}

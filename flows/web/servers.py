@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import quote, urlencode
 
 from rich.console import Console
 
@@ -17,7 +18,11 @@ from flows.engine.guard import GuardedServer, free_port
 from flows.orchestration import keeper, server
 from tasks.common import mlflow_address, mlflow_database
 
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
 LOOK_SECONDS = 0.5  # between two looks whether a page has ended
+PIPELINES = f"tags.`{mlflow_runs.PREFIX}flow` != ''"  # MLflow's search for runs of whole flows
 QUIET = {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
@@ -36,7 +41,7 @@ def serve(root: Path, console: Console, port: int | None = None) -> int:
     """
     pages: dict[str, Page] = {}
     with ExitStack() as stack:
-        mlflow_store.open_store(root)  # the database is created if missing, and checked
+        client = mlflow_store.open_store(root)  # the database is created if missing, and checked
         (root / mlflow_database.ARTIFACTS).mkdir(parents=True, exist_ok=True)
         if (configured := server.configured() if server.may_be_configured(root) else None) is not None:
             console.print(f"Prefect  {configured.removesuffix('/api')} (PREFECT_API_URL)", markup=False)
@@ -57,13 +62,21 @@ def serve(root: Path, console: Console, port: int | None = None) -> int:
             secret = server.environ(root)["PREFECT_API_AUTH_STRING"]
             console.print(f"Prefect  {prefect.url.removesuffix('/api')}  password {secret}", markup=False)
         if "MLflow" in pages and mlflow.comes_up():
-            console.print(f"MLflow   {mlflow.url}/?token={guard.token(root)}", markup=False)
+            console.print(f"MLflow   {mlflow.url}/?token={guard.token(root)}{_table(client)}", markup=False)
         console.print("These lines have this repository's token: do not pass them on. Ctrl-C stops the pages.")
         while True:
             for name, page in pages.items():
                 if page.ended():
                     return _ended(console, name, page.log, root)
             time.sleep(LOOK_SECONDS)
+
+
+def _table(client: "MlflowClient") -> str:
+    """The end of the address that opens MLflow at the table of pipeline runs of the flow that ran last; "" before the first run."""
+    experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    newest = client.search_runs(experiments, PIPELINES, order_by=["attributes.start_time DESC"], max_results=1)
+    query = urlencode({"searchFilter": PIPELINES}, quote_via=quote)
+    return f"#/experiments/{newest[0].info.experiment_id}/runs?{query}" if newest else ""
 
 
 def _mlflow(root: Path, console: Console) -> dict[str, str] | None:

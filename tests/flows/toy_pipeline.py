@@ -125,6 +125,7 @@ def quietly(patch: pytest.MonkeyPatch) -> None:
     """Have `posttrain run` do without Prefect and MLflow, which take longer to start than all tests that use it."""
     patch.setattr("flows.engine.started.started", started)
     patch.setattr(up_to_date, "prefect_server", lambda root, console: nullcontext())
+    patch.setattr(up_to_date, "server_ahead", lambda root, wanted: nullcontext(lambda: None))
     patch.setattr(running, "call", lambda root, console, part, name, parameters: in_order.run(part.execution))
 
 

@@ -10,11 +10,10 @@ from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_lock import Entry, read_entries, write_entries
 from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
 from flows.engine.dvc_repository import locked as hold_lock
-from flows.engine.dvc_stage import COMMAND
+from flows.engine.dvc_stage import COMMAND, entry_of, reserve
 
 if TYPE_CHECKING:
-    from dvc.repo import Repo
-    from dvc.stage import PipelineStage
+    from flows.engine.dvc_closure import PipelineStage, Repo
 
 
 @dataclass(frozen=True)
@@ -35,12 +34,9 @@ class Locked:
 
     def after(self, stage: "PipelineStage") -> Entry:
         """The entry with the outs that are recorded, and the rest as it is now."""
-        from dvc.stage.serialize import to_single_stage_lockfile
-
         for dep in stage.deps:
             dep.save()
-        entry: Entry = to_single_stage_lockfile(stage)
-        return entry
+        return entry_of(stage)
 
     def write(self, names: Collection[str]) -> None:
         """Record what `after` returned of these stages, in the run cache and then in dvc.lock, all at once."""
@@ -59,14 +55,9 @@ class Locked:
 @contextmanager
 def locked(root: Path, names: Sequence[str]) -> Iterator[Locked]:
     """Hold DVC's lock of the repository, and its locks of what these stages read and write; PlanError where another has those."""
-    from dvc.rwlock import rwlock
-
     with plain_errors(), closing(open_repo(root)) as repo, ExitStack() as held:
         held.enter_context(hold_lock(repo))
         held.enter_context(params_read_once())
         stages = StageGraph(repo).load(names)
-        read = [dep.fs_path for stage in stages for dep in stage.deps]
-        written = [out.fs_path for stage in stages for out in stage.outs]
-        hardlink = repo.config["core"].get("hardlink_lock", False)
-        held.enter_context(rwlock(repo.tmp_dir, repo.fs, f"{COMMAND}, accepting", read, written, hardlink))
+        held.enter_context(reserve(repo, stages, f"{COMMAND}, accepting"))
         yield Locked(root, repo, stages)

@@ -1,9 +1,8 @@
 """What dvc.yaml says now of the stages that dvc.lock records: which exist, what of them is kept in the cache, what was edited since."""
 
-import copy
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import chdir, closing, suppress
+from contextlib import chdir, closing
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +12,7 @@ from flows.engine.dvc_changes import settings
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_lock import Entry, read_entries
 from flows.engine.dvc_repository import open_repo, params_read_once, plain_errors
-from flows.engine.dvc_stage import run_cache_key
+from flows.engine.dvc_stage import entry_name, load_entry, run_cache_key
 
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -64,13 +63,7 @@ class RunCache:
 
     def entries(self, key: str) -> Iterator[tuple[Path, Entry, bool]]:
         """File, entry, and whether the entry has the key and the name under which it lies; files torn by a kill are left out."""
-        from dvc.stage.cache import _get_cache_hash
-        from dvc.utils.serialize import YAMLFileCorruptedError, load_yaml
-
         for file in sorted((self._folder / key[:2] / key).glob("*")):
             if SHA256.fullmatch(file.name):
-                with suppress(OSError, YAMLFileCorruptedError):
-                    entry = load_yaml(file)
-                    if isinstance(entry, Mapping) and all("path" in out for out in entry.get("outs", ())):
-                        name = _get_cache_hash(copy.deepcopy(dict(entry)))
-                        yield file, entry, run_cache_key(entry) == key and name == file.name
+                for entry in load_entry(file):
+                    yield file, entry, run_cache_key(entry) == key and entry_name(entry) == file.name

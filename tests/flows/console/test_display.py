@@ -38,18 +38,17 @@ def test_piped_output_has_a_line_for_each_change_and_now_and_then_for_progress(c
     out, log = io.StringIO(), tmp_path / "mlruns/logs/sft.log"
     with Lines(Screen(out), planned("sft", "reward_model"), tmp_path) as lines:
         lines(Event("sft", "running", "param sft.epochs changed 1 -> 2", log=log))
-        for step in range(1, 41):
+        for step in range(1, 151):
             clock.now += 1
-            lines(Event("sft", "running", step=step, total=40, seconds=float(step)))
+            lines(Event("sft", "running", step=step, total=150, seconds=float(step)))
         lines(Event("sft", "ran", seconds=31.2))
         lines(Event("reward_model", "failed", "exit status 1", seconds=2.0, log=log))
     assert out.getvalue().splitlines() == [
         "2 of 2 stages to run",
         "sft           running     param sft.epochs changed 1 -> 2  log: mlruns/logs/sft.log",
-        "sft           running     10/40, 30 s left",
-        "sft           running     20/40, 20 s left",
-        "sft           running     30/40, 10 s left",
-        "sft           running     40/40",
+        "sft           running     10/150, 2 min left",
+        "sft           running     70/150, 1 min left",
+        "sft           running     130/150, 20 s left",
         "sft           ran         31 s",
         "reward_model  failed      2.0 s  exit status 1  log: mlruns/logs/sft.log",
     ]
@@ -60,8 +59,8 @@ def test_the_time_left_of_the_run_and_the_loss_of_what_trains_are_told(clock: Cl
     stages = [PlannedStage("sft", "never run", (), 1, 0), PlannedStage("dpo", "never run", ("sft",), 1, 0)]
     with Lines(Screen(out), stages, tmp_path, known, jobs=1) as lines:
         lines(Event("sft", "running"))
-        for step in (1, 11):
-            clock.now += 10
+        for step, seconds in ((1, 10), (11, 60)):
+            clock.now += seconds
             lines(Event("sft", "running", step=step, total=40, measure="loss 1.5"))
         lines(Event("sft", "ran", seconds=20.0))
         lines(Event("dpo", "running"))
@@ -69,7 +68,7 @@ def test_the_time_left_of_the_run_and_the_loss_of_what_trains_are_told(clock: Cl
         "2 of 2 stages to run, about 2 min left",
         "sft  running     never run",
         "sft  running     1/40, loss 1.5",
-        "sft  running     11/40, loss 1.5, 29 s left",
+        "sft  running     11/40, loss 1.5, 3 min left",
         "sft  ran         20 s  about 2 min left",
         "dpo  running     never run",
     ]

@@ -1,6 +1,6 @@
 """What is said of stages beside why they run."""
 
-from flows.console.plan_remarks import lines
+from flows.console.plan_remarks import lines, made_with
 from flows.engine.state import PlannedStage
 
 
@@ -30,3 +30,11 @@ def test_a_pull_is_named_only_where_there_is_a_remote() -> None:
     [line] = lines(missing, "store")
     assert line.startswith("a and b: ")
     assert line.endswith("from store")
+
+
+def test_other_versions_of_libraries_are_one_line_for_all_stages() -> None:
+    assert list(made_with({})) == []
+    changes = {"torch 2.13.0, installed 2.14.0": ["a", "b"], "numpy 1.0, installed 2.0": ["b"]}
+    assert list(made_with(changes)) == [
+        "up to date, but made with torch 2.13.0, installed 2.14.0 (a and b); numpy 1.0, installed 2.0 (b)"
+    ]

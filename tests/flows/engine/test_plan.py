@@ -53,6 +53,17 @@ def test_a_changed_dep_and_force(toy: Toy) -> None:
     assert set(toy.reasons().values()) == {"dep work.py changed"}
 
 
+def test_that_there_is_work_is_told_before_the_plan_is_made_and_not_where_there_is_none(toy: Toy) -> None:
+    toy.diamond()
+    calls: list[str] = []
+    plan(toy.root, ["d"], on_work=lambda: calls.append("work"))
+    assert calls
+    toy.run()
+    calls.clear()
+    plan(toy.root, ["d"], on_work=lambda: calls.append("work"))
+    assert calls == []
+
+
 def test_a_matrix_stage_stands_for_all_of_it(toy: Toy) -> None:
     toy.stage("a")
     toy.stages["evaluate"] = {

@@ -168,10 +168,28 @@ def test_a_pipeline_without_parameters_has_none():
     assert pipeline_record.used("a: {}\nb: {c: {}}\n", ["a", "b"]) == {"a": "{}", "b.c": "{}"}
 
 
-def test_of_sections_that_one_run_did_not_look_at_nothing_is_said(ran: Ran) -> None:
-    """A parameter that a section no longer has is named; a section of other targets is none of this run's."""
+def test_a_section_is_compared_with_the_last_run_that_had_it(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs of other targets between the two, and sweeps, which have values of their own, do not count."""
     [run] = pipelines(ran.toy.root, limit=1)
-    before = replace(run, params={"a.x": "1", "a.gone": "2", "b.y": "3"})
+    runs = [
+        replace(run, id="now", params={}),
+        replace(run, id="sweep", params={"a.x": "7", "b.y": "7"}, sweep="s"),
+        replace(run, id="of a", params={"a.x": "2"}),
+        replace(run, id="killed", params={}),
+        replace(run, id="of b", params={"a.x": "1", "b.y": "3"}),
+        *(replace(run, id=f"older {n}", params={"b.y": "0", "b.gone": "0"}) for n in range(4)),
+    ]
+    monkeypatch.setattr(history, "pipelines", lambda root, limit, flow, own: runs[:limit])
+    before = history.previous_params(ran.toy.root, "now", "language", {"a", "b"})
+    assert before == {"a.x": "2", "b.y": "3"}
+    assert pipeline_record.changes({"a.x": "2", "b.y": "4"}, before, []) == ["b.y 3 -> 4"]
+    runs = runs[:1]
+    assert history.previous_params(ran.toy.root, "now", "language", {"a", "b"}) is None
+
+
+def test_of_sections_that_one_run_did_not_look_at_nothing_is_said() -> None:
+    """A parameter that a section no longer has is named; a section of other targets is none of this run's."""
+    before = {"a.x": "1", "a.gone": "2", "b.y": "3"}
     assert pipeline_record.changes({"a.x": "4"}, before, []) == ["a.x 1 -> 4", "a.gone 2 -> none"]
     assert pipeline_record.changes({"c.z": "1"}, before, []) == []
 

@@ -2,13 +2,14 @@
 
 import json
 import shutil
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from flows.engine.records import provenance
-from flows.lineage import chain, record, verifying
+from flows.lineage import chain, libraries, record, verifying
 from flows.lineage.document import flat
 from tests.flows.lineage.audited import Audited, replace
 from tests.flows.lineage.quick import built_once
@@ -44,6 +45,20 @@ def pushed(audited_once: Audited, tmp_path_factory: pytest.TempPathFactory) -> A
 @pytest.fixture
 def second(pushed: Audited, tmp_path: Path) -> Audited:
     return cloned(pushed, tmp_path / "second", "--run-cache")
+
+
+def test_results_of_other_versions_of_a_library_are_named(pushed: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert libraries.differing(pushed.root, STAGES) == {}
+    installed = metadata.version("torch")
+
+    def version(package: str) -> str:
+        if package == "datasets":
+            raise metadata.PackageNotFoundError
+        return "99.0" if package in ("torch", "prefect") else real(package)
+
+    real = metadata.version
+    monkeypatch.setattr(metadata, "version", version)
+    assert libraries.differing(pushed.root, STAGES) == {f"torch {installed}, installed 99.0": STAGES}
 
 
 def test_the_second_clone_knows_the_runs_of_the_first(pushed: Audited, second: Audited) -> None:

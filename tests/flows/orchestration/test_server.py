@@ -1,22 +1,29 @@
 """Which Prefect server a run uses, and the repository's own: who keeps it, for how long, and what a configured one answers."""
 
+import io
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
+from flows import running, up_to_date
+from flows.console.summary import Screen
 from flows.engine.dvc_repository import PlanError
 from flows.orchestration import keeper, server
 from flows.orchestration.server import may_be_configured
 from tests.flows.machine.test_supervisor import wait_for
 from tests.flows.orchestration.fake_prefect import FAKE
+from tests.flows.toy_pipeline import call, make_pipeline, quietly
 
 
 class Answer(BaseHTTPRequestHandler):
@@ -229,6 +236,49 @@ def test_pages_may_ask_their_own_server_alone(tmp_path: Path) -> None:
         keeper._restrict(tmp_path)
         assert page.read_text() == f"<html><head>{keeper.POLICY}<title>x</title></head></html>"
     assert [file.name for file in page.parent.iterdir()] == ["index.html"]
+
+
+@pytest.mark.parametrize(("wanted", "url"), [(True, ""), (False, ""), (True, "http://127.0.0.1:9/api")])
+def test_a_run_starts_the_server_ahead_unless_another_may_be_configured(
+    wanted: bool, url: str, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PREFECT_API_URL", url)
+    monkeypatch.setenv("POSTTRAIN_SERVER_MINUTES", "0")
+    with up_to_date.server_ahead(root, wanted) as start:
+        start()
+        start()
+        if wanted and not url:
+            wait_for(lambda: server.answers(root), 20)
+        assert server.answers(root) == (wanted and not url)
+    wait_for(lambda: not server.kept(root), 20)
+    assert not server.kept(root)
+
+
+def test_the_server_starts_while_a_run_still_plans_and_only_where_there_is_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, events = make_pipeline(tmp_path / "toy"), []
+
+    @contextmanager
+    def planned(*arguments: Any) -> Iterator[Any]:
+        events.append("planned")
+        yield up_to_date.Begun("language")
+
+    quietly(monkeypatch)
+    monkeypatch.setattr(up_to_date, "server_ahead", lambda root, wanted: nullcontext(lambda: events.append("server")))
+    with monkeypatch.context() as patch:
+        patch.setattr(up_to_date, "brought_up_to_date", planned)
+        running.run(root, Screen(io.StringIO()), ["dpo"])
+    assert events[0] == "server"
+    assert events[-1] == "planned"
+    assert call(root, "run")[0] == 0
+    events.clear()
+    running.run(root, Screen(io.StringIO()))
+    assert events == [], "nothing has changed"
+    monkeypatch.setattr("flows.engine.plan.plan", lambda *arguments: events.append("planning") or [])
+    with suppress(IndexError):
+        running.run(root, Screen(io.StringIO()), ["dpo"], force=["dpo"])
+    assert events == ["server", "planning"]
 
 
 PRIVATE = """

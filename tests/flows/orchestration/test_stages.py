@@ -20,9 +20,10 @@ from flows import running
 from flows.engine.dvc_repository import PlanError
 from flows.engine.execute import Execution
 from flows.engine.state import PlannedStage, StageResult
-from flows.orchestration import stages
+from flows.orchestration import server, stages
 from tasks import contract
 from tests import prefect_server, repository
+from tests.flows.toy_pipeline import make_pipeline
 
 FLOWS = {"language": "flows/language_model.py", "offline": "flows/offline_rl.py", "agents": "flows/agents.py"}
 
@@ -111,6 +112,24 @@ def test_a_value_with_braces_may_stand_in_the_name_of_a_run(tmp_path: Path) -> N
     assert [result.state for result in execution.results()] == ["ran"]
     [run] = prefect_server.ask("/flow_runs/filter", flow_runs={"name": {"any_": [name]}})
     assert run["state_name"] == "Completed"
+
+
+@pytest.mark.slow
+def test_a_wrong_parameter_is_one_line_in_the_state_and_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = make_pipeline(tmp_path / "toy")
+    monkeypatch.chdir(root)
+    line = "dvc.yaml: no stage 'dbo'; did you mean 'dpo'?"
+    with connected():
+        state = toy(["dbo"], return_state=True)
+        server._drain()
+    assert state.is_failed()
+    assert state.message == line
+    of_run = {"flow_run_id": {"any_": [str(state.state_details.flow_run_id)]}}
+    logged = [entry["message"] for entry in prefect_server.ask("/logs/filter", logs=of_run)]
+    assert [text for text in logged if line in text] == [f'Finished in state Failed("{line}")']
+    assert not [text for text in logged if "Traceback" in text]
 
 
 @pytest.mark.slow

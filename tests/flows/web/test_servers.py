@@ -11,8 +11,10 @@ import urllib.error
 import urllib.request
 from io import StringIO
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import pytest
+from mlflow import MlflowClient
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.console.summary import Screen
@@ -48,6 +50,22 @@ def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path, monk
     assert elsewhere == "Prefect  http://prefect.example:4200 (PREFECT_API_URL)"
     assert starting == "Starting MLflow; this takes up to half a minute."
     assert ended == ["  no such table", "MLflow's server has ended; its log: mlruns/logs/mlflow-pages.log"]
+
+
+def test_mlflow_opens_at_the_table_of_pipeline_runs_of_the_flow_that_ran_last(tmp_path: Path) -> None:
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    assert servers._table(client) == ""
+    for flow, started in (("language", 1), ("agents", 3), ("offline", 2)):
+        experiment = client.create_experiment(flow, artifact_location=str(tmp_path))
+        client.create_run(experiment, start_time=started, tags={"posttrain.flow": flow})
+        client.create_run(experiment, start_time=started + 5, tags={"posttrain.stage": "report"})
+    address, _, query = servers._table(client).partition("?")
+    agents = client.get_experiment_by_name("agents")
+    assert agents is not None
+    assert address == f"#/experiments/{agents.experiment_id}/runs"
+    [(name, search)] = parse_qsl(query)
+    assert name == "searchFilter"
+    assert [run.data.tags["posttrain.flow"] for run in client.search_runs([agents.experiment_id], search)] == ["agents"]
 
 
 def test_a_port_that_is_asked_for_is_taken_or_refused() -> None:

@@ -1,0 +1,34 @@
+"""Results made with other versions of libraries than those installed, by the records that lie beside DVC's run cache."""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+from flows.engine.dvc_lock import read_entries
+from flows.engine.records import provenance
+from tasks.common import environment
+
+TOOLS = ("dvc", "prefect", "mlflow")  # start and record stages, and compute nothing
+
+
+def differing(root: Path, stages: Iterable[str]) -> dict[str, list[str]]:
+    """`torch 2.13.0, installed 2.14.0` -> those of the stages whose newest record says so; nothing is said of stages without one."""
+    entries, installed = read_entries(root), _installed()
+    stages_by_change: dict[str, list[str]] = {}
+    for stage in stages:
+        for newest in provenance.of_entry(root, entries[stage])[:1]:
+            for name, version in installed.items():
+                recorded = newest.tags.get(environment.TAG + name, "none")
+                if recorded not in ("none", version):
+                    stages_by_change.setdefault(f"{name} {recorded}, installed {version}", []).append(stage)
+    return stages_by_change
+
+
+def _installed() -> dict[str, str]:
+    versions: dict[str, str] = {}
+    for name in environment.PACKAGES:
+        if name not in TOOLS:
+            with suppress(metadata.PackageNotFoundError):
+                versions[name] = metadata.version(name)
+    return versions
