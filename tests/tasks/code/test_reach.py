@@ -204,6 +204,15 @@ def test_where_it_cannot_be_seen_what_is_meant_all_of_a_module_counts(line):
     assert digests(edited("work/common/helpers.py", "3 * n", "4 * n", tree)) != digests(tree)
 
 
+@pytest.mark.parametrize(
+    "line", ["start('-m', 'work.worker')", "from work import worker; start('-m', worker.__name__)"]
+)
+def test_of_a_module_that_is_started_as_a_program_what_it_then_runs_counts(line):
+    worker = "def judge(): return 1\nif __name__ == '__main__':\n    print(judge() + 1)\n"
+    tree = {**edited("work/tables.py", "return lazily", f"{line}\n    return lazily"), "work/worker.py": worker}
+    assert digests(edited("work/worker.py", "judge() + 1", "judge() + 2", tree)) != digests(tree)
+
+
 def test_of_a_module_of_which_all_names_are_imported_all_counts():
     tree = edited("work/tables.py", "SIZE = 3", "from work.common.helpers import *\nSIZE = 3")
     assert digests(edited("work/common/helpers.py", "3 * n", "4 * n", tree)) != digests(tree)
