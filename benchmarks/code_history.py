@@ -2,7 +2,8 @@
 
 `python -m benchmarks.code_history [COMMITS]` goes through the last commits that touch tasks/ (400 unless told) and compares each with
 the one before. By whole files a stage runs again if any module that it imports, directly or not, has changed; by definitions if
-something that it reaches has (tasks/code). Comments, layout, docstrings and annotations that nothing reads are left out on both sides.
+something that it reaches has (tasks/code). Comments, layout, docstrings and annotations that nothing reads are left out on both sides. What
+reads them in today's code was looked at, so that it does not count (tasks/code/looked_at.py). In older commits nobody looked, so they are compared both ways.
 """
 
 import hashlib
@@ -21,11 +22,16 @@ from tasks import contract
 from tasks.code import chosen
 from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
 from tasks.code.modules import Module
-from tasks.code.reach import Code, Reached
+from tasks.code.reach import RUNS, Code, Reached
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/code_history.json"
-Versions = dict[str, tuple[str, str]]  # stage -> the hash of its files, the hash of its definitions
+WAYS = {  # of telling what a stage depends on
+    "files": "all modules that it imports",
+    "definitions": "the definitions that it reaches",
+    "looked_at": "the same, where no reader of docstrings or sources counts",
+}
+Versions = dict[str, dict[str, str]]  # stage -> way -> hash
 
 
 class Commits:
@@ -52,11 +58,15 @@ class Commits:
             return {}
         pipeline = YAML(typ="safe").load(self._content(blobs["dvc.yaml"]))
         choices = chosen.choices(chosen.read(source(chosen.PARAMS)))
-        return {
-            name: (self._files(code, module), digest(Reached(code, module, chosen.modules_of(name, choices)).digests()))
-            for name, module in contract.stage_modules(pipeline).items()
-            if code.module(module)
-        }
+        versions: Versions = {}
+        for name, module in contract.stage_modules(pipeline).items():
+            if code.module(module):
+                reached = Reached(code, module, chosen.modules_of(name, choices))
+                code.looked_at = frozenset(LOOKED_AT)
+                as_now = {"files": self._files(code, module), "definitions": digest(reached.digests())}
+                code.looked_at = _readers(reached)
+                versions[name] = {**as_now, "looked_at": digest(reached.digests())}
+        return versions
 
     def _content(self, blob: str) -> bytes:
         if blob not in self._contents:
@@ -87,6 +97,11 @@ class Commits:
         return self._whole[id(module)]
 
 
+def _readers(reached: Reached) -> frozenset[str]:
+    """All definitions that read docstrings or sources, as tasks/code/looked_at.py names those of the present code."""
+    return frozenset(f"{name}.{', '.join(part.names) or RUNS}" for name, part in reached.parts.values() if part.reads)
+
+
 def digest(value: Any) -> str:
     """A hash of anything that is printed alike wherever it is equal."""
     ordered = sorted(value.items()) if isinstance(value, Mapping) else value
@@ -108,8 +123,7 @@ def compared(commits: list[str]) -> Iterator[dict[str, Any]]:
             yield {
                 "commit": commit[:10],
                 "stages": len(both),
-                "files": sum(before[name][0] != now[name][0] for name in both),
-                "definitions": sum(before[name][1] != now[name][1] for name in both),
+                **{way: sum(before[name][way] != now[name][way] for name in both) for way in WAYS},
             }
         before = now
 
@@ -125,7 +139,7 @@ def render(result: Mapping[str, Any]) -> str:
             "commits that run more than half",
         ]
     ]
-    for name, words in (("files", "all modules that it imports"), ("definitions", "the definitions that it reaches")):
+    for name, words in WAYS.items():
         again = [commit[name] for commit in result["commits"]]
         none, half = (
             sum(map(bool, found))

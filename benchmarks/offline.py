@@ -24,8 +24,7 @@ from benchmarks.engine import machine
 from benchmarks.offline_ours import Ours
 from benchmarks.rl_report import span
 from tasks.algorithms.common import linear, products
-from tasks.algorithms.offline.networks.mlp import Spaces
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transitions import Spaces, Transitions
 from tasks.stage import keep_freed_memory
 
 RESULT = Path(__file__).parent / "results/offline.json"

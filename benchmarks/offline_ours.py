@@ -15,9 +15,9 @@ from tasks.algorithms.offline import bc, cql, cql_continuous, dqn, iql, rebrac, 
 from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.half_precision import steps_in
-from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues, Spaces
+from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
 from tasks.algorithms.offline.networks.transformer import Transformer
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transitions import Spaces, Transitions
 from tasks.algorithms.offline.windows import Episodes
 from tasks.offline.configs.learners import QConfig
 from tasks.offline.training import mean_metrics, q_learning

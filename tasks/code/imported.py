@@ -2,19 +2,24 @@
 
 So a stage whose code was edited after `code` ran, or a worker at another commit, ends with one line in place of a result that is
 recorded as another code's. What a stage has imported may be edited while it runs: that changes nothing, and it is out of date afterwards.
+A child that a stage starts with `python -m` is compared before it starts.
 """
 
 import hashlib
 import json
 import sys
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.abc import MetaPathFinder
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tasks.code.looked_at import WITHOUT_INFLUENCE
 from tasks.common.errors import StageError
+
+if TYPE_CHECKING:
+    from tasks.code import stages
 
 PACKAGE = "tasks"
 
@@ -35,6 +40,15 @@ def check(stage: str, root: Path) -> None:
     if main.__spec__ is not None and main.__file__:
         recorded.compare(main.__spec__.name, Path(main.__file__))
     sys.meta_path.insert(0, _Later(recorded))
+    sys.addaudithook(partial(_before_child, recorded))
+
+
+def _before_child(recorded: "_Recorded", event: str, arguments: tuple[Any, ...]) -> None:
+    """Of each process that is started: StageError where it is one of `python -m tasks.NAME` with other modules than are recorded."""
+    if event == "subprocess.Popen" and isinstance(arguments[1], list | tuple):
+        for flag, name in pairwise(map(str, arguments[1])):
+            if flag == "-m" and name.partition(".")[0] == PACKAGE:
+                recorded.compare_child(name)
 
 
 class _Recorded:
@@ -42,6 +56,7 @@ class _Recorded:
 
     def __init__(self, root: Path, file: Path) -> None:
         self.root, self.file = root.absolute(), file
+        self._children: dict[str, dict[str, str]] = {}  # module of a child -> its modules, and the file of each
         content = file.read_bytes()
         try:
             self.hashes: dict[str, str] = dict(json.loads(content))
@@ -59,11 +74,14 @@ class _Recorded:
         return dict(known["files"]) if made_here else {}
 
     @cached_property
-    def _now(self) -> dict[str, str]:
+    def _code(self) -> "stages.StageCode":
         from tasks.code import chosen, stages
 
-        code = stages.StageCode(stages.working_files(self.root), chosen.working_choices(self.root))
-        return code.hashes(code.modules()[self.file.stem])
+        return stages.StageCode(stages.working_files(self.root), chosen.working_choices(self.root))
+
+    @cached_property
+    def _now(self) -> dict[str, str]:
+        return self._code.hashes(self._code.modules()[self.file.stem])
 
     def compare(self, name: str, file: Path) -> None:
         """StageError unless this module is the one that is recorded."""
@@ -75,6 +93,16 @@ class _Recorded:
                 raise StageError(f"{path} is imported, and {self._shown} does not have it; run stage `code` again")
         elif self._sources.get(path) != _md5(file.read_bytes()) and self._now.get(path) != self.hashes[path]:
             raise StageError(f"{path} is not the one that {self._shown} was made from: it changed since; run it again")
+
+    def compare_child(self, module: str) -> None:
+        """StageError unless all modules that one imports which is started as a program are those that are recorded."""
+        if module not in self._children:
+            try:
+                self._children[module] = self._code.imported(module)
+            except ValueError as error:
+                raise StageError(str(error)) from None
+        for name, path in self._children[module].items():
+            self.compare(name, self.root / path)
 
     @property
     def _shown(self) -> str:

@@ -25,11 +25,15 @@ DECORATORS = _words(
     functools.lru_cache lru_cache once_differentiable overload override property runtime_checkable staticmethod
     torch.inference_mode torch.no_grad total_ordering"""
 )
-# Calls that a constant may be made of; any other may have an effect when its module is imported.
+# Calls that a constant may be made of, functions and methods; any other may have an effect when its module is imported.
 MAKERS = _words(
-    """Decimal Field Fraction Lock MappingProxyType NewType ParamSpec Path PurePosixPath StringConstraints TypeAdapter TypeVar
-    bytes dict enumerate field float frozenset int len list max min namedtuple partial range re.compile set sorted str sum tuple zip"""
+    """AfterValidator ContextVar Decimal Discriminator Field Fraction Lock MappingProxyType NewType ParamSpec Path PurePosixPath Strict
+    StringConstraints Tag TypeAdapter TypeVar WrapValidator bytes dict dict.fromkeys enumerate field float frozenset int len list max
+    min namedtuple object partial range re.compile re.escape set slice sorted str str.maketrans sum tuple zip"""
 )
+METHODS = _words(
+    "encode format items join keys lower removeprefix removesuffix split strip values"
+)  # of texts and dictionaries
 # Names by which code reads docstrings, or its own text and lines. Each counts wherever it stands, whatever it means there, and in a
 # text too, unless it is a word of its own.
 DOCSTRINGS = _words(
@@ -91,7 +95,8 @@ class Module:
     def for_effect(self) -> list[str]:
         """What is imported and never named: for what its import does, or for others to import from here."""
         named = {reference[0] for part in (*self.parts, *self.program) for reference in part.references | part.texts}
-        return sorted(".".join(target) for name in self.imports.keys() - named for target in self.imports[name])
+        targets = (target for name in self.imports.keys() - named for target in self.imports[name])
+        return sorted(".".join(target) for target in targets if target[0] != "typing")  # for the type checker alone
 
     @cached_property
     def parts(self) -> list[Part]:
@@ -158,7 +163,12 @@ def _defined(statement: ast.stmt) -> list[str]:
     parts = [part for target in targets for part in (target.elts if isinstance(target, ast.Tuple) else [target])]
     names = [part.id for part in parts if isinstance(part, ast.Name)]
     calls = (node.func for node in ast.walk(statement) if isinstance(node, ast.Call))
-    return names if len(names) == len(parts) and all(dotted(call) in MAKERS for call in calls) else []
+    return names if len(names) == len(parts) and all(map(_makes, calls)) else []
+
+
+def _makes(function: ast.expr) -> bool:
+    """Whether a call of this has no effect but what it returns."""
+    return dotted(function) in MAKERS or (isinstance(function, ast.Attribute) and function.attr in METHODS)
 
 
 def _import(statement: ast.Import | ast.ImportFrom, above: str, names: dict[str, set[Reference]]) -> set[str]:

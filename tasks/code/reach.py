@@ -138,9 +138,9 @@ class Reached:
             for file in part.files
         }
 
-    def imported(self) -> set[str]:
-        """Paths of all modules that are imported."""
-        return {self.code.path(name) for name in self._imported}
+    def imported(self) -> dict[str, str]:
+        """Name -> path of each module that is imported."""
+        return {name: self.code.path(name) for name in self._imported}
 
     def _import(self, name: str) -> None:
         """Import a module and the packages around it, with all that they import in turn."""
@@ -213,9 +213,8 @@ class Reached:
             self.whole.add(name)
             for one in module.imports:
                 self._follow(name, (one,))
-            for parts in module.definitions.values():
-                for part in parts:
-                    self._add(name, part)
+            for part in (*module.parts, *module.program):  # it may be started as a program
+                self._add(name, part)
 
 
 def _name(part: Part) -> str:

@@ -48,8 +48,16 @@ class StageCode:
         """
         reached = Reached(self._code, module, modules_of(module.rpartition(".")[2], self.chosen))
         parts = {path: _hash(json.dumps(of, sort_keys=True).encode()) for path, of in reached.digests().items()}
-        found = {**dict.fromkeys({*reached.imported(), *self._idle}, ""), **parts, **self._beside(reached.files())}
+        found = {
+            **dict.fromkeys({*reached.imported().values(), *self._idle}, ""),
+            **parts,
+            **self._beside(reached.files()),
+        }
         return dict(sorted(found.items()))
+
+    def imported(self, module: str) -> dict[str, str]:
+        """Name -> path of each module that a program imports, at once or when what it reaches runs; without those without influence."""
+        return Reached(self._code, module).imported()
 
     @cached_property
     def _idle(self) -> set[str]:

@@ -14,7 +14,7 @@ from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
 
 CURVES = {**awr.METRICS, **learners.METRICS}
-METRICS = learners.by_variant(CURVES)
+METRICS = {f"VARIANT/{name}": text for name, text in {**learners.STEP, **CURVES}.items()}
 
 
 def run(config: AwrConfig, transitions: Path, out: Path) -> Metrics:

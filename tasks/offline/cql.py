@@ -29,7 +29,7 @@ CURVES = {
     **learners.VALUE_METRICS,
     **learners.METRICS,
 }
-METRICS = learners.by_variant(CURVES)
+METRICS = {f"VARIANT/{name}": text for name, text in {**learners.STEP, **CURVES}.items()}
 
 
 def run(config: CqlConfig, transitions: Path, out: Path) -> Metrics:

@@ -24,7 +24,7 @@ from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
 
 CURVES = {**dt.METRICS, **learners.METRICS}
-METRICS = learners.by_variant(CURVES)
+METRICS = {f"VARIANT/{name}": text for name, text in {**learners.STEP, **CURVES}.items()}
 
 
 def run(config: DecisionTransformerConfig, transitions: Path, language: Path, texts: Path, out: Path) -> Metrics:

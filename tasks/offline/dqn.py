@@ -16,7 +16,7 @@ from tasks.offline.training.online import EPISODES, Explorer, hindsight_of
 from tasks.stage import Metrics, main
 
 CURVES = {**dqn.METRICS, **learners.VALUE_METRICS, **learners.METRICS}
-METRICS = learners.by_variant(CURVES)
+METRICS = {f"VARIANT/{name}": text for name, text in {**learners.STEP, **CURVES}.items()}
 
 
 def run(config: DqnConfig, transitions: Path, out: Path) -> Metrics:

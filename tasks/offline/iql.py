@@ -18,7 +18,7 @@ from tasks.offline.training.online import EPISODES, Explorer, FineTuning, explor
 from tasks.stage import Metrics, main
 
 CURVES = {**iql.METRICS, **learners.METRICS}
-METRICS = learners.by_variant(CURVES)
+METRICS = {f"VARIANT/{name}": text for name, text in {**learners.STEP, **CURVES}.items()}
 
 
 def run(config: IqlConfig, transitions: Path, out: Path) -> Metrics:

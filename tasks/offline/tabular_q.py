@@ -9,15 +9,14 @@ from tasks.common.errors import DataError
 from tasks.common.tracking import track
 from tasks.offline.configs.tabular_q import TabularQConfig
 from tasks.offline.datasets.stored import read
-from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.environments.rollouts import EVALUATION_SEED, as_player, play
 from tasks.offline.policies import files
 from tasks.offline.training import learners
-from tasks.offline.training.learners import EVALUATION_SEED
 from tasks.stage import Metrics, main
 
 CURVES = {**tabular_q.METRICS, **learners.METRICS}
 METRICS = {
-    **learners.by_variant(CURVES),
+    **{f"VARIANT/{name}": text for name, text in CURVES.items()},
     "VARIANT/step": "The number of sweeps until the values converged.",
     "VARIANT/states": "The number of states in the table.",
 }

@@ -15,7 +15,7 @@ from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
 
 CURVES = {**td3_bc.METRICS, **learners.METRICS}
-METRICS = learners.by_variant(CURVES)
+METRICS = {f"VARIANT/{name}": text for name, text in {**learners.STEP, **CURVES}.items()}
 
 
 def run(config: Td3BcConfig, transitions: Path, out: Path) -> Metrics:

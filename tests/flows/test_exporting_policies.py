@@ -12,7 +12,8 @@ import torch
 
 from flows import exporting
 from flows.engine.mlflow_recording import FlowRun
-from tasks.algorithms.offline.networks.mlp import QValues, Spaces
+from tasks.algorithms.offline.networks.mlp import QValues
+from tasks.algorithms.offline.transitions import Spaces
 from tasks.offline.policies import files
 from tests.flows.engine.toy import Toy
 from tests.flows.inline_modules import run_module

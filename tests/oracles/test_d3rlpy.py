@@ -17,9 +17,9 @@ from benchmarks import offline_peer as peer
 from tasks.algorithms.offline import bc, cql, cql_continuous, dqn, iql, rebrac, td3, td3_bc
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import bellman, squared_errors
-from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues, Spaces
+from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
 from tasks.algorithms.offline.networks.target import Target
-from tasks.algorithms.offline.transitions import Referenced, Transitions
+from tasks.algorithms.offline.transitions import Referenced, Spaces, Transitions
 
 pytestmark = [
     pytest.mark.slow,

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import bellman
-from tasks.algorithms.offline.networks.mlp import Network, Spaces
+from tasks.algorithms.offline.networks.mlp import Network
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transitions import Spaces, Transitions
 
 CHUNK = 65_536  # observations valued at once
 METRICS = {

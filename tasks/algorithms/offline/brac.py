@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
-from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.networks.stochastic import Categorical, SquashedGaussian
-from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.algorithms.offline.transitions import Batch, Spaces, Transitions
 
 Policy = Categorical | SquashedGaussian
 METRICS = {

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.algorithms.offline.transitions import Spaces
 
 
 class Model(Protocol):

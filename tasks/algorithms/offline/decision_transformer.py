@@ -14,8 +14,9 @@ from torch.nn import functional
 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.conditioning import Conditioned
-from tasks.algorithms.offline.networks.mlp import Normaliser, Spaces
+from tasks.algorithms.offline.networks.mlp import Normaliser
 from tasks.algorithms.offline.networks.transformer import Trunk
+from tasks.algorithms.offline.transitions import Spaces
 from tasks.algorithms.offline.windows import Windows
 
 METRICS = {

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import bellman, follow
-from tasks.algorithms.offline.networks.mlp import Normaliser, Spaces, mlp
+from tasks.algorithms.offline.networks.mlp import Normaliser, mlp
 from tasks.algorithms.offline.networks.stacked import Stacked
-from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.algorithms.offline.transitions import Batch, Spaces, Transitions
 
 CHUNK = 8192  # observations that the policy acts on at once
 ITERATION = 10  # steps that Q takes, at least, to follow a Q' that moved

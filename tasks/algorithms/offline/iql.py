@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
-from tasks.algorithms.offline.networks.mlp import Network, Spaces
+from tasks.algorithms.offline.networks.mlp import Network
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.transitions import Batch, Spaces
 
 METRICS = {
     "value_loss": "The mean expectile loss of the value to the lowest target critic.",

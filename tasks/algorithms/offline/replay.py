@@ -7,8 +7,7 @@ from math import inf
 import torch
 from torch import Tensor
 
-from tasks.algorithms.offline.networks.mlp import Spaces
-from tasks.algorithms.offline.transitions import Batch, Referenced
+from tasks.algorithms.offline.transitions import Batch, Referenced, Spaces
 
 
 class Replay:

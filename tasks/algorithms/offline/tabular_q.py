@@ -11,8 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.offline.networks.mlp import Spaces
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transitions import Spaces, Transitions
 
 METRICS = {
     "change": "The largest change of a state's value by the sweep; the sweeps end when it is at most the tolerance.",

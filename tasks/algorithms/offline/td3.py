@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
-from tasks.algorithms.offline.networks.mlp import MeanAction, Spaces
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.networks.mlp import MeanAction
+from tasks.algorithms.offline.transitions import Batch, Spaces
 
 METRICS = {
     **CRITIC_METRICS,

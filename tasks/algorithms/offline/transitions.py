@@ -16,6 +16,15 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
+class Spaces:
+    """What an environment shows and takes: sizes of its vectors, or the number of discrete actions."""
+
+    observation: int
+    action: int
+    discrete: bool
+
+
+@dataclass(frozen=True)
 class Batch:
     """B transitions, in any order."""
 

@@ -17,8 +17,7 @@ import torch
 from minari.serialization import serialize_space
 from numpy.typing import NDArray
 
-from tasks.algorithms.offline.networks.mlp import Spaces
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transitions import Spaces, Transitions
 from tasks.common.errors import DataError
 from tasks.offline.datasets import episodes as storage
 from tasks.offline.datasets.episodes import BadEpisode, Episode

@@ -16,6 +16,8 @@ from torch import Tensor, nn
 from tasks.offline.datasets.episodes import Episode, episode
 from tasks.offline.environments import simulators
 
+EVALUATION_SEED = 1_000_000  # of the episodes that a stage plays while it learns; the stage `returns` plays others
+
 
 class Memoryless(Protocol):
     """A policy that needs the present observation only."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.algorithms.offline.hindsight import Goals
-from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.algorithms.offline.transitions import Spaces
 from tasks.common.errors import DataError
 from tasks.offline.configs.wrappers import BETWEEN, BRACE
 from tasks.offline.environments import goals, graph, kept, key_to_door, modules, wrapping

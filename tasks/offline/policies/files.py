@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialised
 from torch import Tensor
 
-from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.algorithms.offline.transitions import Spaces
 from tasks.common.errors import DataError
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

@@ -22,7 +22,7 @@ from tasks.common.checkpoints import State, Training, resumable
 from tasks.common.tracking import Row, part
 from tasks.offline.configs.learners import LearnerConfig
 from tasks.offline.datasets.stored import StoredDataset, read
-from tasks.offline.environments.rollouts import Memoryless, Targeted, as_player, play
+from tasks.offline.environments.rollouts import EVALUATION_SEED, Memoryless, Targeted, as_player, play
 from tasks.offline.policies import files
 from tasks.offline.training import mean_metrics
 from tasks.stage import Metrics
@@ -46,6 +46,7 @@ class Learner:
 
 
 RETURN = "return"
+STEP = {"step": "The gradient steps done."}
 METRICS = {
     RETURN: "The mean return of some episodes played with the policy at this step, in the environment's own units."
 }
@@ -53,7 +54,6 @@ VALUE_METRICS = {  # of policies with Q-values
     "initial_value": "The mean of max Q at some episodes' first observations: the discounted return that the policy predicts, often too high.",
 }
 STARTS = 32  # initial observations, at most, whose value is followed while learning
-EVALUATION_SEED = 1_000_000  # of the episodes played on the way; the stage `returns` plays others
 
 Build = Callable[[StoredDataset, int, torch.Generator], Learner]
 
@@ -86,11 +86,6 @@ def run(
         table.dropna(subset=RETURN)[["variant", "seed", "step", RETURN]].to_csv(out / "returns.csv", index=False)
         # Each variant by itself: it has metrics that others may lack, such as the loss of text.
         return {variant: tables.mean_row(rows) for variant, rows in ends.items()}
-
-
-def by_variant(curves: Mapping[str, str]) -> dict[str, str]:
-    """METRICS of a stage whose `run` is this one, from its CURVES."""
-    return {"VARIANT/step": "The gradient steps done.", **{f"VARIANT/{name}": text for name, text in curves.items()}}
 
 
 def _train(

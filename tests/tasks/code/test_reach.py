@@ -155,12 +155,6 @@ def test_what_a_name_from_another_package_is_counts_where_it_is_reached(old, new
         assert digests(edited("work/tables.py", old, new, unused)) == digests(unused)
 
 
-def test_an_import_for_its_effect_counts():
-    tree = edited("work/tables.py", "SIZE = 3", "import robots\nSIZE = 3")
-    assert digests(tree) != digests(TREE)
-    assert digests(edited("work/tables.py", "import robots", "import others", tree)) != digests(tree)
-
-
 @pytest.mark.parametrize(
     "line",
     [

@@ -150,6 +150,27 @@ def test_hashes_of_another_clone_do_not_pass_by_this_one_s_files(tmp_path):
     assert "tasks/toys/helper.py is not the one that data/code/first.json was made from" in said(folder)
 
 
+CHILD = {
+    "tasks/toys/child.py": "from tasks.toys import later\nif __name__ == '__main__':\n    print(later.more())\n",
+    "tasks/toys/first.py": FIRST.replace("from tasks.toys import later", "import subprocess, sys").replace(
+        "later.more()",
+        "subprocess.run([sys.executable, '-m', 'tasks.toys.child'], capture_output=True, text=True).stdout.strip()",
+    ),
+}
+
+
+@pytest.mark.parametrize(("name", "old", "new"), [("child", "later.more()", "'?'"), ("later", "'!'", "'?'")])
+def test_a_child_is_compared_before_it_starts(tmp_path, name, old, new):
+    folder = stage(tmp_path, {**FILES, **CHILD})
+    assert said(folder) == "xxx!"
+    file = folder / f"tasks/toys/{name}.py"
+    file.write_text(file.read_text().replace(old, new))
+    line = (
+        f"tasks/toys/{name}.py is not the one that data/code/first.json was made from: it changed since; run it again"
+    )
+    assert said(folder).splitlines()[-1] == line
+
+
 def test_a_stage_that_is_started_by_hand_is_not_compared(tmp_path):
     folder = stage(tmp_path)
     shutil.rmtree(folder / "data/code")

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from tasks.algorithms.offline.networks.actors import Behaviour
-from tasks.algorithms.offline.networks.mlp import Preferences, QValues, Spaces
+from tasks.algorithms.offline.networks.mlp import Preferences, QValues
+from tasks.algorithms.offline.transitions import Spaces
 from tasks.common import tables
 from tasks.common.errors import StageError
 from tasks.offline import returns

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.offline.networks.mlp import Normaliser, Spaces, mlp
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.networks.mlp import Normaliser, mlp
+from tasks.algorithms.offline.transitions import Batch, Spaces
 
 METRICS = {
     "critic_loss": "The critics' mean squared errors to their targets, summed over the critics.",

@@ -5,7 +5,6 @@ that are saved with the weights, so that training and evaluation cannot differ i
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -13,21 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.common.linear import Linear, Rectified
-from tasks.algorithms.offline.transitions import Transitions
-
-
-@dataclass(frozen=True)
-class Spaces:
-    """What an environment shows and takes: sizes of its vectors, or the number of discrete actions."""
-
-    observation: int
-    action: int
-    discrete: bool
-
-
-def spaces(transitions: Transitions, actions: int) -> Spaces:
-    """The spaces of a data set; `actions` is the number of discrete actions or the size of the action vector."""
-    return Spaces(transitions.observations.shape[1], actions, transitions.discrete)
+from tasks.algorithms.offline.transitions import Spaces
 
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int, layer_norm: bool = False) -> nn.Sequential:

@@ -6,8 +6,8 @@ import torch
 
 from tasks.algorithms.offline import bc
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, Spaces
-from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
+from tasks.algorithms.offline.transitions import Batch, Spaces, Transitions
 
 
 def batch(observations, actions):

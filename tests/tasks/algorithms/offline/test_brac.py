@@ -6,9 +6,8 @@ import torch
 
 from tasks.algorithms.offline import brac
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.networks.stochastic import Categorical, SquashedGaussian
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.transitions import Batch, Spaces
 from tests.tasks.algorithms.offline import point
 from tests.tasks.algorithms.offline.networks.test_stochastic import constant
 

@@ -6,8 +6,7 @@ import torch
 
 from tasks.algorithms.offline import cql_continuous as cql
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks.mlp import Spaces
-from tasks.algorithms.offline.transitions import Batch, Referenced
+from tasks.algorithms.offline.transitions import Batch, Referenced, Spaces
 from tests.tasks.algorithms.offline import point
 
 SETTINGS = cql.CqlSettings(gamma=0.9, samples=4, gap=None, target_rate=0.05)

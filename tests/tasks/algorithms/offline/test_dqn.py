@@ -7,9 +7,9 @@ import torch
 
 from tasks.algorithms.offline import cql, dqn
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks.mlp import QValues, Spaces
+from tasks.algorithms.offline.networks.mlp import QValues
 from tasks.algorithms.offline.networks.target import Target
-from tasks.algorithms.offline.transitions import Batch, Referenced, Transitions
+from tasks.algorithms.offline.transitions import Batch, Referenced, Spaces, Transitions
 from tasks.offline.datasets.stored import read
 from tasks.offline.environments import simulators
 from tasks.offline.environments.rollouts import as_player, play

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from tasks.algorithms.offline import fitted_q
-from tasks.algorithms.offline.networks.mlp import Spaces
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transitions import Spaces, Transitions
 from tests.tasks.algorithms.offline.chains import dynamics, evaluated, recorded, sampled
 
 

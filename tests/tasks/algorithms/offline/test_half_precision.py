@@ -9,7 +9,8 @@ from benchmarks.offline import CASES, made_up
 from benchmarks.offline_ours import BUILDERS
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.half_precision import steps_in
-from tasks.algorithms.offline.networks.mlp import MeanAction, Spaces
+from tasks.algorithms.offline.networks.mlp import MeanAction
+from tasks.algorithms.offline.transitions import Spaces
 
 CPU = torch.device("cpu")
 

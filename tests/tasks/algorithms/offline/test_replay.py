@@ -1,9 +1,8 @@
 import pytest
 import torch
 
-from tasks.algorithms.offline.networks.mlp import Spaces
 from tasks.algorithms.offline.replay import Replay
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.transitions import Batch, Spaces
 
 
 def filled(count, capacity):

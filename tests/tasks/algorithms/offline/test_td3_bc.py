@@ -8,8 +8,7 @@ import torch
 
 from tasks.algorithms.offline import td3, td3_bc
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks.mlp import Spaces
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.transitions import Batch, Spaces
 from tests.tasks.algorithms.offline import point
 
 SETTINGS = td3.Td3Settings(gamma=point.GAMMA, noise=0.2, noise_clip=0.5, target_rate=0.05, policy_every=2)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tasks.algorithms.offline.networks.mlp import Spaces
+from tasks.algorithms.offline.transitions import Spaces
 from tasks.common.errors import StageError
 from tasks.offline import dqn
 from tasks.offline.configs.behaviour import Training

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues, Spaces
+from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian, SquashedGaussian
 from tasks.algorithms.offline.tabular_q import QTable
+from tasks.algorithms.offline.transitions import Spaces
 from tasks.common.errors import DataError
 from tasks.offline.policies import export, files
 

@@ -3,8 +3,9 @@ import json
 import pytest
 import torch
 
-from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues, Spaces
+from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian, SquashedGaussian
+from tasks.algorithms.offline.transitions import Spaces
 from tasks.common.errors import StageError
 from tasks.offline.policies import files, kinds
 

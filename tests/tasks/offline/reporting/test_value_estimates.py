@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from tasks.algorithms.offline import fitted_q
-from tasks.algorithms.offline.networks.mlp import QValues, Spaces
+from tasks.algorithms.offline.networks.mlp import QValues
+from tasks.algorithms.offline.transitions import Spaces
 from tasks.offline.configs.returns import FittedQConfig
 from tasks.offline.datasets import stored
 from tasks.offline.environments.rollouts import as_player, play

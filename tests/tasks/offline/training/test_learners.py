@@ -9,7 +9,7 @@ import torch
 from tasks.algorithms.offline import bc as algorithm
 from tasks.common import checkpoints
 from tasks.offline import bc
-from tasks.offline.environments.rollouts import as_player, play
+from tasks.offline.environments.rollouts import EVALUATION_SEED, as_player, play
 from tasks.offline.policies import kinds
 from tasks.offline.training import learners
 from tests.tasks.offline.worlds import record
@@ -86,7 +86,7 @@ def test_the_policy_kept_is_the_one_that_was_evaluated_last(trained):
     returns = pd.read_csv(out / "returns.csv").groupby(["variant", "seed"])["return"].last()
     for (variant, seed), expected in returns.items():
         policy = kinds.load(out / variant / f"seed-{seed}")
-        played = play("graph", as_player(policy), 4, learners.EVALUATION_SEED)
+        played = play("graph", as_player(policy), 4, EVALUATION_SEED)
         assert played.returns.mean() == pytest.approx(expected)
 
 

@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
-from tasks.algorithms.offline.networks.mlp import Spaces
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.transitions import Batch, Spaces
 
 
 def test_discrete_critics_give_the_value_of_the_action_asked_for():

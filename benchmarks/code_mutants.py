@@ -1,0 +1,149 @@
+"""Whether the hashes of a stage's code see each edit that changes an out: random mutants of lines that the stage executes.
+
+`python -m benchmarks.code_mutants [MUTANTS]` runs the default flows at preset tiny in a clone, notes which lines of tasks/ each stage
+executes, and draws mutants of these with a fixed seed (300 unless another number is requested), as many of each stage and kind. The stage is run
+with each mutant. Where that changes a byte of its outs, data/code/STAGE.json must change (tasks/code). Stages that take too long are
+left out. Rows are written as they come, and the same command continues after a stop.
+"""
+
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import random_edits, result_files, tables
+from benchmarks.forked_stages import ENDS, Stage, execute, executed, prepare
+from tasks.code import chosen, stages
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks/results/code_mutants.json"
+SEED, MUTANTS = 0, 300
+MOST = 8.0  # seconds that a stage may take
+
+
+@dataclass
+class Measured:
+    """A stage that mutants are tried in."""
+
+    stage: Stage
+    digest: str  # of its outs
+    seconds: float
+    edits: dict[str, list[random_edits.Edit]]  # by kind, of the lines that it executes
+
+
+def measure(stage: Stage, clone: Path) -> Measured | str:
+    """Run the stage twice, and note its outs and which lines it executes; or why it is left out."""
+    digest, lines = executed(stage, clone, 20 * MOST)
+    began = time.monotonic()
+    if digest in ENDS:
+        return digest
+    if execute(stage, clone, 10 * MOST) != digest:
+        return "another run has other outs"
+    seconds = time.monotonic() - began
+    if seconds > MOST:
+        return f"takes {seconds:.0f} s"
+    return Measured(stage, digest, seconds, random_edits.edits(clone, lines))
+
+
+class Campaign:
+    """The mutants that were tried, in the result file."""
+
+    def __init__(self, clone: Path) -> None:
+        self.clone = clone
+        self.files = stages.working_files(clone)
+        self.choices = chosen.working_choices(clone)
+        self.parsed: stages.Known = {}
+        self.rows: list[list[Any]] = result_files.values(RESULT).get("mutants", [])
+        self.left_out: dict[str, str] = {}
+
+    def hashes(self, stage: Stage, edited: Mapping[str, bytes]) -> stages.Hashes:
+        """What the stage's file in data/code has with these files in the place of the clone's."""
+        code = stages.StageCode({**self.files, **edited}, self.choices, self.parsed)
+        return code.hashes(stage.command[0])
+
+    def attempt(self, measured: Measured, kind: str, edit: random_edits.Edit) -> None:
+        """Run the stage with the edit; a row of what became of it."""
+        stage, path = measured.stage, self.clone / edit[0]
+        source, stat = path.read_bytes(), path.stat()
+        edited, described = random_edits.apply(source, edit)
+        if any(row[0] == stage.name and row[2] == described for row in self.rows):
+            return
+        path.write_bytes(edited)
+        os.utime(path, (0, 0))  # no compiled file is of that time
+        digest = execute(stage, self.clone, 5 * measured.seconds + 10)
+        path.write_bytes(source)
+        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        outcome = digest if digest in ENDS else "same" if digest == measured.digest else "changed"
+        seen = self.hashes(stage, {edit[0]: edited}) != self.hashes(stage, {})
+        self.rows.append([stage.name, kind, described, outcome, seen])
+        print(*self.rows[-1], flush=True)
+        self.write()
+
+    def write(self) -> None:
+        """The result file as it is by now."""
+        kinds = sorted({kind for _, kind, *_ in self.rows})
+        result = {
+            "stages": sorted({name.partition("@")[0] for name, *_ in self.rows}),
+            "left_out": self.left_out,
+            "kinds": {kind: counts([row[3:] for row in self.rows if row[1] == kind]) for kind in kinds},
+            "missed": [row for row in self.rows if row[3:] == ["changed", False]],
+        }
+        result_files.write(RESULT, result, {"mutants": self.rows}, adds=True)
+
+
+def counts(rows: list[list[Any]]) -> dict[str, int]:
+    """How many mutants ended how, from pairs of an outcome and whether the hashes differ; `seen` are those of other outs that differ."""
+    outcomes = [outcome for outcome, _ in rows]
+    seen = sum(outcome == "changed" and seen for outcome, seen in rows)
+    return {**{name: outcomes.count(name) for name in (*ENDS, "same", "changed")}, "seen": seen}
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """A row for each kind of mutant, and one for all."""
+    kinds = dict(result["kinds"])
+    kinds["all"] = {name: sum(row[name] for row in kinds.values()) for name in next(iter(kinds.values()))}
+    rows = [["changed", "mutants", "the stage failed", "took too long", "same outs", "other outs", "hashes differ"]]
+    for kind, row in kinds.items():
+        total = sum(row.values()) - row["seen"]
+        rows.append([kind, *map(str, (total, *(row[name] for name in (*ENDS, "same", "changed", "seen"))))])
+    return tables.rows(rows)
+
+
+def tried(result: Mapping[str, Any]) -> str:
+    """Which stages were tried, and why others were not."""
+    lines = [f"Tried in {len(result['stages'])} stages: {', '.join(result['stages'])}."]
+    if result["left_out"]:
+        lines.append(f"Left out: {', '.join(f'{name} ({why})' for name, why in result['left_out'].items())}.")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Try mutants until there are as many as requested."""
+    count = int(sys.argv[1]) if sys.argv[1:] else MUTANTS
+    clone = Path(tempfile.gettempdir()) / f"code-mutants-{result_files.commit()[:10]}"
+    first_branches = {stage.name.partition("@")[0]: stage for stage in reversed(prepare(clone))}
+    names = sorted(first_branches)
+    campaign = Campaign(clone)
+    measured: dict[str, Measured] = {}
+    draw = random.Random(SEED)
+    while len(campaign.rows) < count:
+        name = draw.choice(names)
+        if name not in measured and name not in campaign.left_out:
+            result = measure(first_branches[name], clone)
+            if isinstance(result, Measured):
+                measured[name] = result
+            else:
+                campaign.left_out[name] = result
+        if name in measured:
+            kind = draw.choice(sorted(measured[name].edits))
+            campaign.attempt(measured[name], kind, draw.choice(measured[name].edits[kind]))
+    print(render(result_files.load(RESULT)))
+
+
+if __name__ == "__main__":
+    main()
