@@ -5,6 +5,7 @@ import functools
 import importlib
 import inspect
 import json
+import re
 import shlex
 import shutil
 from contextlib import contextmanager
@@ -181,6 +182,15 @@ def test_a_reward_in_python_is_a_dep_of_its_policies_alone_and_an_evaluation_can
     assert "data/reward_model" not in paths(stage.deps)
     assert "grpo" in upstream
     assert not upstream & {"reward_model", "preferences", "ppo"}
+
+
+def test_the_graph_is_read_from_top_to_bottom():
+    """No stage is a page long, and no line is wider than a window."""
+    text = (ROOT / "dvc.yaml").read_text()
+    assert len(text.splitlines()) <= 700
+    assert [line for line in [*text.splitlines(), *repository.params_text().splitlines()] if len(line) > 120] == []
+    for block in re.split(r"\n(?=  \w+:\n)", text.split("\nstages:\n")[1].split("\nplots:")[0]):
+        assert len(block.strip().splitlines()) <= 21, block
 
 
 def test_every_stage_says_what_it_takes():

@@ -291,6 +291,39 @@ def test_an_edit_says_what_does_nothing_by_it(tmp_path):
     assert editing.without_effect(tmp_path, SECTIONS, {"grpo", "sft"}, committed) == [nothing, own]
 
 
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        ("cql.datasets=[graph-60]", "--set cql.datasets: unknown parameter; expected as branches.cql"),
+        ("agents.policies={}", "--set agents.policies: unknown parameter; expected as branches.agents"),
+        ("branches.dqm=[graph-60]", "--set branches.dqm: unknown stage (did you mean dqn?)"),
+        ("branches.dpo=[a]", "--set branches.dpo: unknown stage"),
+        ("branches.cql=graph-60", "--set branches.cql: expected a list with none twice, got 'graph-60'"),
+        ("branches.cql=[a, a]", "--set branches.cql: expected a list with none twice"),
+        ("branches.agents.new.lam=0.5", "--set branches.agents.new: no such entry"),
+    ],
+)
+def test_what_a_stage_is_run_for_stands_in_the_section_branches(tmp_path, setting, expected):
+    before = repository.write_params(tmp_path).read_text()
+    with pytest.raises(ParameterError) as caught:
+        editing.edit(tmp_path, SECTIONS, [editing.setting(setting)])
+    assert str(caught.value).startswith(expected)
+    assert (tmp_path / "params.yaml").read_text() == before
+
+
+def test_a_value_that_a_section_takes_in_is_set_for_that_section_alone(tmp_path):
+    file = repository.write_params(tmp_path)
+    before = YAML(typ="safe").load(file)
+    said = editing.edit(tmp_path, SECTIONS, [editing.setting("iql.steps=7")])
+    assert said == ["iql.steps: 10000 -> 7"]
+    after = YAML(typ="safe").load(file)
+    assert after == {**before, "iql": {**before["iql"], "steps": 7}}
+    [told] = editing.edit(tmp_path, SECTIONS, [editing.setting("dpo.training.optimizer=muon")])
+    assert told == "dpo.training.optimizer: 'adamw' -> 'muon'"
+    changed = YAML(typ="safe").load(file)
+    assert {name for name in changed if changed[name] != after[name]} == {"dpo"}
+
+
 @pytest.mark.parametrize("name", ["simpo", "ipo", "tiny", "qwen-gsm8k"])
 def test_no_preset_sets_what_does_nothing_by_it(known, name):
     edits = editing.preset(ROOT, SECTIONS, name)
