@@ -21,7 +21,9 @@ from benchmarks import result_files
 from benchmarks.fault_inputs import PARAMS, SCHEMA, SECTIONS, resolved
 from flows.engine import plan as planning
 from flows.params import editing
+from flows.params.checking import SHARED
 from flows.params.files import SEED, ParameterError
+from tasks.common.config import BRANCHES
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/faults/edges.json"
@@ -106,7 +108,7 @@ def read_back(key: str, spelt: str) -> tuple[bool, list[str]]:
     before = _alone(section)
     try:
         edit = editing.setting(f"{key}={spelt}")
-        text, _ = editing.edited(before, {section: SECTIONS[section]}, [edit])
+        text, _ = editing.edited(before, SECTIONS if section == BRANCHES else {section: SECTIONS[section]}, [edit])
     except ParameterError as error:
         return False, _odd(str(error))
     except Exception as error:
@@ -146,9 +148,14 @@ def _planned(edit: editing.Edit) -> list[str]:
 
 @cache
 def _alone(section: str) -> str:
-    """The text of a section, after the seed that it may refer to."""
-    parts = (rf"^{name}:.*\n(?:(?:[ #].*)?\n)*" for name in (SEED, section))
-    return "".join(found[0] for part in parts if (found := re.search(part, TEXT, re.MULTILINE)))
+    """The text of a section, after what it may refer to and before its branches; of the section `branches` the whole text."""
+    if section == BRANCHES:
+        return TEXT
+    blocks = re.findall(rf"^(?:{SEED}|{SHARED}\w+|{section}):.*\n(?:(?:[ #].*)?\n)*", TEXT, re.MULTILINE)
+    entries = PARAMS[BRANCHES]
+    return "".join(blocks) + (
+        f"{BRANCHES}:\n  {section}: {json.dumps(entries[section])}\n" if section in entries else ""
+    )
 
 
 def _odd(line: str) -> list[str]:

@@ -16,7 +16,8 @@ from flows.params.files import SEED, ParameterError
 ROOT = Path(__file__).parents[1]
 SCHEMA = json.loads((ROOT / "params.schema.json").read_text())
 SECTIONS = checking.sections(ROOT)
-PARAMS = YAML(typ="safe").load(ROOT / "params.yaml")
+LOADED = YAML(typ="safe").load(ROOT / "params.yaml")
+PARAMS = {name: section for name, section in LOADED.items() if not name.startswith(checking.SHARED)}
 SLOW = 30.0  # seconds
 OTHERS: dict[str, list[Any]] = {  # type -> values that are not of that type
     "integer": ["three", 1.5, True, [1], {"a": 1}, None, 10**400],

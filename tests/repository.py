@@ -113,8 +113,9 @@ def _accepted(types: checking.Sections, name: str, values: Any) -> bool:
 
 
 def sections(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections of a params.yaml as the stages' Configs have them, each with its branches."""
-    return {name: with_branches(name, kind, values) for name, kind in checking.sections(ROOT).items()}
+    """The sections of a params.yaml as the stages' Configs have them, each with its branches, in the order of the pipeline."""
+    types, stages = checking.sections(ROOT), YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
+    return {name: with_branches(name, types[name], values) for name in stages if name in types}
 
 
 def preset(name: str) -> dict[str, Any]:

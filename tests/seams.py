@@ -19,6 +19,7 @@ from typing import Any, get_type_hints
 from pydantic import ValidationError
 from ruamel.yaml import YAML
 
+from flows.params import checking
 from tests import repository
 from tests.tasks import solved
 from tests.tasks.language import judged
@@ -165,7 +166,12 @@ def in_dvc(key: str) -> bool:
 
 
 def _section(stage: str) -> dict[str, Any]:
-    return SCHEMA["properties"][stage]
+    """The schema of what the stage's Config has: its section, and its entry in the section `branches`."""
+    own = SCHEMA["properties"].get(stage, {"properties": {}})
+    if not (field := checking.sections(ROOT)[stage].branched_by):
+        return own
+    entries = SCHEMA["properties"]["branches"]["properties"][stage]
+    return {**own, "properties": {field: entries, **own["properties"]}}
 
 
 def _leaves(schema: dict[str, Any], value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], dict, Any]]:

@@ -43,7 +43,7 @@ def preset(tmp_path_factory):
     """params.yaml with the preset laid over it."""
     file = repository.write_params(tmp_path_factory.mktemp("qwen"))
     editing.edit(file.parent, SECTIONS, editing.preset(ROOT, SECTIONS, "qwen-gsm8k"))
-    return YAML(typ="safe").load(file)
+    return repository.sections(YAML(typ="safe").load(file))
 
 
 def test_the_memory_that_it_names_is_that_of_the_model(preset):
@@ -52,7 +52,7 @@ def test_the_memory_that_it_names_is_that_of_the_model(preset):
     assert weights == pytest.approx(0.494e9, rel=0.01)
     shape = shapes.of_config({**SHAPE, "model_type": "qwen2"}, "Qwen2.5-0.5B")
     assert shape.weights == weights
-    configs = {name: kind.model_validate(preset[name]) for name, kind in SECTIONS.items() if name in preset}
+    configs = {name: kind.model_validate(preset[name]) for name, kind in SECTIONS.items()}
     examples = {"sft": (5000, 300), "dpo": (2000, 300), "ppo": (2000, 300), "grpo": (2000, 300)}
     told = list(estimates.lines(configs, [*examples], shape, examples))
     memory = {line.partition(":")[0]: float(line.rpartition("about ")[2].split()[0]) for line in told}

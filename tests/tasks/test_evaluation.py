@@ -13,6 +13,7 @@ from tasks import evaluation
 from tasks.common import mlflow_database, tables
 from tasks.common.errors import DataError, StageError
 from tasks.language.tables.evaluation import Generations
+from tests import repository
 from tests.conftest import PARAMS
 from tests.tasks import forks
 
@@ -30,7 +31,7 @@ def place(made, tmp_path, monkeypatch):
     """A folder with params.yaml, and a test set of two problems; the model is that of the tests."""
     small = {"samples": 2, "temperatures": [1.0], "pass_at": [1], "max_new_tokens": 4, "bootstrap": 20}
     sections = {"evaluate": {**PARAMS["evaluate"], **small}, "benchmarks": PARAMS["benchmarks"]}
-    (tmp_path / "params.yaml").write_text(json.dumps(sections))
+    (tmp_path / "params.yaml").write_text(json.dumps(repository.in_file(sections)))
     rows = [{"question": f"Ada has {n} pens. How many?", "answer": f"#### {n}"} for n in range(2)]
     (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
     monkeypatch.chdir(tmp_path)

@@ -211,7 +211,7 @@ def test_more_of_the_expert_than_there_is_is_one_line(cloned, recorded, tmp_path
 
 
 def test_actions_that_are_all_rare_are_one_line(cloned, recorded, tmp_path):
-    with pytest.raises(DataError, match=r"^agent_episodes\.sets\.few: no episode is left; expected a smaller "):
+    with pytest.raises(DataError, match=r"^branches\.agent_episodes\.few: no episode is left; expected a smaller "):
         small.as_data(cloned, recorded, tmp_path / "few", {"episodes": 1}, least=10**6)
 
 

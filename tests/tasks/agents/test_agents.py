@@ -59,9 +59,17 @@ def test_a_killed_training_goes_on_with_the_same_bits(kind, cloned, recorded, tr
 @pytest.mark.parametrize(
     ("entry", "games", "line"),
     [
-        ({"baseline": "group"}, 3, "expected a whole number of at least 2, since policies.one has the baseline group"),
-        ({"baseline": "group", "credit": "total"}, 1, "expected a whole number of at least 2, since policies.one has"),
-        ({"credit": "total"}, 1, "expected at least 2 with games: 1, since policies.one has the baseline mean"),
+        (
+            {"baseline": "group"},
+            3,
+            "expected a whole number of at least 2, since branches.agents.one has the baseline group",
+        ),
+        (
+            {"baseline": "group", "credit": "total"},
+            1,
+            "expected a whole number of at least 2, since branches.agents.one has",
+        ),
+        ({"credit": "total"}, 1, "expected at least 2 with games: 1, since branches.agents.one has the baseline mean"),
         ({"credit": "total"}, 2, ""),
         ({"baseline": "mean"}, 1, ""),
         ({"credit": "total", "baseline": "none"}, 1, ""),

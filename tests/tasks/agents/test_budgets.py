@@ -148,7 +148,7 @@ def test_a_budget_that_buys_nothing_is_one_line(cloned, teacher, recorded, tmp_p
     monkeypatch.chdir(tmp_path)
     for source in SOURCES:
         with pytest.raises(
-            ConfigError, match=r"^params\.yaml: budgets\.policies\.one\.dollars: expected enough for one "
+            ConfigError, match=r"^params\.yaml: branches\.budgets\.one\.dollars: expected enough for one "
         ):
             small.buy(tmp_path, cloned, teacher, recorded, {"source": source, "dollars": 1.0})
 

@@ -102,7 +102,7 @@ def test_pages_of_what_was_not_measured_are_one_line(tmp_path):
     own = BenchmarkPagesConfig.model_validate({"comparisons": {"all": {"cells": ["x"], "baseline": "sft"}}})
     with pytest.raises(DataError, match=r"x: no benchmark\.json; expected a folder of the stage benchmarks"):
         benchmark_pages.run(own, tmp_path, tmp_path / "all")
-    with pytest.raises(ConfigError, match=r"benchmark_pages\.comparisons: expected an entry 'some'"):
+    with pytest.raises(ConfigError, match=r"branches\.benchmark_pages: expected an entry 'some'"):
         benchmark_pages.run(own, tmp_path, tmp_path / "some")
 
 

@@ -75,7 +75,7 @@ def run(monkeypatch: pytest.MonkeyPatch, params: Path, *stages: str) -> int:
 
 def test_the_first_fault_ends_the_trials(tmp_path, monkeypatch, capsys):
     params = repository.write_params(tmp_path)
-    params.write_text(params.read_text().replace("CartPole-v1: {id: null,", 'CartPole-v1: {id: "CartPole-v7",'))
+    params.write_text(params.read_text().replace("CartPole-v1: {", 'CartPole-v1: {id: "CartPole-v7", '))
     assert run(monkeypatch, params, "behaviour@graph", "behaviour@CartPole-v1", "behaviour@key-to-door") == 2
     out, error = capsys.readouterr()
     assert [line.partition(":")[0] for line in out.splitlines()] == ["behaviour@graph"]
@@ -85,7 +85,7 @@ def test_the_first_fault_ends_the_trials(tmp_path, monkeypatch, capsys):
 def test_an_environment_that_a_stage_makes_is_not_tried(tmp_path, monkeypatch, capsys):
     params = repository.write_params(tmp_path)
     made = '"tasks.agents.environments.as_gymnasium:data/agent_episodes/rooms-mixed"'
-    params.write_text(params.read_text().replace("CartPole-v1: {id: null,", f"CartPole-v1: {{id: {made},"))
+    params.write_text(params.read_text().replace("CartPole-v1: {", f"CartPole-v1: {{id: {made}, "))
     assert run(monkeypatch, params, "behaviour@CartPole-v1") == 0
     assert capsys.readouterr().out == "behaviour@CartPole-v1: a stage of the run makes its environment first\n"
 
@@ -135,7 +135,7 @@ def test_a_process_that_hangs_is_ended(tmp_path, monkeypatch):
         "gymnasium.register('Hanging-v0', Hanging, max_episode_steps=5)\n"
     )
     params = repository.write_params(tmp_path)
-    params.write_text(params.read_text().replace("CartPole-v1: {id: null,", 'CartPole-v1: {id: "hanging:Hanging-v0",'))
+    params.write_text(params.read_text().replace("CartPole-v1: {", 'CartPole-v1: {id: "hanging:Hanging-v0", '))
     monkeypatch.setenv("PYTHONPATH", f"{package.parent}:{Path.cwd()}")
     program = "import sys; from tasks.preflight import trials; trials.SECONDS = 3; trials.main()"
     command = [sys.executable, "-c", program, f"--params={params}", "behaviour@CartPole-v1"]
