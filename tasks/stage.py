@@ -23,7 +23,7 @@ from ruamel.yaml import YAML
 from tasks.algorithms.common.errors import TrainingError
 from tasks.code import imported
 from tasks.common import config_faults, processes, tracking
-from tasks.common.config import BRANCH, Config
+from tasks.common.config import BRANCH, BRANCHES, Config
 from tasks.common.errors import WAITING, ConfigError, StageError, WaitingError
 from tasks.common.terminal import message
 
@@ -77,7 +77,7 @@ def main(run: Callable[..., Metrics], *, data_parallel: bool = False) -> None:
     take_resources(arguments.pop("threads"), resources["gpu"])
     keep_freed_memory(of_a_divided_model=count > 1 and os.environ[processes.SHARD] == "model")
     gc.freeze()  # searching all that is imported for garbage, now and at the end, costs a stage two seconds
-    own = own_params(config, metrics_path.stem.partition("@")[2])
+    own = own_params(config, metrics_path.stem)
     with tracking.run(flow, metrics_path.stem, own, metrics_path) if processes.is_main() else nullcontext():
         if data_parallel:
             tracking.log(processes.facts(sys.modules["torch"]), step=0)
@@ -167,19 +167,13 @@ def _load(file: Path) -> Any:
     return YAML(typ="safe").load(file) or {}
 
 
-def own_params(config: Config, branch: str) -> dict[str, object]:
-    """The part of the section that this branch depends on: where each branch has an entry, only its own."""
-    own: dict[str, object] = {}
-    for key, value in config.model_dump().items():
-        if isinstance(value, list) and branch in value:
-            continue
-        entry = value.get(branch) if isinstance(value, dict) else None
-        own |= (
-            {f"{key}.{branch}.{name}": inner for name, inner in entry.items()}
-            if isinstance(entry, dict)
-            else {key: value}
-        )
-    return own
+def own_params(config: Config, name: str) -> dict[str, object]:
+    """What a stage, or one of its branches (STAGE@BRANCH), depends on: its section, and its own entry of the section `branches`."""
+    stage, _, branch = name.partition("@")
+    own: dict[str, object] = config.model_dump()
+    entries = own.pop(config.branched_by, None)
+    entry = entries.get(branch) if isinstance(entries, dict) else None
+    return own | {f"{BRANCHES}.{stage}.{branch}.{key}": value for key, value in (entry or {}).items()}
 
 
 def keep_freed_memory(*, of_a_divided_model: bool = False) -> None:

@@ -9,6 +9,7 @@ from flows.engine import mlflow_runs
 from flows.engine.dvc_repository import PlanError
 from flows.engine.mlflow_runs import PREFIX
 from flows.engine.records.reader import Head, Reader
+from tasks.common.config import BRANCHES
 
 LOOKED_BACK = 128  # pipeline runs at most that are searched for a section's last one
 SHORTEST = 6  # letters of a run's id that may stand for it
@@ -92,8 +93,8 @@ def previous_params(root: Path, run_id: str, flow: str, sections: Collection[str
 
 
 def section(key: str) -> str:
-    """The section of params.yaml that a dotted key is in."""
-    return key.partition(".")[0]
+    """The section of params.yaml that a dotted key is in; of what stages are run for, `branches.STAGE`."""
+    return ".".join(key.split(".")[: 1 + key.startswith(f"{BRANCHES}.")])
 
 
 def pipeline(root: Path, text: str) -> PipelineRun:

@@ -23,6 +23,7 @@ from flows.lineage.history import EVALUATIONS, PAGE, section
 from flows.lineage.registered_models import HEADLINE, NOT_IN_NAMES, Left
 from flows.params.files import PARAMS, parse
 from tasks.common import mlflow_address
+from tasks.common.config import BRANCHES
 
 NAME, NOTE, VALUE = 250, 7500, 5000  # letters that MLflow takes of a name, a description and a parameter
 NAMED, CHANGES = 4, 3  # stages and changes that a name lists; of more it gives the number
@@ -112,8 +113,10 @@ def complete_from(root: Path, folder: Path, event: Event) -> None:
 
 def used(params: str, stages: Iterable[str]) -> dict[str, str]:
     """SECTION.KEY -> value of every parameter in the sections of these stages, as MLflow keeps it."""
-    sections = {stage.partition("@")[0] for stage in stages}
-    return dict(_leaves({key: value for key, value in parse(params, "params.yaml").items() if key in sections}))
+    sections, values = {stage.partition("@")[0] for stage in stages}, parse(params, "params.yaml")
+    own = {key: value for key, value in values.items() if key in sections}
+    entries = {key: value for key, value in (values.get(BRANCHES) or {}).items() if key in sections}
+    return dict(_leaves(own | ({BRANCHES: entries} if entries else {})))
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

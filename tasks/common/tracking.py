@@ -23,6 +23,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeVar
 
 from tasks.common import environment, mlflow_database, source_code
+from tasks.common.config import BRANCHES
 from tasks.common.errors import WAITING
 from tasks.common.mlflow_database import DatabaseError
 
@@ -174,7 +175,7 @@ def run(flow: str, stage: str, params: Mapping[str, object], metrics_path: Path)
 def _opened(flow: str, stage: str, params: Mapping[str, object]) -> Recorder:
     """The recorder of the coordinator's run, or of a new one, with its parameters written."""
     section = stage.partition("@")[0]
-    named = {f"{section}.{key}": str(value) for key, value in params.items()}
+    named = {key if key.startswith(f"{BRANCHES}.") else f"{section}.{key}": str(value) for key, value in params.items()}
     if records := os.environ.get("POSTTRAIN_RECORDS"):
         file = RecordsFile(Path(records))
         file.params(named)

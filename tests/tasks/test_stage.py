@@ -171,10 +171,11 @@ class Entry(Config):
     name: str
 
 class ToyConfig(Config):
+    branched_by = "entries"
+
     entries: dict[str, Entry]
     seed: int
     weights: dict[str, float]
-    names: list[str]
 
 def run(config: ToyConfig, out: Path) -> Metrics:
     out.write_text(config.entries[out.name].name)
@@ -188,11 +189,11 @@ if __name__ == "__main__":
 def test_a_branch_has_its_stage_s_threads_and_is_recorded_by_its_own_name_with_its_own_entry(house, start):
     (house / "stages/toys/toy.py").write_text(BRANCHED)
     (house / "dvc.yaml").write_text(
-        "stages: {toy: {foreach: '${toy.entries}', do: {cmd: x, meta: {resources: {gpu: 0}}}}}\n"
+        "stages: {toy: {foreach: '${branches.toy}', do: {cmd: x, meta: {resources: {gpu: 0}}}}}\n"
     )
     entries = {"Some-v1": {"size": 1, "name": "one"}, "other": {"size": 2, "name": "two"}}
     (house / "params.yaml").write_text(
-        json.dumps({"toy": {"entries": entries, "seed": 4, "weights": {"Some-v1": 0.5}, "names": [*entries]}})
+        json.dumps({"toy": {"seed": 4, "weights": {"Some-v1": 0.5}}, "branches": {"toy": entries}})
     )
     done = start("--out", "Some-v1", "--metrics", "data/metrics/toy@Some-v1.json")
     assert done.returncode == 0, done.stderr
@@ -201,8 +202,8 @@ def test_a_branch_has_its_stage_s_threads_and_is_recorded_by_its_own_name_with_i
     assert run.info.run_name == run.data.tags["posttrain.stage"] == "toy@Some-v1"
     assert run.data.metrics == {"threads": 3}
     assert run.data.params == {
-        "toy.entries.Some-v1.size": "1",
-        "toy.entries.Some-v1.name": "one",
+        "branches.toy.Some-v1.size": "1",
+        "branches.toy.Some-v1.name": "one",
         "toy.seed": "4",
         "toy.weights": "{'Some-v1': 0.5}",
     }
@@ -266,10 +267,10 @@ def test_what_a_command_cannot_name_is_one_line(text, branch, told):
 def test_a_branch_finds_its_own_places_from_what_dvc_calls_it(house, start):
     (house / "stages/toys/toy.py").write_text(BRANCHED)
     (house / "dvc.yaml").write_text(
-        "stages: {toy: {foreach: '${toy.entries}', do: {cmd: x, meta: {resources: {gpu: 0}}}}}\n"
+        "stages: {toy: {foreach: '${branches.toy}', do: {cmd: x, meta: {resources: {gpu: 0}}}}}\n"
     )
     entries = {"one-v1": {"size": 1, "name": "one"}}
-    (house / "params.yaml").write_text(json.dumps({"toy": {"entries": entries, "seed": 4, "weights": {}, "names": []}}))
+    (house / "params.yaml").write_text(json.dumps({"toy": {"seed": 4, "weights": {}}, "branches": {"toy": entries}}))
     arguments = ["--out", "{key}", "--metrics", "data/metrics/toy@{key}.json"]
     lost = start(*arguments)
     assert lost.returncode == 1

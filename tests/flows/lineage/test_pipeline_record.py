@@ -166,6 +166,14 @@ def test_an_unknown_or_ambiguous_run_is_one_line(ran: Ran) -> None:
 def test_a_pipeline_without_parameters_has_none():
     assert pipeline_record.used("{}\n", ["a"]) == {}
     assert pipeline_record.used("a: {}\nb: {c: {}}\n", ["a", "b"]) == {"a": "{}", "b.c": "{}"}
+    branches = "a: {}\nbranches: {a: {x: {c: 1}}, b: [y]}\n"
+    assert pipeline_record.used(branches, ["a@x"]) == {"a": "{}", "branches.a.x.c": "1"}, "b is in no target"
+
+
+def test_of_branches_that_an_earlier_run_did_not_look_at_nothing_is_said():
+    before = {"a.rate": "1", "branches.a": '["x"]'}
+    now = {"a.rate": "1", "branches.a": '["x", "y"]', "branches.b": '["z"]'}
+    assert pipeline_record.changes(now, before, []) == ['branches.a ["x"] -> ["x", "y"]']
 
 
 def test_a_section_is_compared_with_the_last_run_that_had_it(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
