@@ -296,6 +296,7 @@ def test_an_edit_says_what_does_nothing_by_it(tmp_path):
     [
         ("cql.datasets=[graph-60]", "--set cql.datasets: unknown parameter; expected as branches.cql"),
         ("agents.policies={}", "--set agents.policies: unknown parameter; expected as branches.agents"),
+        ("agents.polices={}", "--set agents.polices: unknown parameter; did you mean branches.agents?"),
         ("branches.dqm=[graph-60]", "--set branches.dqm: unknown stage (did you mean dqn?)"),
         ("branches.dpo=[a]", "--set branches.dpo: unknown stage"),
         ("branches.cql=graph-60", "--set branches.cql: expected a list with none twice, got 'graph-60'"),

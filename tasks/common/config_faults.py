@@ -70,7 +70,7 @@ def with_branches(stage: str, config_type: type[Config], params: Mapping[str, An
 
 
 def in_file(key: Key, types: Mapping[str, type[Config]]) -> Key:
-    """Where params.yaml has what a Config has at a key: `branches.agents.a` stands at `branches.agents.a`."""
+    """Where params.yaml has what a Config has at a key: `agents.policies.a` stands at `branches.agents.a`."""
     field = types[key[0]].branched_by if key[0] in types else ""
     return (BRANCHES, key[0], *key[2:]) if field and key[1:2] == (field,) else key
 
@@ -163,8 +163,9 @@ def _did_you_mean(key: Key, known: Mapping[str, object], types: Mapping[str, typ
     *above, name = key
     close = difflib.get_close_matches(name, list(known), 1, 0.5)
     if close:
-        return f"; did you mean {'.'.join((*above, close[0]))}?"
-    elsewhere = [f"{section}.{name}" for section, config in types.items() if name in config.model_fields]
+        return f"; did you mean {'.'.join(in_file((*above, close[0]), types))}?"
+    having = (section for section, config in types.items() if name in config.model_fields)
+    elsewhere = [".".join(in_file((section, name), types)) for section in having]
     return f"; did you mean {elsewhere[0]}?" if elsewhere else f"; there are {some([*known])}" if known else ""
 
 
