@@ -77,8 +77,8 @@ def main(run: Callable[..., Metrics], *, data_parallel: bool = False) -> None:
     take_resources(arguments.pop("threads"), resources["gpu"])
     keep_freed_memory(of_a_divided_model=count > 1 and os.environ[processes.SHARD] == "model")
     gc.freeze()  # searching all that is imported for garbage, now and at the end, costs a stage two seconds
-    own = own_params(config, metrics_path.stem)
-    with tracking.run(flow, metrics_path.stem, own, metrics_path) if processes.is_main() else nullcontext():
+    params = recorded_params(config, metrics_path.stem)
+    with tracking.run(flow, metrics_path.stem, params, metrics_path) if processes.is_main() else nullcontext():
         if data_parallel:
             tracking.log(processes.facts(sys.modules["torch"]), step=0)
         metrics = (as_rank if processes.is_rank() else alone)(partial(run, config, **arguments))
@@ -167,13 +167,13 @@ def _load(file: Path) -> Any:
     return YAML(typ="safe").load(file) or {}
 
 
-def own_params(config: Config, name: str) -> dict[str, object]:
+def recorded_params(config: Config, name: str) -> dict[str, object]:
     """What a stage, or one of its branches (STAGE@BRANCH), depends on: its section, and its own entry of the section `branches`."""
     stage, _, branch = name.partition("@")
-    own: dict[str, object] = config.model_dump()
-    entries = own.pop(config.branched_by, None)
+    params: dict[str, object] = config.model_dump()
+    entries = params.pop(config.branched_by, None)
     entry = entries.get(branch) if isinstance(entries, dict) else None
-    return own | {f"{BRANCHES}.{stage}.{branch}.{key}": value for key, value in (entry or {}).items()}
+    return params | {f"{BRANCHES}.{stage}.{branch}.{key}": value for key, value in (entry or {}).items()}
 
 
 def keep_freed_memory(*, of_a_divided_model: bool = False) -> None:

@@ -114,9 +114,9 @@ def complete_from(root: Path, folder: Path, event: Event) -> None:
 def used(params: str, stages: Iterable[str]) -> dict[str, str]:
     """SECTION.KEY -> value of every parameter in the sections of these stages, as MLflow keeps it."""
     sections, values = {stage.partition("@")[0] for stage in stages}, parse(params, "params.yaml")
-    own = {key: value for key, value in values.items() if key in sections}
+    kept = {key: value for key, value in values.items() if key in sections}
     entries = {key: value for key, value in (values.get(BRANCHES) or {}).items() if key in sections}
-    return dict(_leaves(own | ({BRANCHES: entries} if entries else {})))
+    return dict(_leaves(kept | ({BRANCHES: entries} if entries else {})))
 
 
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:

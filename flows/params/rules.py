@@ -44,8 +44,8 @@ def check(given: Given) -> None:
     for section, rule in RULES:
         if section in needed and section in given.configs:
             for key, expected in rule(given, given.configs[section]):
-                place = in_file((section, *key.split(".")), {section: type(given.configs[section])})
-                raise ParameterError(f"{PARAMS}: {'.'.join(place)}: {expected}")
+                path = in_file((section, *key.split(".")), {section: type(given.configs[section])})
+                raise ParameterError(f"{PARAMS}: {'.'.join(path)}: {expected}")
     for key, expected in offline_rules.suited(given):
         raise ParameterError(f"{PARAMS}: {key}: {expected}")
 
