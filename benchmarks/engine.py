@@ -1,9 +1,10 @@
 """The engine against plain `dvc repro`: `python -m benchmarks.engine` writes benchmarks/results/engine.json.
 
-Both run the same toy pipelines as whole processes, in turn, in repositories of their own under a temporary folder. With `--snakemake PROGRAM` so does
-Snakemake, from an environment of its own: it judges files by their times, hashes none and keeps no record.
-`posttrain` does all its work for a user: a run in MLflow for each stage, a flow in Prefect, checks. The records are written by a process that
-goes on after the command has ended; the next command begins when it has ended too, and how long that took is in the table.
+All tools run the same toy pipelines as whole processes, in turn, in repositories of their own under a temporary folder: `posttrain run`, plain
+`dvc repro`, a Prefect flow whose tasks call `dvc repro --single-item` (benchmarks/naive_flow.py), and with `--snakemake PROGRAM` Snakemake, from an
+environment of its own. `posttrain` and the flow each have a Prefect server, which is up unless the case says otherwise.
+MLflow's records of `posttrain` are written by a process that goes on after the command has ended; the next command begins when it has ended
+too, and how long that took is in the table.
 """
 
 import argparse
@@ -20,9 +21,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from benchmarks import result_files
 from flows.engine.recording import journal
+from flows.orchestration import server
 from flows.unchanged import SETTLED
 
 ROOT = Path(__file__).parent.parent
@@ -30,12 +33,14 @@ RESULT = ROOT / "benchmarks/results/engine.json"
 ROUNDS, LARGE_ROUNDS = 5, 3
 STAGES, LARGE_STAGES, LARGE_MB = 15, 8, 200
 MANY, CHAIN = 300, 176
+POSTTRAIN, PLAIN, NAIVE, SNAKEMAKE = "posttrain", "dvc repro", "prefect + dvc repro", "snakemake"
 AFTER = "then"
-SNAKEMAKE = "snakemake"
-PLAIN = {
-    "posttrain": [sys.executable, "-m", "flows.start", "run", "last"],
-    "dvc repro": [sys.executable, "-m", "dvc", "repro"],
+COMMANDS = {
+    POSTTRAIN: [sys.executable, "-m", "flows.start", "run", "last"],
+    PLAIN: [sys.executable, "-m", "dvc", "repro"],
+    NAIVE: [sys.executable, "-m", "benchmarks.naive_flow"],
 }
+Stages = dict[str, dict[str, Any]]  # as dvc.yaml has them
 # One random megabyte, written repeatedly: writing is cheap, and hashing costs as much as for any out.
 WRITE = "import os,sys;b=os.urandom(2**20);f=open(sys.argv[1],'wb');[f.write(b) for _ in range(int(sys.argv[2]))]"
 
@@ -45,12 +50,13 @@ class Case:
     """One line of the table. `prepare` puts a repository into the state in which the command is timed."""
 
     name: str
-    stages: dict[str, dict[str, object]]
+    stages: Stages
     prepare: Callable[[Path], None]
     rounds: int = ROUNDS
+    cold: bool = False  # without a Prefect server: each tool has to start its own
 
 
-def chain(length: int) -> dict[str, dict[str, object]]:
+def chain(length: int) -> Stages:
     """`length` trivial stages, each after the one before."""
     names = [f"s{index}" for index in range(length - 1)] + ["last"]
     return {
@@ -59,10 +65,10 @@ def chain(length: int) -> dict[str, dict[str, object]]:
     }
 
 
-def fan() -> dict[str, dict[str, object]]:
+def fan() -> Stages:
     """Independent stages with large outs, and a last stage that depends on all outs but reads none."""
     names = [f"large{index}" for index in range(LARGE_STAGES)]
-    large: dict[str, dict[str, object]] = {
+    large: Stages = {
         name: {"cmd": f"python write.py {name} {LARGE_MB}", "deps": ["input"], "outs": [name]} for name in names
     }
     return {**large, "last": {"cmd": "echo done > last", "deps": names, "outs": ["last"]}}
@@ -78,6 +84,12 @@ def settle(root: Path) -> None:
     time.sleep(SETTLED + 0.1)
 
 
+def run_first(root: Path) -> None:
+    """A change and a run of it, so that the command that is timed is the first one after a run."""
+    change(root)
+    run(COMMANDS[POSTTRAIN] if root.name == POSTTRAIN else COMMANDS[PLAIN], root)
+
+
 def empty(root: Path) -> None:
     """New input, and the large outs of the previous round deleted."""
     change(root)
@@ -88,14 +100,16 @@ def empty(root: Path) -> None:
 CASES = [
     Case(f"nothing to do, {STAGES} stages", chain(STAGES), settle),
     Case(f"nothing to do, {MANY} stages", chain(MANY), settle, LARGE_ROUNDS),
+    Case(f"nothing to do right after a run, {STAGES} stages", chain(STAGES), run_first, LARGE_ROUNDS),
     Case("1 trivial stage", chain(1), change),
+    Case("1 trivial stage, no Prefect server yet", chain(1), change, LARGE_ROUNDS, cold=True),
     Case(f"{STAGES} trivial stages in a chain", chain(STAGES), change),
     Case(f"{CHAIN} trivial stages in a chain", chain(CHAIN), change, 1),
     Case(f"{LARGE_STAGES} independent stages, an out of {LARGE_MB} MB each", fan(), empty, LARGE_ROUNDS),
 ]
 
 
-def repository(root: Path, stages: dict[str, dict[str, object]]) -> Path:
+def repository(root: Path, stages: Stages) -> Path:
     """A repository with the stages, run once, so that MLflow's and Prefect's tables exist."""
     root.mkdir()
     subprocess.run(["git", "init", "--quiet"], cwd=root, check=True)
@@ -108,18 +122,21 @@ def repository(root: Path, stages: dict[str, dict[str, object]]) -> Path:
     return root
 
 
-def rule(stage: tuple[str, dict[str, object]]) -> str:
+def rule(stage: tuple[str, dict[str, Any]]) -> str:
     """A stage as Snakemake has it."""
     name, facts = stage
     parts = {"input": facts["deps"], "output": facts["outs"], "shell": facts["cmd"]}
     return f"rule {name}:\n" + "".join(f"    {kind}: {json.dumps(of).strip('[]')}\n" for kind, of in parts.items())
 
 
-def seconds(command: list[str], root: Path) -> float:
-    """The wall time of one command."""
+def run(command: list[str], root: Path, prefect: dict[str, str] | None = None) -> float:
+    """The wall time of one command in seconds. `prefect` are the variables that name a Prefect server."""
     environ = os.environ | {
         "PYTHONPATH": str(ROOT),
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PREFECT_LOGGING_LEVEL": "CRITICAL",
+        "DO_NOT_TRACK": "1",
+        **(prefect or {}),
     }
     began = time.perf_counter()
     subprocess.run(command, cwd=root, env=environ, check=True, stdout=subprocess.DEVNULL)
@@ -136,25 +153,42 @@ def recorded(root: Path) -> float:
 
 def measure(case: Case, folder: Path, tools: dict[str, list[str]]) -> dict[str, list[float]]:
     """The times of each tool, in turn, after one warm-up run each, and those from the end of `posttrain` to that of its records."""
+    waits = {name: [dep for dep in facts["deps"] if dep in case.stages] for name, facts in case.stages.items()}
+    tools = {**tools, NAIVE: [*tools[NAIVE], json.dumps(waits)]}
     roots = {tool: repository(folder / tool.replace(" ", "-"), case.stages) for tool in tools}
+    naive = roots[NAIVE]
+    kept = server.Server(naive)
+    kept.wait()
     times: dict[str, list[float]] = {name: [] for name in (*tools, AFTER)}
     for counted in [False] + [True] * case.rounds:
         for tool, root in roots.items():
             if counted:
                 case.prepare(root)
-            taken, after = seconds(tools[tool], root), recorded(root)
+            if case.cold and tool == POSTTRAIN:
+                server.stop(root)
+            prefect = (
+                {}
+                if tool != NAIVE
+                else {"PREFECT_HOME": str(naive / "prefect")}
+                if case.cold
+                else server.environ(naive)
+            )
+            seconds, after = run(tools[tool], root, prefect), recorded(root)
             if counted:
-                times[tool].append(taken)
-            if counted and tool == "posttrain":
+                times[tool].append(seconds)
+            if counted and tool == POSTTRAIN:
                 times[AFTER].append(after)
+    kept.close()
+    for root in (naive, roots[POSTTRAIN]):
+        server.stop(root)
     return times
 
 
 def row(name: str, times: dict[str, float], after: str = "", spread: str = "") -> str:
     """One line of the table."""
-    ours, plain = times["posttrain"], times["dvc repro"]
+    ours, plain, naive = times[POSTTRAIN], times[PLAIN], times[NAIVE]
     other = f"{times[SNAKEMAKE]:.2f}" if SNAKEMAKE in times else ""
-    return f"| {name} | {ours:.2f} | {plain:.2f} | {ours / plain:.2f} | {other} | {after} | {spread} |"
+    return f"| {name} | {ours:.2f} | {plain:.2f} | {ours / plain:.2f} | {naive:.2f} | {other} | {after} | {spread} |"
 
 
 def machine(*packages: str) -> str:
@@ -168,7 +202,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__)
     parser.add_argument("--snakemake", metavar="PROGRAM", help="the program of Snakemake, to be measured too")
     program = parser.parse_args().snakemake
-    tools, peer = dict(PLAIN), "Snakemake was not measured."
+    tools, peer = dict(COMMANDS), "Snakemake was not measured."
     if program:
         tools[SNAKEMAKE] = [program, "--cores", str(os.cpu_count()), "--quiet", "all", "--", "last"]
         version = subprocess.run([program, "--version"], capture_output=True, check=True, text=True).stdout.strip()
@@ -178,13 +212,18 @@ def main() -> None:
         "",
         f"Made by `python -m benchmarks.engine` on {machine('dvc', 'prefect', 'mlflow')}.",
         "Seconds of wall time of the whole command; medians of several runs, turn about, in repositories that have been run once",
-        f"before. Load of the machine when it began: {os.getloadavg()[0]:.1f}. {peer}",
+        f"before. Load of the machine when it began: {os.getloadavg()[0]:.1f}.",
         "",
-        "The records in MLflow and Prefect are written by a process that goes on after the command has ended; `then` is the time until it",
-        "has ended too, in which nothing else ran. It is not counted: the next command need not wait for it, unless it reads the records.",
+        "- `ratio` is `posttrain` over `dvc repro`.",
+        f"- `{NAIVE}` is a Prefect flow whose tasks call `dvc repro --single-item` (benchmarks/naive_flow.py).",
+        "- `posttrain` and that flow each have a Prefect server. It is up when the command begins, as it is for 15 minutes after",
+        "  each `posttrain run`, except in the case that says otherwise.",
+        f"- {peer}",
+        "- MLflow's records are written by a process that goes on after `posttrain` has ended. `then` is the time until that has ended",
+        "  too. It is not counted: the next command need not wait for it, unless it reads the records.",
         "",
-        "| case | posttrain | dvc repro | ratio | snakemake | then | runs, lowest to highest |",
-        "|---|---|---|---|---|---|---|",
+        f"| case | posttrain | dvc repro | ratio | {NAIVE} | snakemake | then | runs, lowest to highest |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     medians, single = [], {}
     for case in CASES:
@@ -193,8 +232,7 @@ def main() -> None:
         single[case.name] = times
         middle = {tool: statistics.median(values) for tool, values in times.items()}
         spread = "; ".join(f"{tool} {min(times[tool]):.2f} to {max(times[tool]):.2f}" for tool in tools)
-        told = f"{case.rounds}: {spread}"
-        lines.append(row(case.name, middle, f"{middle[AFTER]:.2f}", told))
+        lines.append(row(case.name, middle, f"{middle[AFTER]:.2f}", f"{case.rounds}: {spread}"))
         medians.append(middle)
         print(lines[-1], flush=True)
     by_name = {case.name: middle for case, middle in zip(CASES, medians, strict=True)}
