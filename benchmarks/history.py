@@ -28,7 +28,7 @@ from benchmarks.engine import machine
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/history.json"
 DATABASE, ARTIFACTS = Path("mlruns/mlflow.db"), Path("mlruns/artifacts")
-PIPELINES, MERGED, ROUNDS = 1000, 100, 7
+PIPELINES, ROUNDS = 1000, 7
 WITH_FILES = 100  # of the newest pipeline runs, whose stages have a record.json
 TARGET = 3.0  # seconds, of issue 13
 APART = 3_600_000  # milliseconds between two pipeline runs
@@ -154,13 +154,6 @@ def measured(roots: Mapping[str, Path], rounds: int) -> dict[str, dict[str, list
     return found
 
 
-def merged(root: Path, into: Path) -> dict[str, list[float]]:
-    """Seconds of taking all records of one repository into a clone without any, and of finding that all are there."""
-    subprocess.run(["git", "clone", "--quiet", "--local", str(root), str(into)], check=True)
-    words = ["-m", "flows.cli", "merge-runs", str(root)]
-    return {name: [round(call(into, *words), 3)] for name in ("all runs", "again, nothing new")}
-
-
 def contents(root: Path) -> dict[str, int]:
     """What the database holds: rows by table, and bytes."""
     with closing(sqlite3.connect(root / DATABASE)) as records:
@@ -184,14 +177,6 @@ def render(result: Mapping[str, Any]) -> str:
     ]
     for name, times in result["seconds"].items():
         lines.append(f"| {name} | {' | '.join(map(span, times.values()))} |")
-    lines += [
-        "",
-        f"Taking {min(MERGED, result['pipelines']):,} such pipeline runs into a clone without records, once:",
-        "",
-        "| posttrain merge-runs | seconds |",
-        "|---|---|",
-    ]
-    lines += [f"| {name} | {span(times)} |" for name, times in result["merge"].items()]
     return "\n".join(lines) + "\n"
 
 
@@ -222,16 +207,14 @@ def main() -> None:
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as scratch:
         roots = {"1 pipeline run": Path(scratch, "one"), f"{given.pipelines:,}": Path(scratch, "many")}
-        some = Path(scratch, "some")
         one, many = roots.values()
         if given.prepared:
             shutil.copytree(given.prepared, one, symlinks=True)
         else:
             prepared(one)
-        for copy, pipelines in ((many, given.pipelines), (some, min(MERGED, given.pipelines))):
-            shutil.copytree(one, copy, symlinks=True)
-            call(copy, "-m", "flows.cli", "runs")
-            print(f"{multiply(copy, pipelines, WITH_FILES):,} runs", flush=True)
+        shutil.copytree(one, many, symlinks=True)
+        call(many, "-m", "flows.cli", "runs")
+        print(f"{multiply(many, given.pipelines, WITH_FILES):,} runs", flush=True)
         result: dict[str, Any] = {
             "machine": machine("dvc", "prefect", "mlflow"),
             "load": load,
@@ -239,7 +222,6 @@ def main() -> None:
             "rounds": given.rounds,
             "database": contents(many),
             "seconds": measured(roots, given.rounds),
-            "merge": merged(some, Path(scratch, "into")),
         }
     result_files.write(given.out, result)
     print(render(result), *misses(result), sep="\n")

@@ -155,26 +155,6 @@ def compare(
     return int(not all(one.holds for one in judged))
 
 
-def merge_runs(
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="Another clone, its mlruns folder or its mlflow.db.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be taken.")] = False,
-    json_: Json = False,
-) -> int:
-    """Take the MLflow runs of another clone into this repository's records. Exit code 1 if something there could not be taken."""
-    from flows.console import merged_runs
-    from flows.lineage.merging import runs as merging
-
-    with one_line():
-        merged = merging.merge(find_root(), path, dry_run)
-    if json_:
-        print(json.dumps(merged.facts(), indent=1))
-    else:
-        console = Screen()
-        for line in merged_runs.lines(merged, dry_run):
-            console.print(line, markup=False)
-    return int(not merged.whole)
-
-
 def audit(
     of: Annotated[
         str | None,

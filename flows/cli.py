@@ -262,7 +262,6 @@ for asked in (
     audit_commands.compare,
     audit_commands.audit,
     audit_commands.verify,
-    audit_commands.merge_runs,
     clean_command.clean,
     check_command.check,
     serve_command.serve,

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
 from flows.engine.dvc_closure import StageGraph
-from flows.engine.dvc_lock import Entry, data, hashes, joined, read_entries, read_entry, write_entry
-from flows.engine.dvc_repository import locked, open_repo, plain_errors
+from flows.engine.dvc_lock import Entry, data, hashes, joined, read_entry, write_entry
+from flows.engine.dvc_repository import locked, open_repo
 from flows.engine.previous import Previous
 
 if TYPE_CHECKING:
@@ -189,17 +189,6 @@ def origin(stage: "PipelineStage") -> Origin:
         return "elsewhere"
     runs = (run for file in frozenset.intersection(*makers) for run in load_entry(file))
     return "elsewhere" if any(not _differ(_inputs(run), _inputs(entry)) for run in runs) else "other inputs"
-
-
-def keep_confirmed(root: Path, is_made: Callable[[Entry], bool]) -> None:
-    """Write into the run cache what dvc.lock records, the run cache does not have, and a run is known to have made, as where another clone's came by git."""
-    entries = read_entries(root)
-    if not entries:
-        return
-    with plain_errors(), closing(open_repo(root)) as repo:
-        for stage in repo.index.stages:
-            if stage.addressing in entries and origin(stage) != "recorded" and is_made(entry_of(stage)):
-                repo.stage_cache.save(stage)
 
 
 def _inputs(entry: Entry) -> Mapping[str, Any]:

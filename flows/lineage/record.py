@@ -101,7 +101,11 @@ def maker(root: Path, stage: str, entry: Entry, index: mlflow_runs.Index | None 
     run_id = mlflow_store.find(root, stage, entry, index)
     if run_id is None:
         steps = acceptance.steps(root, stage, entry, index)
-        records = mlflow_runs.carried(root, provenance.of_entry(root, steps[-1].before if steps else entry))
+        if steps:  # the acceptance may have come from another clone, and the run that it is about be this one's
+            entry = steps[-1].before
+            run_id = mlflow_store.find(root, stage, entry, index)
+    if run_id is None:
+        records = mlflow_runs.carried(root, provenance.of_entry(root, entry))
         run_id = next((carried.run_id for carried in records if carried.entry), None)
     return run_id
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from benchmarks import history
 from flows.engine import mlflow_runs
 from flows.lineage.history import pipelines
-from tests.flows.lineage.merging.merge_cases import Repository
+from tests.benchmarks.mlflow_repository import Repository
 
 KEY, MADE = "a" * 64, "b" * 32
 TIMES = {"posttrain runs": {"1 pipeline run": [0.2, 0.3, 0.1], "2": [0.4, 3.5, 3.6]}, "posttrain run": {"2": [1.0]}}
@@ -49,10 +49,8 @@ def test_the_page_shows_medians_and_their_range() -> None:
         "rounds": 3,
         "database": {**ROWS, "bytes": 2_000_000},
         "seconds": TIMES,
-        "merge": {"all runs": [30.0]},
     }
     page = history.render(result)
     assert "| posttrain runs | 0.20 (0.10 to 0.30) | 3.50 (0.40 to 3.60) |" in page
-    assert "| all runs | 30.00 |" in page
     assert "5 runs with 5 tags" in page
     assert [*history.misses(result)] == ["posttrain runs: 3.50 s, over 3"]

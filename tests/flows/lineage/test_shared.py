@@ -9,7 +9,6 @@ import pytest
 from flows.engine.dvc_repository import PlanError
 from flows.lineage import history, verifying
 from flows.lineage.chain import chain
-from flows.lineage.merging.runs import merge
 from tasks.common import mlflow_address
 from tests.flows.lineage.audited import Audited
 from tests.flows.lineage.shared import Shared
@@ -116,8 +115,3 @@ def forget(monkeypatch: pytest.MonkeyPatch) -> None:
 
     mlflow_files._home.cache_clear()
     mlflow_files._listed.cache_clear()
-
-
-def test_runs_are_merged_into_a_repository_s_own_database_alone(shared: Shared) -> None:
-    with pytest.raises(PlanError, match=r"^MLflow's records are in sqlite:///.*: unset MLFLOW_TRACKING_URI$"):
-        merge(shared.first.root, shared.second.root)

@@ -1,10 +1,8 @@
-"""Two repositories with MLflow's databases of their own, for the tests of merging."""
+"""A repository with an MLflow database of its own."""
 
 import json
 import shutil
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -12,22 +10,8 @@ from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 
 from flows.engine import mlflow_runs, mlflow_seal, mlflow_store
-from tests.flows.toy_pipeline import REPOSITORY
 
 START = 1_700_000_000_000
-MERGE = """
-import os, sys
-from pathlib import Path
-from flows.lineage.merging import files, runs as merging
-take, left = files.Copies.take, [int(sys.argv[3])]
-def dies(copies, run_id):
-    take(copies, run_id)
-    left[0] -= 1
-    if left[0] == 0:
-        os.kill(os.getpid(), 9)
-files.Copies.take = dies
-merging.merge(Path(sys.argv[1]), Path(sys.argv[2]))
-"""
 
 
 class Repository:
@@ -83,21 +67,3 @@ class Repository:
         """Change the database behind MLflow's back."""
         with closing(sqlite3.connect(self.file)) as records, records:
             records.execute(statement, values)
-
-    def dump(self) -> str:
-        """All of the database as SQL."""
-        with closing(sqlite3.connect(self.file)) as records:
-            return "\n".join(records.iterdump())
-
-    def files(self) -> dict[str, bytes]:
-        """The content of every file of runs."""
-        artifacts = self.root / "mlruns/artifacts"
-        return {str(file.relative_to(artifacts)): file.read_bytes() for file in artifacts.rglob("*") if file.is_file()}
-
-
-def merge_killed(root: Path, path: Path, after: int) -> int:
-    """A merge in a process that kills itself with -9 after so many runs; its exit code."""
-    command = [sys.executable, "-c", MERGE, str(root), str(path), str(after)]
-    done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == -9, done.stderr
-    return done.returncode
