@@ -6,11 +6,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.fault_runs import ROOT, Toy, choose, mended
+from flows.orchestration import server
 
 LIMIT = 120.0  # seconds, for any command
 
@@ -28,7 +29,7 @@ class Command:
         toy = Toy.prepared(folder, "first")
         choose(toy.template, seconds=0.3)
         one = cls(toy.template, 0.0)
-        with toy.copy() as root:
+        with toy.copy() as root, without_server_at_the_end(root):
             began = time.monotonic()
             ended = one.start(root, "run", "d").wait(LIMIT)
             one.seconds = time.monotonic() - began
@@ -48,25 +49,35 @@ class Command:
                 start_new_session=True,
             )
 
-    def signalled(self, kind: str, moment: float, which: float) -> list[str]:
-        """Send a signal to one process of a run after this share of its usual time; then make a plain run."""
-        with Toy(self.template).copy() as root:
+    def signalled(self, kind: str, moment: float, which: float, at_server: bool = False) -> list[str]:
+        """Send a signal to one process of a run after this share of its usual time; then make a plain run.
+
+        With `at_server` it goes to Prefect's server or to the process that keeps it, once there is one; the run may then fail with a line.
+        """
+        with Toy(self.template).copy() as root, without_server_at_the_end(root):
+            log = root.parent / "command.log"
+            log.unlink(missing_ok=True)
             run = self.start(root, "run", "d")
             time.sleep(moment * self.seconds)
             tree = [run.pid, *below(run.pid)]
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(tree[int(which * len(tree))], getattr(signal, kind))
+            while at_server and run.poll() is None and not any(map(is_server, tree)):
+                time.sleep(0.05)
+                tree = [run.pid, *below(run.pid)]
+            targets = [pid for pid in tree if is_server(pid)] if at_server else tree
+            with contextlib.suppress(ProcessLookupError, IndexError):
+                os.kill(targets[int(which * len(targets))], getattr(signal, kind))
             try:
-                run.wait(LIMIT)
+                code = run.wait(LIMIT)
             except subprocess.TimeoutExpired:
                 os.killpg(run.pid, signal.SIGKILL)
                 return ["it does not end"]
-            left = orphans(tree, root)
-            return left + mended(root)
+            faults = [f"exit {code}"] if at_server and code not in (0, 1) else []
+            faults += ["it prints a traceback"] if "Traceback" in log.read_text() else []
+            return faults + orphans(tree, root) + mended(root)
 
     def beside(self, other: str, later: float) -> list[str]:
         """Run another command on the same repository at the same time; then make a plain run."""
-        with Toy(self.template).copy() as root:
+        with Toy(self.template).copy() as root, without_server_at_the_end(root):
             run = self.start(root, "run", "d")
             time.sleep(later * self.seconds)
             words = {"run": ["run", "d"], "repro": ["repro", "--quiet"], "gc": ["gc", "--quiet", "-w", "-f"]}[other]
@@ -82,6 +93,24 @@ class Command:
             return odd + mended(
                 root, lineage=other != "repro"
             )  # real stages record themselves under plain dvc, these do not
+
+
+@contextlib.contextmanager
+def without_server_at_the_end(root: Path) -> Iterator[None]:
+    """End Prefect's server, which stays for some minutes after a run, when the trial has ended."""
+    try:
+        yield
+    finally:
+        server.stop(root)
+
+
+def is_server(pid: int) -> bool:
+    """Whether this process is Prefect's server or keeps it."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended
+        return False
+    return b"flows.orchestration.keeper" in words or (b"prefect" in words and b"server" in words)
 
 
 def below(pid: int) -> list[int]:
@@ -107,7 +136,7 @@ def orphans(tree: Sequence[int], root: Path, patience: float = 10.0) -> list[str
             with contextlib.suppress(OSError):
                 state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
                 recorder = b"flows.recorder" in Path(f"/proc/{pid}/cmdline").read_bytes()
-                if state != "Z" and not recorder and _leads_to(Path(f"/proc/{pid}/cwd"), root):
+                if state != "Z" and not recorder and not is_server(pid) and _leads_to(Path(f"/proc/{pid}/cwd"), root):
                     alive.append(pid)
         if not alive or time.monotonic() > deadline:
             return [f"still at work: {len(alive)} processes"] if alive else []

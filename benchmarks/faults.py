@@ -2,7 +2,7 @@
 
 Campaigns: `kills` (kill -9 before the n-th change of the file system, for every n of a first run, a re-run and a restored
 one), `errors` (that change fails instead: disk full, input/output error, no permission), `signals` (a signal at a random
-moment to a random process of the real command), `flows` (the same with both real flows at preset tiny's size), `together` (a run
+moment to a random process of the real command), `servers` (the same to Prefect's server), `flows` (the same with both real flows at preset tiny's size), `together` (a run
 beside another run, plain `dvc repro` or `dvc gc`), `inputs` (each parameter with values of the wrong type, range and shape),
 `strangers` (rewards whose processes fork, lie and end, and regular expressions that match for ever), `edges` (each parameter with at
 least 20 values at its edges, which DVC's reader then reads) and `yaml` (deep, aliased and merged YAML).
@@ -81,6 +81,15 @@ def signals(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[t
         yield f"{kind} at {moment:.3f} to process {which:.3f}, trial {number}", command.signalled(kind, moment, which)
 
 
+def servers(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
+    """At a random moment, to Prefect's server or the process that keeps it."""
+    command = fault_commands.Command.prepared(scratch / "command")
+    for number in range(sample or MANY_SIGNALS):
+        kind, moment, which = rng.choice(SIGNALS), rng.random(), rng.random()
+        faults = command.signalled(kind, moment, which, at_server=True)
+        yield f"{kind} at {moment:.3f} to process {which:.3f} of the server, trial {number}", faults
+
+
 def flows(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
     """At a random moment, to a random process of both real flows at preset tiny's size, again and again until they end."""
     real = fault_flows.Flows.prepared(scratch)
@@ -134,6 +143,7 @@ CAMPAIGNS: Mapping[str, Callable[[Path, int | None, random.Random], Iterator[tup
     "kills": kills,
     "errors": errors,
     "signals": signals,
+    "servers": servers,
     "flows": flows,
     "together": together,
     "inputs": inputs,
