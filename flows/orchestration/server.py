@@ -24,6 +24,7 @@ from tasks.common import mlflow_address
 
 START_SECONDS = 180.0  # a loaded machine takes 45 s
 SAY_SECONDS = 3.0  # of waiting until a line says so
+MOST_STARTS = 2
 LOOK_SECONDS = 0.1
 ASK_SECONDS = 15  # for a configured server's first answer
 REFUSED = {
@@ -82,15 +83,19 @@ class Server:
         return process
 
     def wait(self, say: Callable[[str], object] = lambda line: None) -> None:
-        """Return once the server answers; PlanError if it ends or does not come up. After a while a line says for what this waits."""
+        """Return once the server answers. After a while a line says for what this waits.
+
+        A server that ends before it answers is started again once. PlanError if that one ends too, or none comes up.
+        """
         began, announced = time.monotonic(), False
+        starts = int(self._keeper is not None)
         while not answers(self.root):
             waited = time.monotonic() - began
-            if self._keeper is None and not kept(self.root):  # it was stopped a moment ago
-                self._keeper = self._start()
-            ended = self._keeper is not None and self._keeper.poll() is not None
-            if (ended and not kept(self.root)) or waited > START_SECONDS:
+            has_ended = (self._keeper is None or self._keeper.poll() is not None) and not kept(self.root)
+            if (has_ended and starts == MOST_STARTS) or waited > START_SECONDS:
                 raise PlanError(f"Prefect's server did not start; see {keeper.LOG}")
+            if has_ended:
+                self._keeper, starts = self._start(), starts + 1
             if waited > SAY_SECONDS and not announced:
                 announced = True
                 say("waits until Prefect's server has started")

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -180,6 +181,22 @@ def test_a_server_that_cannot_start_is_one_line(root: Path, tmp_path: Path) -> N
         own.wait(lines.append)
     own.close()
     assert "no such table" in (root / keeper.LOG).read_text()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_keeper_that_is_ended_before_the_server_answers_is_started_again(number: signal.Signals, root: Path) -> None:
+    starting = server.Server(root, minutes="0")
+    wait_for(lambda: server.kept(root), 20)
+    [process] = [
+        int(folder.name)
+        for folder in Path("/proc").glob("[0-9]*")
+        if str(root).encode() in (folder / "cmdline").read_bytes().split(b"\0")
+    ]
+    os.kill(process, number)
+    starting.wait()
+    assert server.answers(root)
+    starting.close()
+    wait_for(lambda: not server.kept(root), 20)
 
 
 def test_a_slow_start_is_said_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
