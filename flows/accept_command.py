@@ -28,18 +28,24 @@ def accept(
     if not why.strip():
         raise WrongUseError('accept: expected a reason, as in --why "a faster loop, the same sums"')
     [(flow, planned)] = running.plan(root, [stage], [])
-    if any(one.reason and one.name == stage_code.STAGE for one in planned):
+    if any(planned_stage.reason and planned_stage.name == stage_code.STAGE for planned_stage in planned):
         running.run(root, console, [stage_code.STAGE])
         [(flow, planned)] = running.plan(root, [stage], [])
-    named = [one for one in planned if stage in running.FLOWS or stage in (one.name, one.name.split("@")[0])]
-    late = [one for one in named if one.reason]
-    if above := [one.name for one in planned if one.reason and one not in named]:
+    named = [
+        planned_stage
+        for planned_stage in planned
+        if stage in running.FLOWS or stage in (planned_stage.name, planned_stage.name.split("@")[0])
+    ]
+    late = [planned_stage for planned_stage in named if planned_stage.reason]
+    if above := [
+        planned_stage.name for planned_stage in planned if planned_stage.reason and planned_stage not in named
+    ]:
         raise WrongUseError(f"{stage}: {', '.join(above[:3])} above it is out of date; run that first")
     if not late:
         raise WrongUseError(f"{stage} is up to date, so there is nothing to accept")
     with one_line():
         show(console, root, late)
-        accepting.accept_change(root, flow, [one.name for one in late], " ".join(why.split()))
-    names = ", ".join(one.name for one in late)
+        accepting.accept_change(root, flow, [planned_stage.name for planned_stage in late], " ".join(why.split()))
+    names = ", ".join(planned_stage.name for planned_stage in late)
     console.print(f"accepted for {names}, as you say so; `posttrain audit` tells it as vouched for", markup=False)
     return 0

@@ -26,13 +26,13 @@ def runs(
     from flows.lineage.history import newest_runs
 
     with one_line():
-        found = newest_runs(find_root(), last, points)
-        left = kept.of_pipelines(find_root(), found)
+        pipeline_runs = newest_runs(find_root(), last, points)
+        left = kept.of_pipelines(find_root(), pipeline_runs)
     if json_:
-        outs = {run_id: vars(one) for run_id, one in left.items()}
-        print(json.dumps([{**vars(run), "outs": outs.get(run.id)} for run in found], indent=1, default=str))
+        outs = {run_id: vars(outs_state) for run_id, outs_state in left.items()}
+        print(json.dumps([{**vars(run), "outs": outs.get(run.id)} for run in pipeline_runs], indent=1, default=str))
     else:
-        show(Screen(soft_wrap=False), found, left)
+        show(Screen(soft_wrap=False), pipeline_runs, left)
 
 
 def lineage(
@@ -96,10 +96,10 @@ def verify(
 
     screen = Screen(sys.stderr if json_ else sys.stdout)
     with one_line():
-        found, problem = shown.verify(find_root(), screen, of, keep)
+        verification, problem = shown.verify(find_root(), screen, of, keep)
     if json_:
-        print(json.dumps(shown.facts(of, found, problem)))
-    return int(found is None or found.verdict != "equal")
+        print(json.dumps(shown.facts(of, verification, problem)))
+    return int(verification is None or verification.verdict != "equal")
 
 
 def compare(
@@ -132,27 +132,30 @@ def compare(
     from flows.lineage.comparison import gate, side_by_side
     from flows.web import comparison_page
 
-    root, console, told = find_root(), Screen(), None
+    root, console, gate_verdict = find_root(), Screen(), None
     with one_line():
         required = [gate.parse(text) for text in require or ()]
-        found = side_by_side.compare(root, a, b, of)
-        judged = gate.judge(required, found.found)
+        comparison = side_by_side.compare(root, a, b, of)
+        judged = gate.judge(required, comparison.found)
         if judged:
-            told = gate.verdict(found.a, found.b, judged)
-            verdict = side_by_side.keep(root, found, verdict, "verdicts/{}.json", gate.text(told))
+            gate_verdict = gate.verdict(comparison.a, comparison.b, judged)
+            verdict = side_by_side.keep(root, comparison, verdict, "verdicts/{}.json", gate.text(gate_verdict))
         if html or page:
-            text = comparison_page.page(found, judged)
-            page = side_by_side.keep(root, found, page, "comparisons/{}.html", text)
+            text = comparison_page.page(comparison, judged)
+            page = side_by_side.keep(root, comparison, page, "comparisons/{}.html", text)
     if json_:
-        said = {"conclusion": conclusion((found.a.name, found.b.name), found.found), "verdict": told}
-        print(json.dumps({**side_by_side.document(found), **said}, indent=1, default=str))
+        outcome = {
+            "conclusion": conclusion((comparison.a.name, comparison.b.name), comparison.found),
+            "verdict": gate_verdict,
+        }
+        print(json.dumps({**side_by_side.document(comparison), **outcome}, indent=1, default=str))
     else:
-        screen.show(console, found, full)
+        screen.show(console, comparison, full)
         for line in screen.of_verdict(judged):
             console.print(line, markup=False)
         for file in filter(None, (verdict if judged else None, page)):
             console.print(f"written: {relative(file, root)}", markup=False)
-    return int(not all(one.holds for one in judged))
+    return int(not all(requirement.holds for requirement in judged))
 
 
 def audit(
@@ -175,10 +178,10 @@ def audit(
     if of is not None and all_:
         raise WrongUseError("--all is of everything; leave out what to audit, or leave out --all")
     screen = Screen()
-    with one_line(), audit_text.progress() as told:
-        found = audit(find_root(), of, everything=all_, full=full, told=told)
+    with one_line(), audit_text.progress() as progress:
+        report = audit(find_root(), of, everything=all_, full=full, told=progress)
     if json_:
-        print(json.dumps(found.as_json(), indent=1))
+        print(json.dumps(report.as_json(), indent=1))
     else:
-        audit_text.show(screen, found)
-    return int(bool(found.faults))
+        audit_text.show(screen, report)
+    return int(bool(report.faults))

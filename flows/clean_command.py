@@ -46,18 +46,18 @@ def clean(
 
     older = _seconds(older_than)
     root, screen = find_root(), Screen(sys.stderr if json_ else sys.stdout, soft_wrap=False)
-    asked = removal.Asked(keep_runs, older, frozenset(stage or ()), old_models, artifacts, checkpoints, shared_cache)
+    request = removal.Asked(keep_runs, older, frozenset(stage or ()), old_models, artifacts, checkpoints, shared_cache)
     removed = None
     with one_line():
-        found = survey.survey(root, keep_runs, old_models)
-        _check(asked.stages, found.names())
-        chosen = removal.choose(found, asked)
-        shown.show(screen, found, asked, chosen)
+        inventory = survey.survey(root, keep_runs, old_models)
+        _check(request.stages, inventory.names())
+        chosen = removal.choose(inventory, request)
+        shown.show(screen, inventory, request, chosen)
         if chosen and not dry_run and _agreed(yes):
-            removed = removal.remove(root, asked, chosen)
+            removed = removal.remove(root, request, chosen)
             screen.print(shown.done(removed), markup=False)
     if json_:
-        print(json.dumps(shown.facts(found, chosen, removed)))
+        print(json.dumps(shown.facts(inventory, chosen, removed)))
     return 0
 
 
@@ -77,10 +77,10 @@ def _is_terminal() -> bool:
 
 
 def _seconds(age: str) -> float:
-    found = AGE.fullmatch(age.strip())
-    if age and not found:
+    match = AGE.fullmatch(age.strip())
+    if age and not match:
         raise WrongUseError(f"--older-than: {age!r}: expected a number of hours, days or weeks such as 12h, 30d or 4w")
-    return int(found[1]) * SECONDS[found[2]] if found else 0.0
+    return int(match[1]) * SECONDS[match[2]] if match else 0.0
 
 
 def _check(asked: frozenset[str], known: set[str]) -> None:

@@ -202,7 +202,7 @@ def _why(console: Screen, root: Path, stage: str) -> int:
     from flows.console.causes import show
 
     [(_, planned)] = running.plan(root, [stage], [])
-    late = [one for one in planned if one.reason]
+    late = [planned_stage for planned_stage in planned if planned_stage.reason]
     if not late:
         console.print(f"{stage} is up to date", markup=False)
     with running.one_line():

@@ -16,11 +16,17 @@ KNOWN = "POSTTRAIN_DEVICE_MEMORY"  # the environment's word for it, such as 80GB
 
 def remarks(root: Path, planned: Sequence[PlannedStage]) -> list[str]:
     """A line for each stage that will run and would not fit; none without a GPU here, or memory that the environment names."""
-    known = os.environ.get(KNOWN)
-    stages = [stage.name for stage in planned if stage.reason and (stage.gpu or known)]
+    device_memory = os.environ.get(KNOWN)
+    stages = [stage.name for stage in planned if stage.reason and (stage.gpu or device_memory)]
     if not stages or not (root / "tasks/memory").is_dir():
         return []
-    command = [sys.executable, "-m", "tasks.memory", "--check", *([f"--device-memory={known}"] if known else [])]
+    command = [
+        sys.executable,
+        "-m",
+        "tasks.memory",
+        "--check",
+        *([f"--device-memory={device_memory}"] if device_memory else []),
+    ]
     done = subprocess.run([*command, *stages], cwd=root, capture_output=True, text=True, check=False)
     if done.returncode:
         *_, last = ["it ended without a word", *done.stderr.strip().splitlines()]

@@ -21,7 +21,7 @@ from flows.web import model_card, policy_card
 from flows.web.model_card import Card, Made
 
 
-def export(root: Path, of: str, target: Path) -> list[str]:
+def export(root: Path, model: str, target: Path) -> list[str]:
     """Write the model of a stage, or of a stage's folder, to `target`; returns remarks on what the card cannot say.
 
     PlanError if `target` is not empty, if no stage made the model, if it was changed since, or if it cannot be loaded.
@@ -31,7 +31,7 @@ def export(root: Path, of: str, target: Path) -> list[str]:
         raise PlanError(f"{target}: not empty; expected a folder to make, or an empty one")
     if owned := next((path for path in _of_the_pipeline(root) if target.is_relative_to(root.resolve() / path)), None):
         raise PlanError(f"{target}: within {owned}, which belongs to the pipeline; expected a folder of its own")
-    source = outs.checkpoint(root, of)
+    source = outs.checkpoint(root, model)
     link, acts = chain(root, str(root / source)), _acts(root / source)
     if link.stage is None or not (link.path == source.as_posix() or (acts and source.is_relative_to(link.path))):
         raise PlanError(f"{source}: no stage's model; expected a stage, or the folder that it makes")

@@ -69,20 +69,28 @@ def label(
     record = RECORDS / f"{name}.jsonl"
     if not name or Path(name).name != name:
         raise WrongUseError(f"--name {name}: expected the name of a file without a folder")
-    if sum(one is not None for one in (arena, file, import_, export)) + statistics > 1:
+    if sum(option is not None for option in (arena, file, import_, export)) + statistics > 1:
         raise WrongUseError("choose one of --arena, --file, --import, --export and --statistics")
     if statistics:
         _become(root, "statistics", f"--record={record}")
-    for what, given in (("import", import_), ("export", export)):
-        if given is not None:
-            if given[0] not in TOOLS:
-                raise WrongUseError(f"--{what} {given[0]}: expected {', '.join(TOOLS)}, then a file or folder")
-            _become(root, what, f"--record={record}", f"--tool={given[0]}", f"--path={given[1].absolute()}")
+    for what, tool_and_path in (("import", import_), ("export", export)):
+        if tool_and_path is not None:
+            if tool_and_path[0] not in TOOLS:
+                raise WrongUseError(f"--{what} {tool_and_path[0]}: expected {', '.join(TOOLS)}, then a file or folder")
+            _become(
+                root, what, f"--record={record}", f"--tool={tool_and_path[0]}", f"--path={tool_and_path[1].absolute()}"
+            )
     with one_line():
         source = _answers(root, arena, file)
         token = guard.token(root, TOKEN)
-        place = port or guard.free_port(PORT)
-    numbers = [f"--overlap={overlap}", f"--repeats={repeats}", f"--seed={seed}", f"--host={host}", f"--port={place}"]
+        listen_port = port or guard.free_port(PORT)
+    numbers = [
+        f"--overlap={overlap}",
+        f"--repeats={repeats}",
+        f"--seed={seed}",
+        f"--host={host}",
+        f"--port={listen_port}",
+    ]
     numbers += [f"--items={items}"] if items is not None else []
     numbers += [f"--gold={gold.absolute()}"] if gold is not None else []
     os.environ[VARIABLE] = token
@@ -95,7 +103,7 @@ def _answers(root: Path, arena: tuple[str, str] | None, file: Path | None) -> li
         return [f"--file={file.absolute()}"]
     if arena is None:
         return [f"--responses={_folder(root, 'responses')}"]
-    stages = [one if "@" in one or "/" in one else f"evaluate@{one}" for one in arena]
+    stages = [policy if "@" in policy or "/" in policy else f"evaluate@{policy}" for policy in arena]
     return ["--arena", *(str(_folder(root, stage)) for stage in stages)]
 
 

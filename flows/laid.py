@@ -59,8 +59,12 @@ def _ended_as_by_ctrl_c() -> Iterator[None]:
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 
-    own = threading.current_thread() is threading.main_thread()
-    free = [number for number in (signal.SIGTERM, signal.SIGHUP) if own and signal.getsignal(number) == signal.SIG_DFL]
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    free = [
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if in_main_thread and signal.getsignal(number) == signal.SIG_DFL
+    ]
     for number in free:
         signal.signal(number, interrupt)
     try:

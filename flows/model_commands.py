@@ -104,16 +104,16 @@ def evaluate(
             )
         if suite is None and (suites is not None or shots is not None):
             raise WrongUseError("--suites and --shots are about suites; expected --suite with them")
-    given = [f"--data={data.absolute()}"] if data is not None else []
-    given += [f"--suite={suite}"] if suite is not None else []
-    given += [f"--suites={suites.absolute()}"] if suites is not None else []
+    options = [f"--data={data.absolute()}"] if data is not None else []
+    options += [f"--suite={suite}"] if suite is not None else []
+    options += [f"--suites={suites.absolute()}"] if suites is not None else []
     numbers = {"problems": problems, "samples": samples, "max-new-tokens": max_new_tokens, "batch-size": batch_size}
     numbers["shots"] = shots
-    given += [f"--{name}={value}" for name, value in numbers.items() if value is not None]
-    asked = data.absolute() if data is not None else Path("problems" if suite is None else "suites")
-    named = "-".join(part for part in (Path(folder).name, asked.parent.name, asked.stem) if part)
+    options += [f"--{name}={value}" for name, value in numbers.items() if value is not None]
+    source = data.absolute() if data is not None else Path("problems" if suite is None else "suites")
+    named = "-".join(part for part in (Path(folder).name, source.parent.name, source.stem) if part)
     target = out.absolute() if out is not None else Path("mlruns/evaluations") / named
-    return child(root, "tasks.evaluation", folder, f"--revision={revision}", f"--out={target}", *scorer, *given)
+    return child(root, "tasks.evaluation", folder, f"--revision={revision}", f"--out={target}", *scorer, *options)
 
 
 def child(root: Path, module: str, *arguments: str, takes_ctrl_c: bool = False) -> int:

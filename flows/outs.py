@@ -10,35 +10,37 @@ from flows.engine.dvc_lock import Entry, hashes, read_entries
 from flows.engine.dvc_repository import PlanError, open_repo, plain_errors
 
 
-def checkpoint(root: Path, of: str) -> Path:
+def checkpoint(root: Path, model: str) -> Path:
     """The folder of a checkpoint: a path, or a stage's out that is a model; PlanError if it is not there. Relative within `root`."""
-    given = Path(of).absolute()
-    if given.is_dir():
-        found = given.relative_to(root) if given.is_relative_to(root) else given
-        if not (given / "config.json").is_file() and (policies := _policies(root / found)):
-            raise PlanError(f"{of}: {len(policies)} policies are in it; name one, such as {found / policies[0]}")
-        return found
+    folder = Path(model).absolute()
+    if folder.is_dir():
+        relative_folder = folder.relative_to(root) if folder.is_relative_to(root) else folder
+        if not (folder / "config.json").is_file() and (policies := _policies(root / relative_folder)):
+            raise PlanError(
+                f"{model}: {len(policies)} policies are in it; name one, such as {relative_folder / policies[0]}"
+            )
+        return relative_folder
     recorded = _entries(root)
-    if of not in recorded:
-        close = get_close_matches(of, recorded, n=1)
+    if model not in recorded:
+        close = get_close_matches(model, recorded, n=1)
         hint = f"; did you mean {close[0]}?" if close else ""
-        raise PlanError(f"{of}: neither a folder nor a stage that has run{hint}")
-    outs = [Path(path) for path in hashes(recorded[of], "outs")]
+        raise PlanError(f"{model}: neither a folder nor a stage that has run{hint}")
+    outs = [Path(path) for path in hashes(recorded[model], "outs")]
     for out in outs:
         if (root / out / "config.json").is_file():
             return out
     missing = [out for out in outs if not (root / out).exists()]
     if missing:
-        raise PlanError(f"{missing[0]}: not there; `posttrain run {of}` brings it back")
+        raise PlanError(f"{missing[0]}: not there; `posttrain run {model}` brings it back")
     if policies := [out / policy for out in outs for policy in _policies(root / out)]:
-        raise PlanError(f"{of}: this stage makes {len(policies)} policies; name one, such as {policies[0]}")
-    raise PlanError(f"{of}: this stage makes no model; its outs are {', '.join(map(str, outs))}")
+        raise PlanError(f"{model}: this stage makes {len(policies)} policies; name one, such as {policies[0]}")
+    raise PlanError(f"{model}: this stage makes no model; its outs are {', '.join(map(str, outs))}")
 
 
 def _policies(folder: Path) -> list[Path]:
     """The folders of an offline stage's policies, a variant's seeds or all, relative to `folder`."""
-    found = [*folder.glob("seed-*/config.json"), *folder.glob("*/seed-*/config.json")]
-    return sorted(file.parent.relative_to(folder) for file in found)
+    configs = [*folder.glob("seed-*/config.json"), *folder.glob("*/seed-*/config.json")]
+    return sorted(file.parent.relative_to(folder) for file in configs)
 
 
 def metrics_file(root: Path, stage: str) -> Path:
@@ -52,14 +54,16 @@ def metrics_file(root: Path, stage: str) -> Path:
     raise PlanError(f"{stage}: this stage has no file of metrics")
 
 
-def tables(root: Path, of: str) -> list[Path]:
+def tables(root: Path, target: str) -> list[Path]:
     """The tables (.parquet, .csv) of a stage or of a path; PlanError if there are none."""
-    given, recorded = Path(of).absolute(), _entries(root)
-    places = [given] if given.exists() else [root / path for path in hashes(recorded.get(of, {}), "outs")]
-    files = [file for place in places for file in ([place] if place.is_file() else sorted(place.rglob("*")))]
-    if found := [file for file in files if file.suffix in (".parquet", ".csv")]:
-        return found
-    raise PlanError(f"{of}: no tables here" if places else f"{of}: neither a path nor a stage that has run")
+    target_path, recorded = Path(target).absolute(), _entries(root)
+    sources = (
+        [target_path] if target_path.exists() else [root / path for path in hashes(recorded.get(target, {}), "outs")]
+    )
+    files = [file for source in sources for file in ([source] if source.is_file() else sorted(source.rglob("*")))]
+    if table_files := [file for file in files if file.suffix in (".parquet", ".csv")]:
+        return table_files
+    raise PlanError(f"{target}: no tables here" if sources else f"{target}: neither a path nor a stage that has run")
 
 
 def altered(root: Path, stage: str) -> list[str]:

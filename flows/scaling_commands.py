@@ -55,10 +55,10 @@ def plan_memory(
         "model": model, "precision": precision, "lora-rank": lora_rank, "sequence": sequence, "batch": batch,
         "micro-batch": micro_batch, "devices": devices, "device-memory": device_memory, "shard": shard,
     }  # fmt: skip
-    given = [f"--{name}={value}" for name, value in values.items() if value is not None]
-    given += [] if checkpointing is None else ["--checkpointing" if checkpointing else "--no-checkpointing"]
-    given += [f"--{name}" for name, asked in (("lectures", lectures), ("json", json_)) if asked]
+    options = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    options += [] if checkpointing is None else ["--checkpointing" if checkpointing else "--no-checkpointing"]
+    options += [f"--{name}" for name, enabled in (("lectures", lectures), ("json", json_)) if enabled]
     root = find_root()
     if (root / PARAMS).is_file():
         params(read_text(root / PARAMS))  # a file that would crash the reader of the child is one line here
-    return child(root, "tasks.memory", *given, "--", *names)
+    return child(root, "tasks.memory", *options, "--", *names)

@@ -10,13 +10,13 @@ from flows import unchanged
 def main() -> None:
     """Say that nothing has changed, or run the command line."""
     write_any_encoding()
-    told = unchanged.said(sys.argv[1:], time.monotonic())
-    if told is None:
+    text = unchanged.said(sys.argv[1:], time.monotonic())
+    if text is None:
         from flows import cli
 
         cli.main()
     else:
-        sys.stdout.write(told)
+        sys.stdout.write(text)
 
 
 def write_any_encoding() -> None:

@@ -70,18 +70,18 @@ def run_seeds(
 
     The results are those of the workspace's stages, and one of the name `seeds` if a seed did not get to its end.
     """
-    asked = axes.seeds(seeds)
-    if asked is None:
+    seed_axis = axes.seeds(seeds)
+    if seed_axis is None:
         raise WrongUseError("--seeds: expected whole numbers from 0 on, such as 0,1,2")
     with laid(root, settings, keep=not options.dry_run) as edit:
         for change in edit.changes:
             console.print(f"params.yaml{' would change' if options.dry_run else ''}: {change}", markup=False)
-        outcome = run_points(root, console, axes.points([], asked), targets or ["language"], options, edit)
+        outcome = run_points(root, console, axes.points([], seed_axis), targets or ["language"], options, edit)
     if options.dry_run:
         return {}
-    own, results = editing.value(root, SEED), dict[str, StageResult]()
-    if own in asked.values:
-        console.print(f"the workspace has seed {own}:", markup=False)
+    workspace_seed, results = editing.value(root, SEED), dict[str, StageResult]()
+    if workspace_seed in seed_axis.values:
+        console.print(f"the workspace has seed {workspace_seed}:", markup=False)
         results = running.run(root, console, targets, jobs=options.jobs, cold=options.cold)
     if outcome.sentence:
         console.print(outcome.sentence, markup=False)
@@ -136,17 +136,17 @@ def run_points(
             results = sweeping.run(sweep, flow, options.jobs, watching, options.cold, call)
         else:
             results = [sweep.owner.describe(stage.name) for stage in sweep.planned]
-        found = _found(sweep, results, options)
-        sentence, pages = _show(console, sweep, results, found, options)
-        runs = _record(console, sweep, flow, results, found, pages, options.early) if recorded is None else recorded
-        return Outcome(all(one.over for one in found.ended), _facts(found, runs), sentence)
+        outcome = _found(sweep, results, options)
+        sentence, pages = _show(console, sweep, results, outcome, options)
+        runs = _record(console, sweep, flow, results, outcome, pages, options.early) if recorded is None else recorded
+        return Outcome(all(ended_point.over for ended_point in outcome.ended), _facts(outcome, runs), sentence)
 
 
 def flows_of(root: Path, varied: Sequence[axes.Axis]) -> list[str]:
     """The flows whose stages have the sections that are varied; the language flow where only seeds are."""
     sections = [axis.key.split(".")[0] for axis in varied]
-    found = [flow for name in sections for flow in FLOWS if (root / f"tasks/{flow}/configs/{name}.py").is_file()]
-    return list(dict.fromkeys(found)) or ["language"]
+    flow_names = [flow for name in sections for flow in FLOWS if (root / f"tasks/{flow}/configs/{name}.py").is_file()]
+    return list(dict.fromkeys(flow_names)) or ["language"]
 
 
 def _targets(targets: Sequence[str]) -> tuple[str, list[str]]:
@@ -162,12 +162,12 @@ def _has_server(root: Path, console: Console, pool: str) -> bool:
     from flows.workers import prefect_servers
 
     with one_line():
-        found = prefect_servers.configure(root) is not None
-    if pool and not found:
+        configured = prefect_servers.configure(root) is not None
+    if pool and not configured:
         raise WrongUseError(f"--pool {pool}: {prefect_servers.NONE}")
-    if not found:
+    if not configured:
         console.print("no Prefect server is configured, so stages of pools run on this machine")
-    return found
+    return configured
 
 
 def _watching(console: Console, sweep: "Sweep", jobs: int | None, edit: Laid) -> "Watching":
@@ -177,9 +177,11 @@ def _watching(console: Console, sweep: "Sweep", jobs: int | None, edit: Laid) ->
         from flows.lineage import durations
 
         late = {stage.name: sweep.owner.part(stage.name) for stage in planned if stage.reason}
-        known = durations.of_stages(sweep.root, {node.draft.stage for node, _ in late.values()})
+        past_seconds = durations.of_stages(sweep.root, {node.draft.stage for node, _ in late.values()})
         seconds = {
-            name: known[node.draft.stage] * share for name, (node, share) in late.items() if node.draft.stage in known
+            name: past_seconds[node.draft.stage] * share
+            for name, (node, share) in late.items()
+            if node.draft.stage in past_seconds
         }
         with watcher(console, planned, sweep.root, seconds, jobs) as display:
             yield edit.watching(display)
@@ -191,7 +193,9 @@ def _found(sweep: "Sweep", results: Sequence[StageResult], options: Options) -> 
     from flows.sweeps import outcome
 
     ended = sweep.ended({result.stage: result for result in results})
-    values = {one.point.number: outcome.metrics(sweep.root, one, options.metric) for one in ended}
+    values = {
+        ended_point.point.number: outcome.metrics(sweep.root, ended_point, options.metric) for ended_point in ended
+    }
     all_names = outcome.chosen(values, options.metric)
     names = all_names[:COLUMNS] if options.evaluations and not options.metric else all_names
     return _Found(ended, values, names, outcome.rows(ended, values, names))
@@ -207,10 +211,12 @@ def _show(
     from flows.web import sweep_page
 
     if options.metric and not found.names:
-        there = ", ".join(dict.fromkeys(name for values in found.values.values() for name in values))
-        console.print(f"--metric {options.metric}: no point has it; there are {there or 'none'}", markup=False)
+        available = ", ".join(dict.fromkeys(name for values in found.values.values() for name in values))
+        console.print(f"--metric {options.metric}: no point has it; there are {available or 'none'}", markup=False)
     sweep_table.show_failures(console, sweep, results)
-    made = durations.of_runs(sweep.root, {run for one in found.ended for run in one.runs.values() if run})
+    made = durations.of_runs(
+        sweep.root, {run for ended_point in found.ended for run in ended_point.runs.values() if run}
+    )
     cost = sweep_table.costs(sweep, {result.stage: result for result in results}, made)
     ended = [result for result in results if result.stage in sweep.nodes]
     sweep_table.show_end(console, found.rows, found.names, ended, time.monotonic() - options.began, cost)
@@ -231,14 +237,14 @@ def _show(
 def _facts(found: _Found, runs: Mapping[int, str]) -> list[dict[str, Any]]:
     return [
         {
-            "number": one.point.number,
-            "settings": dict(one.point.settings),
-            "run": runs.get(one.point.number),
-            "states": dict(one.states),
-            "behind": one.behind,
-            "metrics": {name: vars(value) for name, value in found.values[one.point.number].items()},
+            "number": ended_point.point.number,
+            "settings": dict(ended_point.point.settings),
+            "run": runs.get(ended_point.point.number),
+            "states": dict(ended_point.states),
+            "behind": ended_point.behind,
+            "metrics": {name: vars(value) for name, value in found.values[ended_point.point.number].items()},
         }
-        for one in found.ended
+        for ended_point in found.ended
     ]
 
 
@@ -267,11 +273,11 @@ def _record(
     parent = next((result.pipeline_run_id for result in results if result.pipeline_run_id), None)
     if parent is None:
         return {}
-    told = recording.Told(sweep.title, sweep_page.note(found.rows, found.names), pages)
+    summary = recording.Told(sweep.title, sweep_page.note(found.rows, found.names), pages)
     try:
         with one_line():
             runs = recording.record(sweep.root, flow, parent, sweep.source, found.ended, found.values, early)
-            recording.describe(sweep.root, parent, told)
+            recording.describe(sweep.root, parent, summary)
             return runs
     except WrongUseError as error:
         console.print(f"what MLflow has of this sweep is incomplete: {error}", markup=False)

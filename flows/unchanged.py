@@ -73,7 +73,7 @@ def remember(root: str, arguments: Sequence[str], text: str, paths: Iterable[str
     if not _plain(arguments):
         return
     try:
-        files = {path: _facts(path) for place in paths for path in _within(os.path.join(root, place))}
+        files = {path: _facts(path) for location in paths for path in _within(os.path.join(root, location))}
     except OSError:
         return
     now = time.time_ns()
@@ -81,12 +81,12 @@ def remember(root: str, arguments: Sequence[str], text: str, paths: Iterable[str
         return
     shown = {os.path.relpath(path, root) if path.startswith(root + os.sep) else path: f for path, f in files.items()}
     note = {"environment": environment(), "files": shown, "said": {json.dumps(list(arguments)): text}}
-    place = os.path.join(root, NOTE)
+    location = os.path.join(root, NOTE)
     try:
-        os.makedirs(os.path.dirname(place), exist_ok=True)
-        with open(f"{place}.{os.getpid()}", "w", encoding="utf-8") as file:
+        os.makedirs(os.path.dirname(location), exist_ok=True)
+        with open(f"{location}.{os.getpid()}", "w", encoding="utf-8") as file:
             json.dump(note, file)
-        os.replace(f"{place}.{os.getpid()}", place)
+        os.replace(f"{location}.{os.getpid()}", location)
     except OSError:
         return  # the next run looks for itself again
 
@@ -115,12 +115,12 @@ def _root(folder: str) -> str | None:
 def _facts(path: str) -> Facts:
     """None where there is nothing. A folder's own times do not count: Python changes them as it compiles a module."""
     try:
-        found = os.stat(path)
-        if stat.S_ISDIR(found.st_mode):
+        file_stat = os.stat(path)
+        if stat.S_ISDIR(file_stat.st_mode):
             return "/".join(sorted(name for name in os.listdir(path) if name != COMPILED))
     except FileNotFoundError:
         return None
-    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+    return [file_stat.st_size, file_stat.st_mtime_ns, file_stat.st_ctime_ns, file_stat.st_ino]
 
 
 def _within(path: str) -> Iterator[str]:

@@ -215,13 +215,13 @@ def _before(root: Path, planned: Sequence[PlannedStage]) -> "Before | None":
 
 
 def _show_new_judgements(
-    root: Path, console: Console, known: "Before", planned: Sequence[PlannedStage], results: Sequence[StageResult]
+    root: Path, console: Console, before: "Before", planned: Sequence[PlannedStage], results: Sequence[StageResult]
 ) -> None:
     from flows.console import new_judgements as shown
     from flows.lineage import new_judgements
 
     with one_line():
-        changed = new_judgements.changed(root, known, planned, results)
+        changed = new_judgements.changed(root, before, planned, results)
     if changed is not None:
         shown.show(console, changed)
 

@@ -31,9 +31,9 @@ def workers(json_: Annotated[bool, typer.Option("--json", help="Print one JSON l
     from flows.workers import listing
 
     with running.one_line():
-        found, held = listing.live(find_root()), listing.held(find_root())
+        live, held = listing.live(find_root()), listing.held(find_root())
     if json_:
-        print(json.dumps([asdict(one) for one in found]))
+        print(json.dumps([asdict(listed) for listed in live]))
     else:
-        show(Screen(), found, held)
+        show(Screen(), live, held)
     return 0

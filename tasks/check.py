@@ -202,18 +202,18 @@ def serve() -> None:
 
     The end of standard input ends the process at once, even during a check, since the process that asked is gone.
     """
-    asked: SimpleQueue[str] = SimpleQueue()
+    questions: SimpleQueue[str] = SimpleQueue()
 
     def listen() -> None:
         for line in sys.stdin:
-            asked.put(line)
+            questions.put(line)
         os._exit(0)
 
     Thread(target=listen, daemon=True).start()
     answers, sys.stdout = sys.stdout, sys.stderr  # what a library prints is no answer
     try:
         while True:
-            paths = json.loads(asked.get())
+            paths = json.loads(questions.get())
             print(json.dumps([problem for path in paths for problem in problems(Path(path))]), file=answers, flush=True)
     except Exception:
         traceback.print_exc()

@@ -28,8 +28,8 @@ PAGE, METRICS_PAGE = Path("docs/parameters.md"), Path("docs/metrics.md")
 
 def definition(stage: Pipeline) -> Pipeline:
     """What dvc.yaml says of a stage, or of each branch of a stage with `foreach`."""
-    found: Pipeline = stage.get("do", stage)
-    return found
+    body: Pipeline = stage.get("do", stage)
+    return body
 
 
 def branches(pipeline: Pipeline) -> dict[str, tuple[str, str]]:

@@ -14,11 +14,11 @@ from tasks import metrics
 def main(arguments: Sequence[str]) -> None:
     """Answer for each module; a stage without a curve has no numbers."""
     name, *modules = arguments
-    found = {}
+    columns = {}
     for module in modules:
         names = [*metrics.named(getattr(importlib.import_module(module), "CURVES", {}))]
-        found[module] = {"has": any(metrics.pattern(one).fullmatch(name) for one in names), "names": names}
-    print(json.dumps(found))
+        columns[module] = {"has": any(metrics.pattern(column).fullmatch(name) for column in names), "names": names}
+    print(json.dumps(columns))
 
 
 if __name__ == "__main__":

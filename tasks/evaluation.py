@@ -70,10 +70,10 @@ def configured(arguments: argparse.Namespace) -> EvaluateConfig:
     changes: dict[str, object] = {name: value for name in NUMBERS if (value := getattr(arguments, name)) is not None}
     if arguments.data is not None:
         changes |= {"source": "files", "path": str(arguments.data)}
-    given = read_section("evaluate", EvaluateConfig).model_dump() | changes
+    section = read_section("evaluate", EvaluateConfig).model_dump() | changes
     if "samples" in changes:
-        given["pass_at"] = [k for k in given["pass_at"] if k <= given["samples"]] or [1]
-    return EvaluateConfig.model_validate_json(json.dumps(given))
+        section["pass_at"] = [k for k in section["pass_at"] if k <= section["samples"]] or [1]
+    return EvaluateConfig.model_validate_json(json.dumps(section))
 
 
 def run(arguments: argparse.Namespace) -> Mapping[str, Any]:
@@ -84,13 +84,13 @@ def run(arguments: argparse.Namespace) -> Mapping[str, Any]:
             f"{arguments.problems_folder}: the pipeline's test problems are not there; expected --data with problems of your own, or "
             "`posttrain run problems` first"
         )
-    given = evaluate.test_problems(config, arguments.problems_folder, arguments.data or Path())
+    all_problems = evaluate.test_problems(config, arguments.problems_folder, arguments.data or Path())
     loaded = load(arguments.model, arguments.revision, arguments.reward_model)
-    asked = evaluate.readable(config, loaded, given)
-    tables.write(Problems, asked, out / "asked.parquet")
-    found = evaluate.evaluated(config, loaded, asked, arguments.problems_folder, out)
-    (out / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
-    return found
+    problems = evaluate.readable(config, loaded, all_problems)
+    tables.write(Problems, problems, out / "asked.parquet")
+    measures = evaluate.evaluated(config, loaded, problems, arguments.problems_folder, out)
+    (out / "evaluation.json").write_text(json.dumps(measures, indent=1) + "\n")
+    return measures
 
 
 def suites_of(arguments: argparse.Namespace) -> tuple[BenchmarksConfig, dict[str, Cell]]:
@@ -116,7 +116,7 @@ def run_suites(arguments: argparse.Namespace) -> Mapping[str, Any]:
     """Ask the suites, write each one's tables to its folder in `arguments.out`, and return its measures by its name."""
     config, cells = suites_of(arguments)
     folder = arguments.suites or Path(config.folder)
-    asked = {
+    suites = {
         name: (
             reading.problems(name, folder, cell.revision, config.problems),
             reading.examples(name, folder, cell.shots),
@@ -124,9 +124,9 @@ def run_suites(arguments: argparse.Namespace) -> Mapping[str, Any]:
         for name, cell in cells.items()
     }
     loaded = load(arguments.model, arguments.revision, None)
-    found = {}
-    for name, (problems, examples) in asked.items():
-        found[name] = evaluating.evaluate(
+    measures = {}
+    for name, (problems, examples) in suites.items():
+        measures[name] = evaluating.evaluate(
             name,
             Path(arguments.model).name,
             problems,
@@ -137,22 +137,22 @@ def run_suites(arguments: argparse.Namespace) -> Mapping[str, Any]:
             config.pass_at,
             arguments.out / name,
         )
-    pages.write([results.read(arguments.out / name) for name in found], "", arguments.out / "pages")
-    (arguments.out / "benchmarks.json").write_text(json.dumps(found, indent=1) + "\n")
-    return found
+    pages.write([results.read(arguments.out / name) for name in measures], "", arguments.out / "pages")
+    (arguments.out / "benchmarks.json").write_text(json.dumps(measures, indent=1) + "\n")
+    return measures
 
 
-def suites_shown(found: Mapping[str, Any]) -> Iterator[str]:
+def suites_shown(measures: Mapping[str, Any]) -> Iterator[str]:
     """The columns of a table, one on a line: the suite, its headline metric in percent with its interval, and their average."""
-    for name, (metric, mean) in evaluating.columns(found).items():
-        interval = found.get(name, {}).get(metric)
+    for name, (metric, mean) in evaluating.columns(measures).items():
+        interval = measures.get(name, {}).get(metric)
         bounds = f"  ({100 * interval['low']:.1f} to {100 * interval['high']:.1f})" if interval else ""
         yield f"{name:<24}{100 * mean:8.1f} %{bounds}  {metric.removeprefix('right_').replace('_', ' ')}"
 
 
-def shown(found: Mapping[str, Any]) -> Iterator[str]:
+def shown(measures: Mapping[str, Any]) -> Iterator[str]:
     """A line for each measure of the greedy answers, with its interval."""
-    for name, value in found.items():
+    for name, value in measures.items():
         if isinstance(value, dict) and (name.endswith("_greedy") or name == "reference_loss"):
             share = name.startswith(SHARES)
             low, mean, high = (100 * value[key] if share else value[key] for key in ("low", "mean", "high"))
@@ -160,7 +160,7 @@ def shown(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name.replace('_greedy', ''):<16}{mean:8.2f}{unit}  ({low:.2f} to {high:.2f})"
 
 
-def parsed(given: Sequence[str]) -> argparse.Namespace:
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tasks.evaluation", description=__doc__)
     parser.add_argument("model")
@@ -174,7 +174,7 @@ def parsed(given: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     for name in NUMBERS:
         parser.add_argument(f"--{name.replace('_', '-')}", type=int)
-    return parser.parse_args(given)
+    return parser.parse_args(arguments)
 
 
 def main() -> None:
@@ -182,23 +182,25 @@ def main() -> None:
     arguments = parsed(sys.argv[1:])
     logging.disable_progress_bar()
     metrics = arguments.out / ("benchmarks.json" if arguments.suite else "evaluation.json")
-    asked = arguments.suite or str(arguments.data or "data/problems")
-    told = {"model": arguments.model, "data": asked, "revision": arguments.revision}
+    source = arguments.suite or str(arguments.data or "data/problems")
+    params = {"model": arguments.model, "data": source, "revision": arguments.revision}
     try:
-        with tracking.run("language", "evaluation", told, metrics):
-            found = (run_suites if arguments.suite else run)(arguments)
+        with tracking.run("language", "evaluation", params, metrics):
+            measures = (run_suites if arguments.suite else run)(arguments)
     except (StageError, TrainingError) as error:
         print(f"posttrain: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     if arguments.suite:
-        print(f"{arguments.model}: {len(found)} suite{'s' if len(found) != 1 else ''}, 95 % intervals over problems")
-        print("\n".join(suites_shown(found)))
+        print(
+            f"{arguments.model}: {len(measures)} suite{'s' if len(measures) != 1 else ''}, 95 % intervals over problems"
+        )
+        print("\n".join(suites_shown(measures)))
         print(f"all measures: {metrics}; every answer to read: {arguments.out / 'pages/benchmarks.html'}")
         return
     print(
-        f"{arguments.model}: {found['asked']} test problem{'s' if found['asked'] != 1 else ''}, greedy answers, 95 % intervals"
+        f"{arguments.model}: {measures['asked']} test problem{'s' if measures['asked'] != 1 else ''}, greedy answers, 95 % intervals"
     )
-    print("\n".join(shown(found)))
+    print("\n".join(shown(measures)))
     print(f"all measures: {metrics}; answers: {arguments.out / 'generations.parquet'}")
 
 

@@ -89,13 +89,15 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--explain", type=Path, nargs="*", default=[])
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     logging.disable_progress_bar()
     try:
-        facts = export(given.folder, given.out)
+        facts = export(options.folder, options.out)
     except DataError as error:
-        raise SystemExit(str(error).replace(str(given.out), str(given.folder))) from None
-    print(json.dumps({**facts, "meanings": {file.stem: metrics.meanings(file, "language") for file in given.explain}}))
+        raise SystemExit(str(error).replace(str(options.out), str(options.folder))) from None
+    print(
+        json.dumps({**facts, "meanings": {file.stem: metrics.meanings(file, "language") for file in options.explain}})
+    )
 
 
 if __name__ == "__main__":

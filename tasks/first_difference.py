@@ -44,26 +44,26 @@ def _parquet(recorded: Path, made: Path) -> Facts:
     if fields[0] != fields[1]:
         names = [name for name in {**fields[0], **fields[1]} if fields[0].get(name) != fields[1].get(name)]
         name = names[0] if names else "their order"
-        pair = [str(one.get(name, "no such column")) for one in fields]
+        pair = [str(types.get(name, "no such column")) for types in fields]
         return {"what": f"column {name}: {pair[0]} recorded, {pair[1]} made", "column": name}
     for start in range(0, max(table.num_rows for table in tables), ROWS):
         slices = [table.slice(start, ROWS) for table in tables]
         if not slices[0].equals(slices[1]):
             rows = zip_longest(*(part.to_pylist() for part in slices), fillvalue=_MISSING)
-            if (found := _first_row(enumerate(rows, start))) is not None:
-                return found
+            if (difference := _first_row(enumerate(rows, start))) is not None:
+                return difference
     return {"what": SAME_CONTENT}
 
 
 def _csv(recorded: Path, made: Path) -> Facts:
-    with recorded.open(newline="") as one, made.open(newline="") as other:
-        readers = csv.DictReader(one), csv.DictReader(other)
+    with recorded.open(newline="") as recorded_file, made.open(newline="") as other:
+        readers = csv.DictReader(recorded_file), csv.DictReader(other)
         if readers[0].fieldnames != readers[1].fieldnames:
             return {
                 "what": f"its columns: {_shown(readers[0].fieldnames)} recorded, {_shown(readers[1].fieldnames)} made"
             }
-        found = _first_row(enumerate(zip_longest(*readers, fillvalue=_MISSING)))
-    return found or {"what": SAME_CONTENT}
+        difference = _first_row(enumerate(zip_longest(*readers, fillvalue=_MISSING)))
+    return difference or {"what": SAME_CONTENT}
 
 
 def _first_row(rows: Iterator[tuple[int, tuple[Any, ...]]]) -> Facts | None:
@@ -82,17 +82,17 @@ def _first_row(rows: Iterator[tuple[int, tuple[Any, ...]]]) -> Facts | None:
 
 
 def _json(recorded: Path, made: Path) -> Facts:
-    found = _first_key(json.loads(recorded.read_text()), json.loads(made.read_text()))
-    return found or {"what": SAME_CONTENT}
+    difference = _first_key(json.loads(recorded.read_text()), json.loads(made.read_text()))
+    return difference or {"what": SAME_CONTENT}
 
 
 def _json_lines(recorded: Path, made: Path) -> Facts:
-    with recorded.open() as one, made.open() as other:
-        for index, (before, after) in enumerate(zip_longest(one, other)):
+    with recorded.open() as recorded_file, made.open() as other:
+        for index, (before, after) in enumerate(zip_longest(recorded_file, other)):
             if before is None or after is None:
                 return {"what": f"only the {'made' if before is None else 'recorded'} file has line {index + 1}"}
-            if (found := _first_key(json.loads(before), json.loads(after))) is not None:
-                return {**found, "what": f"line {index + 1}, {found['what']}", "line": index + 1}
+            if (difference := _first_key(json.loads(before), json.loads(after))) is not None:
+                return {**difference, "what": f"line {index + 1}, {difference['what']}", "line": index + 1}
     return {"what": SAME_CONTENT}
 
 
@@ -103,23 +103,23 @@ def _first_key(before: Any, after: Any, key: str = "") -> Facts | None:
         )
     elif isinstance(before, list) and isinstance(after, list):
         pairs = zip_longest(before, after, fillvalue=_MISSING)
-        inner = ((str(index), one, other) for index, (one, other) in enumerate(pairs))
+        inner = ((str(index), recorded, other) for index, (recorded, other) in enumerate(pairs))
     else:
         return (
             None
             if _same(before, after)
             else {"what": f"{f'key {key}' if key else 'its value'}: {_pair(before, after)}", "key": key}
         )
-    found = (_first_key(one, other, f"{key}.{name}" if key else name) for name, one, other in inner)
-    return next(filter(None, found), None)
+    differences = (_first_key(recorded, other, f"{key}.{name}" if key else name) for name, recorded, other in inner)
+    return next(filter(None, differences), None)
 
 
 def _bytes(recorded: Path, made: Path) -> Facts:
     """The first byte that differs, and in a text the line with it."""
     offset, lines, text = 0, 1, True
-    with recorded.open("rb") as one, made.open("rb") as other:
+    with recorded.open("rb") as recorded_file, made.open("rb") as other:
         while True:
-            before, after = one.read(CHUNK), other.read(CHUNK)
+            before, after = recorded_file.read(CHUNK), other.read(CHUNK)
             if before != after or not before:
                 break
             offset, lines, text = offset + len(before), lines + before.count(b"\n"), text and b"\0" not in before
@@ -135,15 +135,15 @@ def _bytes(recorded: Path, made: Path) -> Facts:
     return {"what": f"byte {offset + same} is the first that differs ({sizes})", "byte": offset + same}
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(first: Any, other: Any) -> bool:
     """Whether two values are the same; NaN is NaN here, and 1 is not true."""
-    if isinstance(one, float) and isinstance(other, float):
-        return one == other or (math.isnan(one) and math.isnan(other))
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    return type(one) is type(other) and bool(one == other)
+    if isinstance(first, float) and isinstance(other, float):
+        return first == other or (math.isnan(first) and math.isnan(other))
+    if isinstance(first, Mapping) and isinstance(other, Mapping):
+        return first.keys() == other.keys() and all(_same(first[key], other[key]) for key in first)
+    if isinstance(first, list) and isinstance(other, list):
+        return len(first) == len(other) and all(map(_same, first, other))
+    return type(first) is type(other) and bool(first == other)
 
 
 def _pair(before: Any, after: Any) -> str:

@@ -141,12 +141,12 @@ def meanings(file: Path, flow: str) -> dict[str, str]:
     if importlib.util.find_spec(module) is None:
         return {}
     explained = named(importlib.import_module(module).METRICS)
-    found = {}
+    sentences = {}
     for name in _leaves(json.loads(file.read_text())):
         meaning = next((text for key, text in explained.items() if pattern(key).fullmatch(name)), None)
         if meaning is not None:
-            found[name] = meaning
-    return found
+            sentences[name] = meaning
+    return sentences
 
 
 def _leaves(numbers: Mapping[str, Any], above: str = "") -> Iterator[str]:

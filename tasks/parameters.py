@@ -18,11 +18,11 @@ FIELD, VALUES = re.compile(r"    (\w+): "), re.compile(r"\S+(:| \||  ?->) ")
 
 def descriptions(config_type: type[Config]) -> dict[str, str]:
     """Field -> its comment as a sentence, of the class and of those that it inherits from."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for base in reversed(config_type.__mro__):
         if issubclass(base, Config) and base is not Config:
-            found |= dict(_commented(inspect.getsource(base)))
-    return found
+            comments |= dict(_commented(inspect.getsource(base)))
+    return comments
 
 
 def _commented(source: str) -> Iterator[tuple[str, str]]:
@@ -50,11 +50,11 @@ def describe(schema: Schema, types: Mapping[str, type[Config]]) -> Schema:
 
 def parts(config_type: type[Config]) -> dict[str, type[Config]]:
     """The class of a section and those of its parts, by their names."""
-    found = {config_type.__name__: config_type}
+    classes = {config_type.__name__: config_type}
     for field in config_type.model_fields.values():
         for part in _configs(field.annotation):
-            found |= parts(part)
-    return found
+            classes |= parts(part)
+    return classes
 
 
 def _configs(annotation: object) -> Iterator[type[Config]]:
@@ -106,8 +106,8 @@ def _rows(part: Schema, schema: Schema, values: object, prefix: str) -> Iterator
 def _entry(part: Schema, schema: Schema) -> Schema | None:
     """The schema of an entry of a list of sections, or of a dictionary whose keys are the user's; None for anything else."""
     below = part.get("additionalProperties") or part.get("items")
-    found = resolved(below, schema) if isinstance(below, dict) else {}
-    return found if "properties" in found else None
+    entry_schema = resolved(below, schema) if isinstance(below, dict) else {}
+    return entry_schema if "properties" in entry_schema else None
 
 
 def _section(part: Schema, schema: Schema) -> Schema:

@@ -144,23 +144,25 @@ class Names:
                 raise ConfigError(f"{wanted}; got {self.branch!r}")
             if first == "key":
                 return self.branch
-            place = self.foreach.removeprefix("${").removesuffix("}").split(".")
-            named = isinstance(self._at(place), Mapping)  # where branches come from a list, the item is the name itself
-            return str(self._at([*place, self.branch, *rest])) if named else self.branch
+            foreach_keys = self.foreach.removeprefix("${").removesuffix("}").split(".")
+            named = isinstance(
+                self._at(foreach_keys), Mapping
+            )  # where branches come from a list, the item is the name itself
+            return str(self._at([*foreach_keys, self.branch, *rest])) if named else self.branch
         return str(self._at([first, *rest]))
 
     def _at(self, keys: Sequence[str]) -> object:
-        found: object = self.params
+        node: object = self.params
         for key in keys:
-            if not isinstance(found, Mapping) or key not in found:
+            if not isinstance(node, Mapping) or key not in node:
                 raise ConfigError(f"{PARAMS}: {'.'.join(keys)} is missing")
-            found = found[key]
-        return found
+            node = node[key]
+        return node
 
 
 def path(text: str, names: Names) -> Path:
     """A path of a command, with the names in braces replaced."""
-    return Path(re.sub(r"\{([^{}]+)\}", lambda found: names[found[1]], text))
+    return Path(re.sub(r"\{([^{}]+)\}", lambda match: names[match[1]], text))
 
 
 def _load(file: Path) -> Any:

@@ -81,11 +81,14 @@ def seeds(text: str) -> Axis | None:
 
 def points(axes: Sequence[Axis], seed: Axis | None, drawn: int | None = None) -> list[Point]:
     """Every combination, or `drawn` of them without the seeds, always the same; each with every seed."""
-    names = [one.key for one in axes]
+    names = [parameter.key for parameter in axes]
     for name in names:
         if names.count(name) > 1:
             raise ParameterError(f"sweep {name}: given twice; list its values once, with commas between them")
-    grid = [tuple(zip(names, values, strict=True)) for values in itertools.product(*(one.values for one in axes))]
+    grid = [
+        tuple(zip(names, values, strict=True))
+        for values in itertools.product(*(parameter.values for parameter in axes))
+    ]
     if drawn is not None and drawn < len(grid):
         chosen = sorted(random.Random(0).sample(range(len(grid)), drawn))
         grid = [grid[index] for index in chosen]

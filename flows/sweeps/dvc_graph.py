@@ -58,7 +58,7 @@ def drafts(
     repository: Path,
     snapshot: Path,
     targets: Sequence[str],
-    known: dict[str, Item],
+    outside_items: dict[str, Item],
     pools: bool = False,
     pool: str = "",
 ) -> dict[str, Draft]:
@@ -74,22 +74,22 @@ def drafts(
         outs = {
             PurePosixPath(str(out.def_path)): name for name, (stage, _) in closure.stages.items() for out in stage.outs
         }
-        places: dict[
+        makers: dict[
             PurePosixPath, list[str]
         ] = {}  # an out, or a folder above outs -> the stages that make what is there
         for out, name in outs.items():
-            for place in (out, *out.parents):
-                places.setdefault(place, []).append(name)
-        found: dict[str, Draft] = {}
+            for prefix in (out, *out.parents):
+                makers.setdefault(prefix, []).append(name)
+        by_stage: dict[str, Draft] = {}
         for name, (stage, upstream) in closure.stages.items():
             _check(stage)
-            made = {dep.def_path: _makers(PurePosixPath(dep.def_path), places, outs) for dep in _files(stage)}
+            made = {dep.def_path: _makers(PurePosixPath(dep.def_path), makers, outs) for dep in _files(stage)}
             outside = [path for path, by in made.items() if not by]
             for path in outside:
                 _bring(repository, snapshot, path)
             check_deps(stage, closure.outs, snapshot)
-            items = _items(stage, outside, known)
-            found[name] = Draft(
+            items = _items(stage, outside, outside_items)
+            by_stage[name] = Draft(
                 name,
                 stage.cmd,
                 tuple(dep.def_path for dep in _files(stage)),
@@ -100,7 +100,7 @@ def drafts(
                 upstream,
                 resources(stage, pools, pool),
             )
-        return found
+        return by_stage
 
 
 def merged(by_point: Sequence[tuple[Point, Mapping[str, Draft]]]) -> dict[str, Node]:
@@ -108,18 +108,18 @@ def merged(by_point: Sequence[tuple[Point, Mapping[str, Draft]]]) -> dict[str, N
     nodes: dict[str, Node] = {}  # identity -> node
     of_point: list[dict[str, str]] = []
     for point, stages in by_point:
-        own: dict[str, str] = {}
+        identities: dict[str, str] = {}
         for name, draft in stages.items():
             code = stages[stage_code.STAGE] if stage_code.STAGE in draft.upstream else None
-            upstream = [own[up] for up in draft.upstream if up != stage_code.STAGE]
-            identity = own[name] = _identity(draft, upstream, code)
-            node = nodes.setdefault(identity, Node(identity, draft, [], {up: own[up] for up in draft.upstream}))
+            upstream = [identities[up] for up in draft.upstream if up != stage_code.STAGE]
+            identity = identities[name] = _identity(draft, upstream, code)
+            node = nodes.setdefault(identity, Node(identity, draft, [], {up: identities[up] for up in draft.upstream}))
             node.points.append(point)
-        of_point.append(own)
+        of_point.append(identities)
     names = _names(nodes, [point for point, _ in by_point])
     for identity, node in nodes.items():
         node.id = names[identity]
-        node.upstream = {up: names[of] for up, of in node.upstream.items()}
+        node.upstream = {up: names[up_identity] for up, up_identity in node.upstream.items()}
     return {node.id: node for node in nodes.values()}
 
 
@@ -139,13 +139,13 @@ def evaluated(nodes: Mapping[str, Node]) -> dict[str, Node]:
         for name, node in nodes.items()
         if node.draft.stage.startswith(kinds) and (len(every) == 1 or settings(node) < every)
     ]
-    found = set[str]()
+    needed = set[str]()
     while todo:
         name = todo.pop()
-        if name not in found:
-            found.add(name)
+        if name not in needed:
+            needed.add(name)
             todo += nodes[name].upstream.values()
-    return {name: node for name, node in nodes.items() if not found or name in found}
+    return {name: node for name, node in nodes.items() if not needed or name in needed}
 
 
 def _check(stage: "PipelineStage") -> None:
@@ -168,41 +168,41 @@ def _files(stage: "PipelineStage") -> list[Any]:
 
 
 def _makers(
-    path: PurePosixPath, places: Mapping[PurePosixPath, Sequence[str]], outs: Collection[PurePosixPath]
+    path: PurePosixPath, makers: Mapping[PurePosixPath, Sequence[str]], outs: Collection[PurePosixPath]
 ) -> tuple[str, ...]:
     """The stages that make this path, a folder that it lies in, or something within it."""
-    above = [name for place in (path, *path.parents) if place in outs for name in places[place]]
-    return tuple(dict.fromkeys(above or places.get(path, ())))
+    above = [name for prefix in (path, *path.parents) if prefix in outs for name in makers[prefix]]
+    return tuple(dict.fromkeys(above or makers.get(path, ())))
 
 
 def _bring(repository: Path, snapshot: Path, path: str) -> None:
     """See to it that the snapshot has a dep as it is now, whatever git leaves out of it."""
     from flows.engine import dvc_walk
 
-    here, there = snapshot / path, repository / path
-    if Path(path).is_absolute() or here.is_symlink() or not there.exists():
+    target, source = snapshot / path, repository / path
+    if Path(path).is_absolute() or target.is_symlink() or not source.exists():
         return
-    if there.is_dir() or not here.exists():
-        size = sum(file.stat().st_size for file in dvc_walk.hashed(repository, there))
-        here.parent.mkdir(parents=True, exist_ok=True)
-        if here.is_dir():
-            shutil.rmtree(here)
+    if source.is_dir() or not target.exists():
+        size = sum(file.stat().st_size for file in dvc_walk.hashed(repository, source))
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if target.is_dir():
+            shutil.rmtree(target)
         if size > SMALL:
-            here.symlink_to(there)
+            target.symlink_to(source)
         else:
-            dvc_walk.copy(repository, there, here)
+            dvc_walk.copy(repository, source, target)
 
 
-def _items(stage: "PipelineStage", outside: Sequence[str], known: dict[str, Item]) -> dict[str, Item]:
-    known.pop(PARAMS, None)  # each point has its own
+def _items(stage: "PipelineStage", outside: Sequence[str], outside_items: dict[str, Item]) -> dict[str, Item]:
+    outside_items.pop(PARAMS, None)  # each point has its own
     for dep in _files(stage):
-        if dep.def_path in outside and dep.def_path not in known:
+        if dep.def_path in outside and dep.def_path not in outside_items:
             with plain_errors():
                 dep.save()
     listed = {item["path"]: item for item in entry_of(stage).get("deps", [])}
     for path in outside:
-        known.setdefault(path, dict(listed[path]))
-    return {path: known[path] for path in outside}
+        outside_items.setdefault(path, dict(listed[path]))
+    return {path: outside_items[path] for path in outside}
 
 
 def _identity(draft: Draft, upstream: Sequence[str], code: Draft | None) -> str:
@@ -227,8 +227,8 @@ def _names(nodes: Mapping[str, Node], points: Sequence[Point]) -> dict[str, str]
     last = [key.rpartition(".")[2] for key in varied]
     names: dict[str, str] = {}
     for identity, node in nodes.items():
-        own = [set(point.settings_as_text.items()) for point in node.points]
-        common = set.intersection(*own)
+        settings = [set(point.settings_as_text.items()) for point in node.points]
+        common = set.intersection(*settings)
         order = [key for key, _ in node.points[0].settings]
         shown = [
             f"{key if last.count(key.rpartition('.')[2]) > 1 else key.rpartition('.')[2]}={value}"

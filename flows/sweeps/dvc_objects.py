@@ -22,18 +22,18 @@ def described(root: Path, path: str, outs: Mapping[str, Mapping[str, Any]]) -> d
             "path": path,
             **{name: outs[path][name] for name in ("hash", "md5", "size", "nfiles") if name in outs[path]},
         }
-    place, files = PurePosixPath(path), dict[str, Digest]()
+    dep_path, files = PurePosixPath(path), dict[str, Digest]()
     for out, item in outs.items():
         for name, md5 in cached.files(root, str(item["md5"])).items():
             file = PurePosixPath(out, name) if name else PurePosixPath(out)
-            if file == place or place in file.parents:
-                within = "" if file == place else file.relative_to(place).as_posix()
+            if file == dep_path or dep_path in file.parents:
+                within = "" if file == dep_path else file.relative_to(dep_path).as_posix()
                 kept = cached.path(root, md5)
                 files[within] = Digest(md5, "", kept.stat().st_size if kept else 0)
     if not files:
         raise PlanError(f"{path}: upstream stages did not make it")
     md5 = dvc_hash(files)
-    item = {"path": path, "hash": "md5", "md5": md5, "size": sum(one.size for one in files.values())}
+    item = {"path": path, "hash": "md5", "md5": md5, "size": sum(digest.size for digest in files.values())}
     return {**item, "nfiles": len(files)} if md5.endswith(LISTED) else item
 
 
@@ -56,8 +56,8 @@ def keep_entry(root: Path, entry: Entry) -> None:
     """Write the entry into the run cache, whole or not at all; its outs must be in the cache."""
     from dvc.utils.serialize import dumps_yaml
 
-    place = run_cache_place(root, entry)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.parents[1] / f".{place.name}.{os.getpid()}"  # DVC takes whatever lies beside an entry for one
+    file = run_cache_place(root, entry)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    partial = file.parents[1] / f".{file.name}.{os.getpid()}"  # DVC takes whatever lies beside an entry for one
     partial.write_text(dumps_yaml(dict(entry)))
-    partial.replace(place)
+    partial.replace(file)

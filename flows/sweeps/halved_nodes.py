@@ -47,8 +47,8 @@ class HalvedNodes(Nodes):
         for name, end in ends.items():
             node, last = self.nodes[name], end.upstream
             for rung in self.early.rungs(name):
-                known = self.early.known(rung) or self._left(node, rung.number)
-                reason = None if known else "to compare the points"
+                settled = self.early.known(rung) or self._left(node, rung.number)
+                reason = None if settled else "to compare the points"
                 planned.append(
                     replace(
                         end, name=rung.name, reason=reason, upstream=last, after=self.early.before(name, rung.number)
@@ -79,8 +79,8 @@ class HalvedNodes(Nodes):
         result, started = StageResult(name, "failed"), time.monotonic()
         try:
             with plain_errors():
-                found = self._found(node)
-                if not found and (behind := self.early.behind(node.id, rung.number if rung else None)):
+                is_cached = self._found(node)
+                if not is_cached and (behind := self.early.behind(node.id, rung.number if rung else None)):
                     return StageResult(name, "behind", behind)
                 if rung is None:
                     return super().execute(name, watch, grant, force, on_worker)
@@ -89,8 +89,8 @@ class HalvedNodes(Nodes):
                     self._reach(node, rung, turn)
             result.state = "ran"
         except Exception as error:
-            known = isinstance(error, StageFailed | PlanError)
-            result.reason = ("" if known else f"{type(error).__name__}: ") + " ".join(str(error).split())
+            is_expected = isinstance(error, StageFailed | PlanError)
+            result.reason = ("" if is_expected else f"{type(error).__name__}: ") + " ".join(str(error).split())
         result.seconds = time.monotonic() - started
         return result
 
@@ -105,14 +105,14 @@ class HalvedNodes(Nodes):
     def part(self, name: str) -> tuple[Node, float]:
         """The node of a planned stage, and the share of its work that this stage is."""
         rung = self.early.rung(name)
-        shares = [0.0, *(float(one.share) for one in self.early.rungs(rung.node if rung else name)), 1.0]
+        shares = [0.0, *(float(pause.share) for pause in self.early.rungs(rung.node if rung else name)), 1.0]
         number = rung.number if rung else len(shares) - 2
         return self.nodes[rung.node if rung else name], shares[number + 1] - shares[number]
 
     def why_behind(self, node: str, results: Mapping[str, StageResult]) -> str:
         """Why a node was not trained to its end; empty unless its training was behind."""
-        own = [results[name] for name in (*(rung.name for rung in self.early.rungs(node)), node)]
-        return next((result.reason for result in own if result.state == "behind"), "")
+        node_results = [results[name] for name in (*(rung.name for rung in self.early.rungs(node)), node)]
+        return next((result.reason for result in node_results if result.state == "behind"), "")
 
     def numbers(self, node: str) -> dict[str, float]:
         """What a node's training had reached where it was compared with others."""
@@ -153,8 +153,8 @@ class HalvedNodes(Nodes):
         entry = self._entry(node)
         turn.say(turn.result.reason)
         with suppress(StageWaiting), self._lineage(node, entry, turn) as variables:
-            asked = halving.variable(rung, self.early.measure.name, self._file(node, rung))
-            outs = self._make_here(node, entry, turn, {**variables, **asked})
+            pause_request = halving.variable(rung, self.early.measure.name, self._file(node, rung))
+            outs = self._make_here(node, entry, turn, {**variables, **pause_request})
             self._keep(node, entry, outs, turn.result)
         if not self._look(node, rung):
             raise StageFailed(f"{node.draft.stage} paused elsewhere than at {rung.percent} of its steps")

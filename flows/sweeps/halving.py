@@ -76,20 +76,27 @@ class Group:
 
         PlanError where trainings have different numbers of steps, so that they cannot be compared.
         """
-        own = next(settings for settings, nodes in self.candidates.items() if node in nodes)
+        node_settings = next(settings for settings, nodes in self.candidates.items() if node in nodes)
         alive = list(self.candidates)
         for rung in range(number):
             at = self._at(rung)
             values = {settings: value for settings in alive if (value := self._value(settings, rung)) is not None}
             ranks = sorted(map(self.measure.rank, values.values()))
             cut = ranks[min(math.ceil(len(alive) / 2), len(ranks)) - 1] if ranks else 0.0
-            alive, entered = [one for one in alive if one in values and self.measure.rank(values[one]) <= cut], alive
-            if own in entered and own not in alive:
-                if own not in values:
+            alive, entered = (
+                [
+                    candidate
+                    for candidate in alive
+                    if candidate in values and self.measure.rank(values[candidate]) <= cut
+                ],
+                alive,
+            )
+            if node_settings in entered and node_settings not in alive:
+                if node_settings not in values:
                     return f"did not get to step {at.step} of {at.total} with each seed" if at else "did not get there"
                 assert at is not None
-                last = max((values[one] for one in alive), key=self.measure.rank)
-                return f"at step {at.step} of {at.total} {self.measure.name} was {values[own]:.4g}; {last:.4g} goes on"
+                last = max((values[candidate] for candidate in alive), key=self.measure.rank)
+                return f"at step {at.step} of {at.total} {self.measure.name} was {values[node_settings]:.4g}; {last:.4g} goes on"
         return None
 
     def decided(self, number: int) -> bool:
@@ -104,10 +111,10 @@ class Group:
         """What halving saved; `states` has how each training ended."""
         trained, every = 0, 0
         for node in (node for nodes in self.candidates.values() for node in nodes):
-            own = [at for number in range(len(self.shares)) if (at := self.reached.get((node, number)))]
-            if own:
-                every += own[0].total
-                trained += own[0].total if states[node] in DONE else own[-1].step
+            reached = [at for number in range(len(self.shares)) if (at := self.reached.get((node, number)))]
+            if reached:
+                every += reached[0].total
+                trained += reached[0].total if states[node] in DONE else reached[-1].step
         behind = sum(states[node] == "behind" for nodes in self.candidates.values() for node in nodes)
         if not behind:
             return f"{self.stage}: no training was behind by {self.measure.name}"
@@ -120,15 +127,15 @@ class Group:
     def _value(self, settings: str, rung: int) -> float | None:
         """The mean over seeds; None unless each seed has got there."""
         nodes = self.candidates[settings]
-        found = [at.value for node in nodes if (at := self.reached.get((node, rung)))]
-        return fmean(found) if len(found) == len(nodes) else None
+        values = [at.value for node in nodes if (at := self.reached.get((node, rung)))]
+        return fmean(values) if len(values) == len(nodes) else None
 
     def _at(self, rung: int) -> Reached | None:
-        found = [one for (_, number), one in self.reached.copy().items() if one and number == rung]
-        if len({(one.step, one.total) for one in found}) > 1:
-            steps = ", ".join(map(str, sorted({one.total for one in found})))
+        measured = [reached for (_, number), reached in self.reached.copy().items() if reached and number == rung]
+        if len({(reached.step, reached.total) for reached in measured}) > 1:
+            steps = ", ".join(map(str, sorted({reached.total for reached in measured})))
             raise PlanError(f"--early: points train {self.stage} for {steps} steps, so they cannot be compared at one")
-        return found[0] if found else None
+        return measured[0] if measured else None
 
 
 class Halving:
@@ -137,8 +144,8 @@ class Halving:
     `tree` is the project. PlanError of one line where nothing can be compared by it.
     """
 
-    def __init__(self, nodes: Mapping[str, Node], asked: str, tree: Path) -> None:
-        self.measure = measure = Measure.asked(asked)
+    def __init__(self, nodes: Mapping[str, Node], metric: str, tree: Path) -> None:
+        self.measure = measure = Measure.asked(metric)
         varied = _varied(nodes.values())
         groups = dict(_groups(nodes, varied))
         if not groups:
@@ -149,7 +156,9 @@ class Halving:
         faults = [group for group in checked.values() if isinstance(group, PlanError)]
         if len(faults) == len(checked):  # whatever numbers the curves have, which takes seconds to ask
             raise faults[0]
-        curves = columns(tree, {stage: nodes[_first(of)].draft.cmd for stage, of in groups.items()}, measure.name)
+        curves = columns(
+            tree, {stage: nodes[_first(by_settings)].draft.cmd for stage, by_settings in groups.items()}, measure.name
+        )
         without = {stage: curve["names"] for stage, curve in curves.items() if not curve["has"]}
         self.groups: list[Group] = []
         for stage, group in checked.items():
@@ -158,8 +167,8 @@ class Halving:
                     raise group
                 self.groups.append(group)
         if not self.groups:
-            there = "; ".join(f"that of {stage} has {', '.join(names)}" for stage, names in without.items())
-            raise PlanError(f"--early {measure.name}: no curve has such a number; {there}")
+            available = "; ".join(f"that of {stage} has {', '.join(names)}" for stage, names in without.items())
+            raise PlanError(f"--early {measure.name}: no curve has such a number; {available}")
         self._of = {node: group for group in self.groups for nodes in group.candidates.values() for node in nodes}
         self._rungs = {rung.name: rung for node, group in self._of.items() for rung in group.rungs(node)}
 
@@ -200,8 +209,8 @@ class Halving:
     def numbers(self, node: str) -> dict[str, float]:
         """What a node had reached at each rung: `grpo/eval_accuracy/at_step_40`."""
         group = self._of.get(node)
-        found = [group.reached.get((node, rung.number)) for rung in group.rungs(node)] if group else []
-        return {f"{group.stage}/{self.measure.name}/at_step_{at.step}": at.value for at in found if group and at}
+        reached = [group.reached.get((node, rung.number)) for rung in group.rungs(node)] if group else []
+        return {f"{group.stage}/{self.measure.name}/at_step_{at.step}": at.value for at in reached if group and at}
 
     def note(self, rung: Rung, reached: Reached | None) -> None:
         """Note what a training had reached, or that it ended without such a number."""
@@ -209,11 +218,11 @@ class Halving:
 
     def sentences(self, states: Mapping[str, str]) -> list[str]:
         """What halving saved, a line for each group; `states` has how each node ended."""
-        found = []
+        lines = []
         for group in self.groups:
             with suppress(PlanError):  # which the stages said
-                found.append(group.sentence(states))
-        return found
+                lines.append(group.sentence(states))
+        return lines
 
 
 def file(checkpoints: Path, stage: str, rung: Rung, metric: str) -> Path:
@@ -230,8 +239,8 @@ def variable(rung: Rung, metric: str, file: Path) -> dict[str, str]:
 def read(path: Path, metric: str) -> Reached | None:
     """What a training left at a rung; None if it did not get there."""
     try:
-        found = json.loads(path.read_text())
-        return Reached(found["step"], found["total"], found["value"]) if found["metric"] == metric else None
+        record = json.loads(path.read_text())
+        return Reached(record["step"], record["total"], record["value"]) if record["metric"] == metric else None
     except (OSError, ValueError, TypeError, LookupError):
         return None
 
@@ -258,12 +267,12 @@ def _varied(nodes: Iterable[Node]) -> list[str]:
 
 def _groups(nodes: Mapping[str, Node], varied: Collection[str]) -> Iterator[tuple[str, dict[str, list[str]]]]:
     """The trainings that read what varies: stage -> settings as text -> nodes."""
-    found: dict[str, dict[str, list[str]]] = {}
+    by_stage: dict[str, dict[str, list[str]]] = {}
     for name, node in nodes.items():
         if any(out.startswith(CURVES) for out in node.draft.outs) and any(_reads(node, key) for key in varied):
             settings = ",".join(f"{key}={value}" for key, value in _common(node).items())
-            found.setdefault(node.draft.stage, {}).setdefault(settings, []).append(name)
-    return ((stage, candidates) for stage, candidates in found.items() if len(candidates) > 1)
+            by_stage.setdefault(node.draft.stage, {}).setdefault(settings, []).append(name)
+    return ((stage, candidates) for stage, candidates in by_stage.items() if len(candidates) > 1)
 
 
 def _first(candidates: Mapping[str, Sequence[str]]) -> str:
@@ -278,10 +287,10 @@ def _group(
     varied: Sequence[str],
 ) -> Group | PlanError:
     """The group of a training, or why its points cannot be compared."""
-    for name in (name for of in candidates.values() for name in of):
-        asked = nodes[name].draft.asked
-        if asked.pool or asked.launcher or asked.gpu > 1:
-            where = "in several processes" if asked.gpu > 1 else "on workers"
+    for name in (name for names in candidates.values() for name in names):
+        resources = nodes[name].draft.asked
+        if resources.pool or resources.launcher or resources.gpu > 1:
+            where = "in several processes" if resources.gpu > 1 else "on workers"
             return PlanError(f"--early: {stage} runs {where}, where a training does not pause")
     node = nodes[_first(candidates)]
     params = node.draft.params.get(PARAMS, {})
@@ -302,6 +311,6 @@ def _common(node: Node) -> dict[str, str]:
 def _reads(node: Node, key: str) -> bool:
     """Whether the stage itself depends on this parameter."""
     return any(
-        key == own or key.startswith(f"{own}.") or own.startswith(f"{key}.")
-        for own in node.draft.params.get(PARAMS, {})
+        key == stage_key or key.startswith(f"{stage_key}.") or stage_key.startswith(f"{key}.")
+        for stage_key in node.draft.params.get(PARAMS, {})
     )

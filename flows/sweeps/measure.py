@@ -62,12 +62,12 @@ class Measure:
         """Of two values the better has the lower rank."""
         return value if self.lower else -value
 
-    def check(self, params: Params, own: Collection[str], varied: Collection[str]) -> None:
+    def check(self, params: Params, varied_of_stage: Collection[str], varied: Collection[str]) -> None:
         """PlanError where points would not be compared at the same step, or by different measures.
 
         `params` are those of the stage by section, `own` those of them that vary, `varied` all that do.
         """
-        last = {key.rpartition(".")[2]: key for key in own}
+        last = {key.rpartition(".")[2]: key for key in varied_of_stage}
         length = "steps" if any("steps" in values for values in _sections(params)) else "epochs"
         if length in last:
             raise PlanError(f"--early: compares points at the same step, but {last[length]} varies")
@@ -101,8 +101,8 @@ def columns(tree: Path, commands: Mapping[str, object], name: str) -> dict[str, 
 
     `commands` has each stage's command, `tree` the project. PlanError where it cannot be asked.
     """
-    found = {stage: re.search(r" -m (tasks\.[\w.]+)", str(command)) for stage, command in commands.items()}
-    modules = {stage: match[1] for stage, match in found.items() if match}
+    matches = {stage: re.search(r" -m (tasks\.[\w.]+)", str(command)) for stage, command in commands.items()}
+    modules = {stage: match[1] for stage, match in matches.items() if match}
     if not modules or not (tree / COLUMNS_FILE).is_file():
         return {}
     command = [sys.executable, "-m", "tasks.curve_columns", name, *modules.values()]

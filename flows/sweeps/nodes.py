@@ -107,9 +107,9 @@ class Nodes:
         for node in self.nodes.values():
             ready = all(name in self.entries for name in node.upstream.values())
             node.reason = None if ready and self._found(node) else "not in the cache"
-            asked = node.draft.asked
+            request = node.draft.asked
             upstream = tuple(node.upstream.values())
-            resources = (asked.cpu, asked.gpu, str(node.draft.cmd), asked.pool, asked.launcher)
+            resources = (request.cpu, request.gpu, str(node.draft.cmd), request.pool, request.launcher)
             planned.append(PlannedStage(node.id, node.reason, upstream, *resources))
         return planned
 
@@ -138,9 +138,9 @@ class Nodes:
         except StageWaiting as waiting:
             result.state, result.reason = "paused", str(waiting)
         except Exception as error:
-            known = isinstance(error, StageFailed | PlanError)
+            is_expected = isinstance(error, StageFailed | PlanError)
             result.state = "failed"
-            result.reason = ("" if known else f"{type(error).__name__}: ") + " ".join(str(error).split())
+            result.reason = ("" if is_expected else f"{type(error).__name__}: ") + " ".join(str(error).split())
         result.seconds = time.monotonic() - started
         return result
 
@@ -165,9 +165,9 @@ class Nodes:
     def _found(self, node: Node) -> bool:
         """Whether the run cache has the node's outs, and the cache all their files; notes the entry."""
         entry = self._entry(node)
-        for found in cached_entries(self.root, run_cache_key(entry)):
-            if all(cached.whole(self.root, md5) for md5 in hashes(found, "outs").values()):
-                self.entries[node.id] = found
+        for cached_entry in cached_entries(self.root, run_cache_key(entry)):
+            if all(cached.whole(self.root, md5) for md5 in hashes(cached_entry, "outs").values()):
+                self.entries[node.id] = cached_entry
                 return True
         return False
 
@@ -186,13 +186,14 @@ class Nodes:
 
     def _read(self, node: Node, path: str) -> dict[str, Item]:
         """The outs of upstream that lie at this path, above it or below it."""
-        place = PurePosixPath(path)
+        dep_path = PurePosixPath(path)
         outs = [out for stage in node.draft.makers[path] for out in self.entries[node.upstream[stage]]["outs"]]
-        found = {str(out["path"]): out for out in outs}
+        by_path = {str(out["path"]): out for out in outs}
         return {
             name: out
-            for name, out in found.items()
-            if place in (PurePosixPath(name), *PurePosixPath(name).parents) or PurePosixPath(name) in place.parents
+            for name, out in by_path.items()
+            if dep_path in (PurePosixPath(name), *PurePosixPath(name).parents)
+            or PurePosixPath(name) in dep_path.parents
         }
 
     def _run(self, node: Node, turn: Turn) -> None:
@@ -221,8 +222,8 @@ class Nodes:
         with scratch_folder(self.root / HOME, "sweep-") as (folder, lock):
             copy = folder / "copy"
             self._lay_out(node, copy, self.root / CHECKPOINTS / run_cache_key(entry))
-            own = {**os.environ, **turn.grant.environ, **variables, "DVC_ROOT": str(copy)}
-            grant = replace(turn.grant, environ=own, keep=(*turn.grant.keep, lock))
+            environ = {**os.environ, **turn.grant.environ, **variables, "DVC_ROOT": str(copy)}
+            grant = replace(turn.grant, environ=environ, keep=(*turn.grant.keep, lock))
             self._runner.call(node.draft.stage, node.draft.cmd, copy, turn.log, grant, turn.tell)
             self._check(node, copy, turn.log)
             return [
@@ -272,18 +273,18 @@ class Nodes:
     def _check(self, node: Node, copy: Path, log: Path) -> None:
         """StageFailed unless the outs are valid, and the raw data that is linked to is what it was."""
         made = [copy / path for path in node.draft.outs]
-        found = [*declared(copy, made)] or self._checker.problems(made)
+        problems = [*declared(copy, made)] or self._checker.problems(made)
         if self.stopped:
             raise StageFailed("stopped")
         for path, item in node.draft.outside.items():
             if (self._tree / path).is_symlink() and not dvc_objects.has(
                 self._tree, self._tree / path, str(item["md5"])
             ):
-                found.append(f"{path} changed while the stage ran; run the sweep again")
-        if found:
+                problems.append(f"{path} changed while the stage ran; run the sweep again")
+        if problems:
             with log.open("a") as file:
-                file.writelines(f"{problem}\n" for problem in found)
-            raise StageFailed(found[0])
+                file.writelines(f"{problem}\n" for problem in problems)
+            raise StageFailed(problems[0])
 
     @contextmanager
     def _lineage(self, node: Node, entry: Entry, turn: Turn) -> Iterator[dict[str, str]]:

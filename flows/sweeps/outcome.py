@@ -55,20 +55,20 @@ class Row:
         return next((ended.behind for ended in self.points if ended.behind), "")
 
 
-def metrics(root: Path, ended: Ended, asked: str = "") -> dict[str, Value]:
+def metrics(root: Path, ended: Ended, requested: str = "") -> dict[str, Value]:
     """`POLICY/METRIC` -> its value at the point: the headline of every evaluation that is in the cache, and the metric that is asked for."""
-    found: dict[str, Value] = {}
+    values: dict[str, Value] = {}
     for stage, entry in ended.entries.items():
         measured = _metrics(root, hashes(entry, "outs"))
         numbers = dict(headline_of(stage, measured))
-        policy, _, metric = asked.rpartition("/")
-        own = measured.get(metric)
-        if stage.partition("@")[2] == policy and isinstance(own, Mapping) and "mean" in own:
-            found[asked] = Value(float(own["mean"]), float(own["low"]), float(own["high"]))
+        policy, _, metric = requested.rpartition("/")
+        estimate = measured.get(metric)
+        if stage.partition("@")[2] == policy and isinstance(estimate, Mapping) and "mean" in estimate:
+            values[requested] = Value(float(estimate["mean"]), float(estimate["low"]), float(estimate["high"]))
         for key, mean in numbers.items():
             if not key.endswith(("/low", "/high")):
-                found[key] = Value(mean, numbers.get(f"{key}/low"), numbers.get(f"{key}/high"))
-    return found
+                values[key] = Value(mean, numbers.get(f"{key}/low"), numbers.get(f"{key}/high"))
+    return values
 
 
 def chosen(by_point: Mapping[int, Mapping[str, Value]], metric: str = "") -> list[str]:
@@ -82,11 +82,11 @@ def chosen(by_point: Mapping[int, Mapping[str, Value]], metric: str = "") -> lis
             policy, _, what = name.rpartition("/")
             if what == first:
                 policies.setdefault(policy, name)
-    found = [name for name in names if name in policies.values()]
+    headline = [name for name in names if name in policies.values()]
     differing = [
-        name for name in found if len({values[name].mean for values in by_point.values() if name in values}) > 1
+        name for name in headline if len({values[name].mean for values in by_point.values() if name in values}) > 1
     ]
-    return differing or found
+    return differing or headline
 
 
 def rows(points: Sequence[Ended], by_point: Mapping[int, Mapping[str, Value]], names: Sequence[str]) -> list[Row]:
@@ -94,7 +94,7 @@ def rows(points: Sequence[Ended], by_point: Mapping[int, Mapping[str, Value]], n
     groups: dict[str, list[Ended]] = {}
     for ended in points:
         groups.setdefault(json.dumps(ended.point.without_seed, default=str), []).append(ended)
-    found = []
+    table = []
     for group in groups.values():
         single = {
             name: [
@@ -107,13 +107,13 @@ def rows(points: Sequence[Ended], by_point: Mapping[int, Mapping[str, Value]], n
         whole = not any(ended.behind for ended in group)  # seeds that were in the cache already do not stand for all
         values = {name: over_seeds([value for _, value in each]) for name, each in single.items() if each and whole}
         settings = {key: told(value) for key, value in group[0].point.without_seed}
-        found.append(Row(settings, group, values, single))
+        table.append(Row(settings, group, values, single))
 
     def rank(row: Row) -> tuple[bool, float]:
         value = row.over_seeds.get(names[0]) if names else None
         return value is None, 0.0 if value is None else value.mean * (1 if names[0].endswith(LOWER) else -1)
 
-    return sorted(found, key=rank)
+    return sorted(table, key=rank)
 
 
 def over_seeds(values: Sequence[Value]) -> Value:
@@ -129,8 +129,8 @@ def over_seeds(values: Sequence[Value]) -> Value:
 
 
 def _seed(ended: Ended) -> int | None:
-    found = dict(ended.point.settings).get(SEED)
-    return found if isinstance(found, int) else None
+    seed = dict(ended.point.settings).get(SEED)
+    return seed if isinstance(seed, int) else None
 
 
 def _metrics(root: Path, outs: Mapping[str, str]) -> Mapping[str, Any]:

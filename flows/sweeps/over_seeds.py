@@ -28,14 +28,18 @@ def write(root: Path, ended: Sequence[Ended], out: Path) -> str | None:
 
     PlanError of one line where the page cannot be made.
     """
-    whole = [one for one in ended if one.done and any(stage.startswith(EVALUATED) for stage in one.entries)]
+    whole = [
+        ended_point
+        for ended_point in ended
+        if ended_point.done and any(stage.startswith(EVALUATED) for stage in ended_point.entries)
+    ]
     if len(whole) < 2 or not (root / MODULE).is_file():
         return None
     with scratch_folder(root / HOME, "seeds-") as (folder, _):
         named = []
-        for one in whole:
-            name = str(dict(one.point.settings)[SEED])
-            _lay_out(root, one, folder / name)
+        for ended_point in whole:
+            name = str(dict(ended_point.point.settings)[SEED])
+            _lay_out(root, ended_point, folder / name)
             named.append(f"{name}={folder / name}")
         command = [sys.executable, "-m", "tasks.seeds", "--out", str(folder / "pages"), *named]
         done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
@@ -47,10 +51,10 @@ def write(root: Path, ended: Sequence[Ended], out: Path) -> str | None:
         return done.stdout.strip()
 
 
-def _lay_out(root: Path, one: Ended, folder: Path) -> None:
+def _lay_out(root: Path, ended: Ended, folder: Path) -> None:
     folder.mkdir()
-    (folder / PARAMS).write_text(one.params)
-    for stage, entry in one.entries.items():
+    (folder / PARAMS).write_text(ended.params)
+    for stage, entry in ended.entries.items():
         for path, md5 in hashes(entry, "outs").items():
             if stage.startswith(EVALUATED) and path.startswith("data/evaluate/"):
                 dvc_objects.lay_out(root, md5, folder / path)

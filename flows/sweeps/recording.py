@@ -101,16 +101,16 @@ def record(
     return made
 
 
-def describe(root: Path, parent: str, told: Told) -> None:
+def describe(root: Path, parent: str, summary: Told) -> None:
     """Name the sweep's own run, say what came out, keep its pages with it, and seal it."""
     with mlflow_runs.one_line():
         client = mlflow_store.open_store(root)
-        pages = {page.name: page.read_bytes() for page in told.pages}
+        pages = {page.name: page.read_bytes() for page in summary.pages}
         for name, content in pages.items():
             mlflow_files.write(root, parent, name, content)
         kept = {PAGE + name: hashlib.sha256(content).hexdigest() for name, content in pages.items()}
-        tags = {"mlflow.runName": told.name[:NAME], "mlflow.note.content": told.note, SWEEP: parent}
-        mlflow_store.set_tags(client, parent, {**tags, PREFIX + "changes": told.name[:VALUE], **kept})
+        tags = {"mlflow.runName": summary.name[:NAME], "mlflow.note.content": summary.note, SWEEP: parent}
+        mlflow_store.set_tags(client, parent, {**tags, PREFIX + "changes": summary.name[:VALUE], **kept})
         mlflow_store.seal(client, root, parent)
 
 
@@ -119,15 +119,13 @@ def same(root: Path, names: Sequence[str], texts: Sequence[str], early: str = ""
     newest = history.newest(root, lambda run: bool(run.point))
     if newest is None:
         return None
-    found = [
-        run for run in history.pipelines(root, len(names) + 1, own=True) if run.sweep == newest.sweep and run.point
-    ]
+    runs = [run for run in history.pipelines(root, len(names) + 1, own=True) if run.sweep == newest.sweep and run.point]
     wanted = {
         str(number): (name, hashlib.sha256(text.encode()).hexdigest(), early)
         for number, (name, text) in enumerate(zip(names, texts, strict=True), 1)
     }
-    there = {run.number: (run.point, run.pages.get(PARAMS), run.early) for run in found if run.status == "FINISHED"}
-    return {int(run.number): run.id for run in found} if there == wanted else None
+    finished = {run.number: (run.point, run.pages.get(PARAMS), run.early) for run in runs if run.status == "FINISHED"}
+    return {int(run.number): run.id for run in runs} if finished == wanted else None
 
 
 def find(root: Path, text: str) -> tuple[PipelineRun, str]:

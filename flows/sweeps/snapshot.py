@@ -49,10 +49,10 @@ def parameters(snapshot: Path, text: str) -> Iterator[None]:
 def copy(snapshot: Path, target: Path) -> None:
     """Lay the snapshot out in the new folder `target`. The files are the same ones, not copies, where the disk can do that."""
 
-    def linked(source: str, place: str) -> None:
+    def linked(source: str, destination: str) -> None:
         try:
-            os.link(source, place, follow_symlinks=False)
+            os.link(source, destination, follow_symlinks=False)
         except OSError:
-            shutil.copy2(source, place, follow_symlinks=False)
+            shutil.copy2(source, destination, follow_symlinks=False)
 
     shutil.copytree(snapshot, target, symlinks=True, copy_function=linked, ignore=shutil.ignore_patterns(".dvc"))

@@ -82,10 +82,10 @@ class Sweep:
 
     def ended(self, results: Mapping[str, StageResult]) -> list[Ended]:
         """The points with the results of their nodes."""
-        found = []
+        ended_points = []
         for point in self.points:
             nodes = self.of_points[point.number]
-            found.append(
+            ended_points.append(
                 Ended(
                     point,
                     self.texts[point.number],
@@ -100,7 +100,7 @@ class Sweep:
                     {key: number for node in nodes.values() for key, number in self.owner.numbers(node).items()},
                 )
             )
-        return found
+        return ended_points
 
 
 @contextmanager
@@ -124,14 +124,14 @@ def prepared(
     with scratch_folder(root / HOME, "") as (folder, _):
         tree = folder / "tree"
         source = snapshot.take(root, tree)
-        base, known, said = read_text(tree / PARAMS), dict[str, Item](), list[str]()
+        base, outside_items, remarks = read_text(tree / PARAMS), dict[str, Item](), list[str]()
         texts: dict[int, str] = {}
         drafted = []
         for point in points:
             texts[point.number], notes = _text(tree, types, point)
-            said += [note for note in notes if note not in said]
+            remarks += [note for note in notes if note not in remarks]
             with snapshot.parameters(tree, texts[point.number]):
-                drafted.append((point, dvc_graph.drafts(root, tree, targets, known, pools, pool)))
+                drafted.append((point, dvc_graph.drafts(root, tree, targets, outside_items, pools, pool)))
         assert read_text(tree / PARAMS) == base
         nodes = dvc_graph.merged(drafted)
         if evaluations:
@@ -151,8 +151,8 @@ def prepared(
             with snapshot.parameters(tree, texts[point.number]), _about(point):
                 names = {stage for stage, node in of_points[point.number].items() if node in late}
                 editing.check_together(tree, types, {*of_points[point.number]}, names)
-                said += [line for line in data_files.check(tree, names, later=False) if line not in said]
-        yield Sweep(root, tree, source, points, texts, nodes, of_points, owner, planned, said)
+                remarks += [line for line in data_files.check(tree, names, later=False) if line not in remarks]
+        yield Sweep(root, tree, source, points, texts, nodes, of_points, owner, planned, remarks)
 
 
 def run(

@@ -22,9 +22,9 @@ from flows.web.plain_page import html
 def page(comparison: Comparison, judged: Sequence[Judged] = ()) -> str:
     """The page as HTML."""
     a, b = comparison.a, comparison.b
-    said = escape(conclusion.conclusion((a.name, b.name), comparison.found)).replace(" %", "\u00a0%")
+    lead = escape(conclusion.conclusion((a.name, b.name), comparison.found)).replace(" %", "\u00a0%")
     body = f"""<p class="note"><b>A</b> {escape(a.about)}<br><b>B</b> {escape(b.about)}</p>
-<p class="lead">{said}</p>
+<p class="lead">{lead}</p>
 {"".join(_verdicts(judged))}
 {"".join(_overview(comparison.found))}
 <h2>What differs in how they were made</h2>
@@ -35,14 +35,14 @@ def page(comparison: Comparison, judged: Sequence[Judged] = ()) -> str:
 
 
 def _verdicts(judged: Sequence[Judged]) -> Iterator[str]:
-    for one, line in zip(judged, screen.of_verdict(judged), strict=True):
-        word, _, told = line.partition("  ")
-        yield f'<p class="{"holds" if one.holds else "fails"}"><b>{word}</b> {escape(told)}</p>\n'
+    for verdict, line in zip(judged, screen.of_verdict(judged), strict=True):
+        word, _, text = line.partition("  ")
+        yield f'<p class="{"holds" if verdict.holds else "fails"}"><b>{word}</b> {escape(text)}</p>\n'
 
 
-def _overview(found: Sequence[Compared]) -> Iterator[str]:
+def _overview(pairs: Sequence[Compared]) -> Iterator[str]:
     """The headline of every policy in one plot, where there are several."""
-    rows = [(pair, metric) for pair in found if not pair.same for metric in conclusion.headline(pair)]
+    rows = [(pair, metric) for pair in pairs if not pair.same for metric in conclusion.headline(pair)]
     if len(rows) < 2:
         return
     yield "<h2>At a glance</h2>\n"
@@ -84,8 +84,8 @@ def _stages(changes: Sequence[StageChange], stages: int) -> str:
 def _evaluation(pair: Compared) -> str:
     heading = f"<h2>{escape(pair.policy or 'What was measured')}</h2>\n"
     if pair.fault or pair.same:
-        told = "".join(f"<p>{escape(line)}.</p>\n" for line in screen.of_pair(pair, full=False))
-        return heading + told
+        paragraphs = "".join(f"<p>{escape(line)}.</p>\n" for line in screen.of_pair(pair, full=False))
+        return heading + paragraphs
     minded = "".join(f'<p class="warning">{escape(caution)}</p>\n' for caution in pair.cautions)
     return (
         f'{heading}<p class="note">{escape(screen.asked(pair))}; differences are B minus A, those of shares in percentage points, '

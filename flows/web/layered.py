@@ -42,9 +42,9 @@ def layout(
     nodes: dict[str, Place] = {}
     for name, needs in graph.items():
         nodes[name] = Place(name, max((nodes[need].layer + 1 for need in needs), default=0), widths[name])
-    layers: list[list[Place]] = [[] for _ in range(1 + max((place.layer for place in nodes.values()), default=0))]
-    for place in nodes.values():
-        layers[place.layer].append(place)
+    layers: list[list[Place]] = [[] for _ in range(1 + max((position.layer for position in nodes.values()), default=0))]
+    for position in nodes.values():
+        layers[position.layer].append(position)
     chains = []
     passed: dict[tuple[str, str, int], Place] = {}
     for name, needs in graph.items():
@@ -68,26 +68,26 @@ def _arrange(layers: list[list[Place]], chains: list[list[Place]], gap: float) -
             near.setdefault(id(upper), []).append(lower)
             near.setdefault(id(lower), []).append(upper)
 
-    def wish(place: Place, layer: int) -> float:
-        around = [other.x for other in near.get(id(place), []) if other.layer == layer]
-        return sum(around) / len(around) if around else place.x
+    def wish(position: Place, layer: int) -> float:
+        around = [other.x for other in near.get(id(position), []) if other.layer == layer]
+        return sum(around) / len(around) if around else position.x
 
     for layer in layers:
         _spread(layer, [0.0] * len(layer), gap)
     for sweep in range(8):
         step = -1 if sweep % 2 == 0 else 1
         for layer in layers if step < 0 else reversed(layers):
-            layer.sort(key=lambda place: wish(place, place.layer + step))
-            _spread(layer, [wish(place, place.layer + step) for place in layer], gap)
+            layer.sort(key=lambda position: wish(position, position.layer + step))
+            _spread(layer, [wish(position, position.layer + step) for position in layer], gap)
 
 
 def _spread(layer: list[Place], wishes: list[float], gap: float) -> None:
     """Give each place an x as near to the wished one as the widths allow: the mean of pushing all to the right and to the left."""
-    apart = [(one.width + other.width) / 2 + gap for one, other in itertools.pairwise(layer)]
+    apart = [(neighbour.width + other.width) / 2 + gap for neighbour, other in itertools.pairwise(layer)]
     rightwards, leftwards = list(wishes), list(wishes)
     for i in range(1, len(layer)):
         rightwards[i] = max(rightwards[i], rightwards[i - 1] + apart[i - 1])
     for i in reversed(range(len(layer) - 1)):
         leftwards[i] = min(leftwards[i], leftwards[i + 1] - apart[i])
-    for place, right, left in zip(layer, rightwards, leftwards, strict=True):
-        place.x = (right + left) / 2
+    for position, right, left in zip(layer, rightwards, leftwards, strict=True):
+        position.x = (right + left) / 2

@@ -20,22 +20,22 @@ def _ids(document: Document) -> dict[str, str]:
 
 def _raw(document: Document) -> Iterator[str]:
     """Raw data in a group of its own, which keeps it together at the left."""
-    ids, raw = _ids(document), [one for one in document.artifacts.values() if one.raw]
+    ids, raw = _ids(document), [artifact for artifact in document.artifacts.values() if artifact.raw]
     if raw:
         yield '  subgraph raw["raw data"]'
-        for one in raw:
-            yield f"    {ids[one.id]}{_shape('raw', one.path, one.hash[:8])}"
+        for artifact in raw:
+            yield f"    {ids[artifact.id]}{_shape('raw', artifact.path, artifact.hash[:8])}"
         yield "  end"
 
 
 def _nodes(document: Document) -> Iterator[str]:
     ids = _ids(document)
-    for one in document.artifacts.values():
-        if not one.raw:
-            yield f"  {ids[one.id]}{_shape('artifact', one.path, one.hash[:8])}"
+    for artifact in document.artifacts.values():
+        if not artifact.raw:
+            yield f"  {ids[artifact.id]}{_shape('artifact', artifact.path, artifact.hash[:8])}"
     for run in document.runs.values():
-        known = f"run {run.id[:8]}" if run.recorded else "no run on record"
-        yield f"  {ids[run.id]}{_shape('run', run.stage, known)}"
+        label = f"run {run.id[:8]}" if run.recorded else "no run on record"
+        yield f"  {ids[run.id]}{_shape('run', run.stage, label)}"
 
 
 def _edges(document: Document) -> Iterator[str]:
@@ -45,9 +45,9 @@ def _edges(document: Document) -> Iterator[str]:
             yield f"  {ids[need]} --> {ids[run.id]}"
         for out in run.outs:
             yield f"  {ids[run.id]} --> {ids[out]}"
-    for one in document.artifacts.values():
-        for part in one.parts:
-            yield f"  {ids[part]} --> {ids[one.id]}"
+    for artifact in document.artifacts.values():
+        for part in artifact.parts:
+            yield f"  {ids[part]} --> {ids[artifact.id]}"
 
 
 def _styles(document: Document) -> Iterator[str]:
@@ -65,4 +65,4 @@ def _shape(kind: str, *lines: str) -> str:
 
 def _text(content: str) -> str:
     """A label in which only letters, digits and what cannot mean anything to Mermaid, Markdown or HTML stands as it is."""
-    return re.sub(r"[^\w ./@=-]", lambda found: f"#{ord(found[0])};", printable(content))
+    return re.sub(r"[^\w ./@=-]", lambda match: f"#{ord(match[0])};", printable(content))

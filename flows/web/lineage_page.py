@@ -50,10 +50,11 @@ def page(document: Document, metrics: Metrics | None = None) -> str:
         runs=runs,
         readers=document.readers(),
         metrics={
-            run: {name: f"{value:.6g}" for name, value in found.items()} for run, found in (metrics or {}).items()
+            run: {name: f"{value:.6g}" for name, value in run_metrics.items()}
+            for run, run_metrics in (metrics or {}).items()
         },
         anchors={name: anchor("artifact", name) for name in artifacts} | {name: anchor("run", name) for name in runs},
-        labels={name: f"{one.path} {one.hash[:8]}" for name, one in artifacts.items()}
+        labels={name: f"{artifact.path} {artifact.hash[:8]}" for name, artifact in artifacts.items()}
         | {name: _label(run) for name, run in runs.items()},
         dirty=lambda run: "" if run.dirty in CLEAN else f", changed: {run.dirty}",
         picture=svg(document),
@@ -66,7 +67,7 @@ def page(document: Document, metrics: Metrics | None = None) -> str:
 
 def _summary(document: Document) -> str:
     """What the page shows, counted; a break of the chain is named."""
-    raw = sum(one.raw for one in document.artifacts.values())
+    raw = sum(artifact.raw for artifact in document.artifacts.values())
     broken = [run.stage for run in document.runs.values() if not run.recorded]
     made = len(document.artifacts) - raw
     counts = f"{_number(len(document.runs), 'run')} made {_number(made, 'artifact')} from {_number(raw, 'raw input')}."
@@ -87,7 +88,9 @@ def _legend(document: Document) -> dict[str, str]:
         "folder": "a folder that several runs filled",
     }
     looks = {state(run) for run in document.runs.values()}
-    looks |= {"raw-data" if one.raw else "folder" for one in document.artifacts.values() if one.run is None}
+    looks |= {
+        "raw-data" if artifact.raw else "folder" for artifact in document.artifacts.values() if artifact.run is None
+    }
     return {look: meaning for look, meaning in meanings.items() if look in looks}
 
 

@@ -41,18 +41,18 @@ def svg(document: Document) -> str:
     layers, chains = layout(
         reduced(graph), {name: box.height for name, box in boxes.items()}, GAP, PASSING, bundled=True
     )
-    places = {place.name: place for layer in layers for place in layer if place.name}
-    every = [place for layer in layers for place in layer]
-    top = min(place.x - place.width / 2 for place in every) - MARGIN
-    height = max(place.x + place.width / 2 for place in every) + MARGIN - top
+    positions = {position.name: position for layer in layers for position in layer if position.name}
+    every = [position for layer in layers for position in layer]
+    top = min(position.x - position.width / 2 for position in every) - MARGIN
+    height = max(position.x + position.width / 2 for position in every) + MARGIN - top
     width = _left(len(layers)) - ALONG + 2 * MARGIN
     through = {(chain[0].name, chain[-1].name): chain for chain in chains}
     edges = [  # those that others imply are drawn first, below the others
-        (direct, _edge(need, name, boxes[name], _start(boxes[owner[need]], places[owner[need]], need), way, direct))
+        (direct, _edge(need, name, boxes[name], _start(boxes[owner[need]], positions[owner[need]], need), way, direct))
         for name, box in boxes.items()
         for need in box.needs
         for direct in [(owner[need], name) in through]
-        for way in [through[owner[need], name][1:] if direct else [places[name]]]
+        for way in [through[owner[need], name][1:] if direct else [positions[name]]]
     ]
     return "\n".join(
         [
@@ -60,7 +60,12 @@ def svg(document: Document) -> str:
             f'height="{height:.0f}" role="group" aria-label="The lineage as a graph, raw data at the left">',
             f"<defs>{TIP}</defs>",
             *(edge for _, edge in sorted(edges)),
-            *(_box(boxes[place.name], place, document.of) for layer in layers for place in layer if place.name),
+            *(
+                _box(boxes[position.name], position, document.of)
+                for layer in layers
+                for position in layer
+                if position.name
+            ),
             "</svg>",
         ]
     )
@@ -68,7 +73,11 @@ def svg(document: Document) -> str:
 
 def boxes_of(document: Document) -> dict[str, Box]:
     """The boxes by the id of their run, or of their artifact; together they hold each run and each artifact once."""
-    alone = {one.id: Box(None, [one], one.parts) for one in document.artifacts.values() if one.run is None}
+    alone = {
+        artifact.id: Box(None, [artifact], artifact.parts)
+        for artifact in document.artifacts.values()
+        if artifact.run is None
+    }
     made = {
         run.id: Box(run, [document.artifacts[out] for out in run.outs], run.inputs) for run in document.runs.values()
     }
@@ -90,22 +99,22 @@ def _left(layer: int) -> float:
     return layer * (WIDTH + ALONG)
 
 
-def _start(box: Box, place: Place, artifact: str) -> tuple[float, float]:
+def _start(box: Box, position: Place, artifact: str) -> tuple[float, float]:
     """Where an artifact's edges begin: at the right of its row."""
     if box.run is None:
-        return _left(place.layer) + WIDTH, place.x
-    row = [one.id for one in box.artifacts].index(artifact)
-    return _left(place.layer) + WIDTH, place.x - place.width / 2 + HEADER + ROW * (row + 0.5)
+        return _left(position.layer) + WIDTH, position.x
+    row = [output.id for output in box.artifacts].index(artifact)
+    return _left(position.layer) + WIDTH, position.x - position.width / 2 + HEADER + ROW * (row + 0.5)
 
 
 def _edge(need: str, name: str, box: Box, start: tuple[float, float], way: Sequence[Place], direct: bool) -> str:
     (x, y), path = start, f"M{start[0]:.0f} {start[1]:.0f}"
-    for place in way:
-        end = _left(place.layer)
-        height = place.x - place.width / 2 + HEADER / 2 if place.name and box.run else place.x
+    for position in way:
+        end = _left(position.layer)
+        height = position.x - position.width / 2 + HEADER / 2 if position.name and box.run else position.x
         middle = end - ALONG / 2 if direct else (x + end) / 2
         path += f"C{max(middle, x):.0f} {y:.0f} {middle:.0f} {height:.0f} {end:.0f} {height:.0f}"
-        if not place.name:
+        if not position.name:
             end += WIDTH
             path += f"H{end:.0f}"
         x, y = end, height
@@ -114,12 +123,12 @@ def _edge(need: str, name: str, box: Box, start: tuple[float, float], way: Seque
     return f'<path class="{kind}" data-from="{anchor("artifact", need)}" data-to="{to}" d="{path}" marker-end="url(#tip)"/>'
 
 
-def _box(box: Box, place: Place, asked: str) -> str:
-    x, y = _left(place.layer), place.x - place.width / 2
+def _box(box: Box, position: Place, target: str) -> str:
+    x, y = _left(position.layer), position.x - position.width / 2
     parts = [] if box.run is None else [_run(box.run, x, y)]
     below = y + (HEADER if box.run else 0)
     for row, artifact in enumerate(box.artifacts):
-        parts.append(_artifact(artifact, x, below + row * ROW, asked, alone=box.run is None))
+        parts.append(_artifact(artifact, x, below + row * ROW, target, alone=box.run is None))
     frame = f'<rect class="frame" x="{x:.0f}" y="{y:.0f}" width="{WIDTH}" height="{box.height:.0f}" rx="7"/>'
     kind = state(box.run) if box.run else "raw-data" if box.artifacts[0].raw else "folder"
     return f'<g class="box {kind}">{"".join(parts)}{frame}</g>'
@@ -135,8 +144,8 @@ def _run(run: Execution, x: float, y: float) -> str:
     return _node("run", run.id, title, shape, _texts(texts, x, y + 17, 16))
 
 
-def _artifact(artifact: Artifact, x: float, y: float, asked: str, *, alone: bool) -> str:
-    kinds = ["artifact", *["raw"] * artifact.raw, *["asked"] * (artifact.id == asked)]
+def _artifact(artifact: Artifact, x: float, y: float, target: str, *, alone: bool) -> str:
+    kinds = ["artifact", *["raw"] * artifact.raw, *["asked"] * (artifact.id == target)]
     title = f"{artifact.path} {artifact.hash}{' (raw data)' * artifact.raw}"
     if alone:
         fact = f"{'raw data' if artifact.raw else f'folder of {len(artifact.parts)} outputs'} · {artifact.hash[:8]}"

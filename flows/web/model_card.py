@@ -189,8 +189,8 @@ def lineage(card: Card) -> Iterator[str]:
     """Raw data, the code's state, and every output on the way."""
     link, raw = card.link, [made.link for made in card.made if made.link.stage is None]
     yield from ("## Data", "", "Files that no stage made, with their hashes by DVC:", "")
-    for one in raw:
-        yield f"- `{one.path}` {one.hash}"
+    for artifact in raw:
+        yield f"- `{artifact.path}` {artifact.hash}"
     yield from (*([] if raw else ["No raw data: the pipeline generated all of it."]), "")
     yield from ("## Lineage", "")
     state = {None: "It is not known which files differed from it.", "no": "No file differed from it."}
@@ -200,9 +200,16 @@ def lineage(card: Card) -> Iterator[str]:
     )
     yield from ("", "| output | hash | stage | commit | differed | MLflow run |", "|---|---|---|---|---|---|")
     for made in card.made:
-        one = made.link
-        run = one.run_id or one.note
-        cells = (f"`{one.path}`", one.hash, one.stage or "", (one.commit or "")[:12], one.dirty or "", run)
+        artifact = made.link
+        run = artifact.run_id or artifact.note
+        cells = (
+            f"`{artifact.path}`",
+            artifact.hash,
+            artifact.stage or "",
+            (artifact.commit or "")[:12],
+            artifact.dirty or "",
+            run,
+        )
         yield f"| {' | '.join(map(_cell, cells))} |"
     yield ""
 

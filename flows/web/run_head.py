@@ -31,10 +31,10 @@ def fill(page: str, texts: Mapping[str, str]) -> str:
     return page
 
 
-def paragraphs(said: Mapping[str, str], kind: str) -> dict[str, str]:
+def paragraphs(texts: Mapping[str, str], kind: str) -> dict[str, str]:
     """Lines as paragraphs of an HTML or a Markdown page; empty ones stay empty."""
     line = '<p class="note">{}</p>' if kind == "html" else "\n\n{}\n\n"
-    return {name: line.format(escape(text, quote=False)) if text else "" for name, text in said.items()}
+    return {name: line.format(escape(text, quote=False)) if text else "" for name, text in texts.items()}
 
 
 def strip(page: str) -> str:
@@ -71,26 +71,28 @@ def core_seconds(
     not on record has none, and neither has what needs it.
     """
     runs = {result.stage: result.mlflow_run_id or "" for result in results}
-    own = {stage.name: stage.cpu * seconds[runs[stage.name]] for stage in planned if runs.get(stage.name) in seconds}
+    stage_costs = {
+        stage.name: stage.cpu * seconds[runs[stage.name]] for stage in planned if runs.get(stage.name) in seconds
+    }
     needs = {stage.name: stage.upstream for stage in planned}
     evaluated = [name.partition("@")[2] for name in needs if name.startswith(EVALUATE)]
     trained = {name.rpartition("@")[2]: name for name in needs if not name.startswith(EVALUATE)}
-    found = []
+    rows = []
     for name in evaluated:
         every = _with_upstream(trained[name], needs) if name in trained else set()
-        if every and every <= own.keys():
-            found.append((name, own[trained[name]], sum(own[other] for other in every)))
-    return found
+        if every and every <= stage_costs.keys():
+            rows.append((name, stage_costs[trained[name]], sum(stage_costs[other] for other in every)))
+    return rows
 
 
 def _with_upstream(name: str, needs: Mapping[str, Sequence[str]]) -> set[str]:
-    found, waiting = set[str](), [name]
+    closure, waiting = set[str](), [name]
     while waiting:
         stage = waiting.pop()
-        if stage not in found:
-            found.add(stage)
+        if stage not in closure:
+            closure.add(stage)
             waiting += needs.get(stage, ())
-    return found
+    return closure
 
 
 def costs(rows: Sequence[tuple[str, float, float]], kind: str) -> str:
@@ -98,12 +100,12 @@ def costs(rows: Sequence[tuple[str, float, float]], kind: str) -> str:
     if not rows:
         return ""
     heads = ("", "core-seconds of its training", "with all that it needs")
-    cells = [(escape(name), f"{own:,.0f}", f"{every:,.0f}") for name, own, every in rows]
+    cells = [(escape(name), f"{training:,.0f}", f"{every:,.0f}") for name, training, every in rows]
     note = "Core-seconds: the seconds of a stage times the cores that it had, from the records of the runs that made the models."
     if kind == "md":
         lines = [f"| {' | '.join(row)} |" for row in (heads, ("---", "---:", "---:"), *cells)]
         return "\n\n" + "\n".join(lines) + f"\n\n{note}\n\n"
-    body = "".join(f"<tr><th>{name}</th><td>{own}</td><td>{every}</td></tr>" for name, own, every in cells)
+    body = "".join(f"<tr><th>{name}</th><td>{training}</td><td>{every}</td></tr>" for name, training, every in cells)
     head = "".join(f"<th>{text}</th>" for text in heads)
     table = f'<table class="numbers"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="wide">{table}</div><p class="note">{note}</p>'
@@ -130,13 +132,15 @@ def draws(root: Path, params: Mapping[str, Any], sections: Sequence[str]) -> str
     """
     file, report = root / DRAWS, params.get("report", {})
     measured = json.loads(file.read_text())["result"] if file.is_file() else {}
-    own = [name for name in sections if name != "report"]  # what the report shows changes nothing that was drawn
-    if not measured or len(measured["draws"]) < 2 or measured["params_hash"] != params_hash(params, own):
+    drawn_sections = [
+        name for name in sections if name != "report"
+    ]  # what the report shows changes nothing that was drawn
+    if not measured or len(measured["draws"]) < 2 or measured["params_hash"] != params_hash(params, drawn_sections):
         return ""
     names = [name for name in report["policies"] if all(name in draw for draw in measured["draws"])]
     held_against = [name for name in (*report["controls"], report["baseline"]) if name in names]
     methods = names[names.index(report["baseline"]) + 1 :] if held_against else []
-    said = []
+    clauses = []
     for name in methods:
         if name not in held_against:
             gains = [
@@ -144,10 +148,10 @@ def draws(root: Path, params: Mapping[str, Any], sections: Sequence[str]) -> str
                 for draw in measured["draws"]
             ]
             spread = f"{min(gains):+.1f} to {max(gains):+.1f}, standard deviation {statistics.stdev(gains):.1f}"
-            said.append(f"{name} {statistics.fmean(gains):+.1f} points on average ({spread})")
+            clauses.append(f"{name} {statistics.fmean(gains):+.1f} points on average ({spread})")
     against = "the better control" if len(held_against) > 1 else held_against[0] if held_against else ""
     count = len(measured["draws"])
-    return f"Over {count} measured draws of these params, against {against}: {'; '.join(said)}." if said else ""
+    return f"Over {count} measured draws of these params, against {against}: {'; '.join(clauses)}." if clauses else ""
 
 
 def own_sections(params: str, names: Iterable[str]) -> str:

@@ -70,7 +70,7 @@ def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[S
         text = (root / "params.yaml").read_text()
         params, values = run_head.own_sections(text, sections), parsed(text)
         lineage, costs = _lineage(root, report), _costs(root, needed, ended)
-        said = {
+        head_texts = {
             "title": run_head.title(root, report, ended, values),
             "draws": run_head.draws(root, values, sections),
         }
@@ -79,17 +79,19 @@ def write_pages(root: Path, planned: Sequence[PlannedStage], results: Sequence[S
             source, target = places(root, report, kind)
             if source.is_file():
                 before, marked, after = source.read_text().rpartition(MARKER)  # an earlier one is part of a quoted text
-                told = stage_metrics.read(root, needed)
-                box = section(needed, ended, params, provenance(root), told, lineage, costs) if marked else ""
-                before = run_head.fill(before, run_head.paragraphs(said, kind) | {"costs": run_head.costs(rows, kind)})
+                reported = stage_metrics.read(root, needed)
+                box = section(needed, ended, params, provenance(root), reported, lineage, costs) if marked else ""
+                before = run_head.fill(
+                    before, run_head.paragraphs(head_texts, kind) | {"costs": run_head.costs(rows, kind)}
+                )
                 write(target, f"{before}{box}{after}".encode())
                 written.append(target)
         written += [lineage.page] if lineage else []
     if written:
-        known = {**digests(root), **{page.name: _digest(page) for page in written}}
-        known = {name: digest for name, digest in known.items() if (root / name).is_file()}
+        page_digests = {**digests(root), **{page.name: _digest(page) for page in written}}
+        page_digests = {name: digest for name, digest in page_digests.items() if (root / name).is_file()}
         files.make_folder(root, WRITTEN.parent)
-        write(root / WRITTEN, json.dumps(known).encode())
+        write(root / WRITTEN, json.dumps(page_digests).encode())
     return written
 
 
@@ -101,12 +103,12 @@ def all_places(root: Path) -> list[Path]:
 
 def is_old(root: Path, planned: Sequence[PlannedStage]) -> bool:
     """Whether a report in the root is missing, was edited, or is older than the stage's pages."""
-    known = digests(root)
+    page_digests = digests(root)
     reports = [stage.name for stage in planned if stage.name in REPORTS]
     pages = [places(root, report, kind) for report in reports for kind in ("html", "md")]
     pages += [(places(root, report, "html")[0], lineage_place(root, report)) for report in reports]
-    pages = [(made, shown) for made, shown in pages if shown.name in known or "lineage" not in shown.name]
-    return any(made.is_file() and not _is_new(made, shown, known.get(shown.name)) for made, shown in pages)
+    pages = [(made, shown) for made, shown in pages if shown.name in page_digests or "lineage" not in shown.name]
+    return any(made.is_file() and not _is_new(made, shown, page_digests.get(shown.name)) for made, shown in pages)
 
 
 def _is_new(made: Path, shown: Path, digest: str | None) -> bool:
@@ -161,24 +163,24 @@ class Costs:
 
     def taken(self, result: StageResult) -> str:
         """How long the run took that made a stage's outs."""
-        known = self.seconds.get(result.mlflow_run_id or "")
-        return "" if known is None else duration(known)
+        seconds = self.seconds.get(result.mlflow_run_id or "")
+        return "" if seconds is None else duration(seconds)
 
     def memory(self, result: StageResult) -> str:
         """The peak memory of the run that made a stage's outs."""
-        known = self.megabytes.get(result.mlflow_run_id or "")
-        return "" if known is None else f"{known / 1000:.1f} GB" if known >= 1000 else f"{known:.0f} MB"
+        peak = self.megabytes.get(result.mlflow_run_id or "")
+        return "" if peak is None else f"{peak / 1000:.1f} GB" if peak >= 1000 else f"{peak:.0f} MB"
 
     def sentence(self, results: Sequence[StageResult]) -> str:
         """What all of them took together; nothing where no run is known."""
-        known = [
+        timed = [
             (result, self.seconds[run]) for result in results if (run := result.mlflow_run_id or "") in self.seconds
         ]
-        if not known:
+        if not timed:
             return ""
-        work = sum(seconds * self.cores.get(result.stage, 1) for result, seconds in known)
-        some = "" if len(known) == len(results) else f" of the {len(known)} stages whose runs are known"
-        return f" Making {'all outs' if not some else 'the outs' + some} took {duration(sum(seconds for _, seconds in known))} one after another, {work / 3600:.2f} core hours."
+        work = sum(seconds * self.cores.get(result.stage, 1) for result, seconds in timed)
+        some = "" if len(timed) == len(results) else f" of the {len(timed)} stages whose runs are known"
+        return f" Making {'all outs' if not some else 'the outs' + some} took {duration(sum(seconds for _, seconds in timed))} one after another, {work / 3600:.2f} core hours."
 
 
 def _costs(root: Path, needed: Sequence[PlannedStage], results: Sequence[StageResult]) -> Costs:
@@ -213,12 +215,12 @@ def _grouped(
     planned: Sequence[PlannedStage], results: Sequence[StageResult]
 ) -> tuple[Graph, dict[str, list[StageResult]]]:
     """The graph to draw, and the results in each node: one stage, or all branches of a stage where there are many stages."""
-    known, many = {result.stage: result for result in results}, len(planned) > DRAWN
+    by_stage, many = {result.stage: result for result in results}, len(planned) > DRAWN
     node = {stage.name: stage.name.partition("@")[0] if many else stage.name for stage in planned}
     groups: dict[str, list[StageResult]] = {}
     needs: dict[str, set[str]] = {}
     for stage in planned:
-        groups.setdefault(node[stage.name], []).append(known[stage.name])
+        groups.setdefault(node[stage.name], []).append(by_stage[stage.name])
         needs.setdefault(node[stage.name], set()).update(node[name] for name in stage.upstream)
     order = TopologicalSorter(needs).static_order() if many else groups
     return {name: sorted(needs[name]) for name in order}, groups
@@ -261,7 +263,7 @@ def _html(
     results: Sequence[StageResult],
     params: str,
     facts: dict[str, str],
-    told: Reported,
+    reported: Reported,
     lineage: Lineage | None,
     costs: Costs,
 ) -> str:
@@ -277,7 +279,7 @@ def _html(
     heads = "".join(f"<th>{heading}</th>" for heading in HEADINGS)
     versions = " · ".join(f"{escape(name)} <code>{escape(fact)}</code>" for name, fact in facts.items())
     return f"""<section class="pt-run"><style>{STYLE}</style>
-{stage_metrics.html(told)}<h2 id="made">How it was made</h2>
+{stage_metrics.html(reported)}<h2 id="made">How it was made</h2>
 <p>{_counts(results)}.{costs.sentence(results)} {SAYING}{_sentence(lineage, '<a href="{0}">{0}</a>')}</p>
 <div class="wide">{svg(graph, looks)}</div>
 <div class="wide"><table><thead><tr>{heads}</tr></thead><tbody>
@@ -295,7 +297,7 @@ def _markdown(
     results: Sequence[StageResult],
     params: str,
     facts: dict[str, str],
-    told: Reported,
+    reported: Reported,
     lineage: Lineage | None,
     costs: Costs,
 ) -> str:
@@ -309,7 +311,7 @@ def _markdown(
     ]
     table = "\n".join([f"| {' | '.join(HEADINGS)} |", "|---|---|---|---|---|---|---|", *rows])
     versions = "\n".join(f"- {name}: `{fact}`" for name, fact in facts.items())
-    return f"""{stage_metrics.markdown(told)}## How it was made
+    return f"""{stage_metrics.markdown(reported)}## How it was made
 
 {_counts(results)}.{costs.sentence(results)} {SAYING}{_sentence(lineage, "[{0}]({0})")}
 

@@ -34,8 +34,8 @@ def mermaid(graph: Graph, texts: Mapping[str, Sequence[str]]) -> str:
 def svg(graph: Graph, looks: Mapping[str, Look]) -> str:
     """The graph as one self-contained SVG element."""
     layers, chains = layout(reduced(graph), dict.fromkeys(graph, WIDTH), GAP, 2 * GAP)
-    left = min(place.x - place.width / 2 for layer in layers for place in layer) - 4
-    right = max(place.x + place.width / 2 for layer in layers for place in layer) + 4
+    left = min(position.x - position.width / 2 for layer in layers for position in layer) - 4
+    right = max(position.x + position.width / 2 for layer in layers for position in layer) + 4
     height = len(layers) * (HEIGHT + RISE) - RISE + 8
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{left:.0f} -4 {right - left:.0f} {height}" role="img" '
@@ -44,14 +44,14 @@ def svg(graph: Graph, looks: Mapping[str, Look]) -> str:
         '<defs><marker id="pt-tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
         '<path d="M0 0L8 4L0 8z" fill="#667"/></marker></defs>',
         *(_arrow(chain) for chain in chains),
-        *(_box(place, looks[place.name]) for layer in layers for place in layer if place.name),
+        *(_box(position, looks[position.name]) for layer in layers for position in layer if position.name),
         "</svg>",
     ]
     return "\n".join(parts)
 
 
-def _top(place: Place) -> float:
-    return place.layer * (HEIGHT + RISE)
+def _top(position: Place) -> float:
+    return position.layer * (HEIGHT + RISE)
 
 
 def _arrow(chain: Sequence[Place]) -> str:
@@ -65,12 +65,12 @@ def _arrow(chain: Sequence[Place]) -> str:
     return f'<path d="{path}" fill="none" stroke="#889" stroke-width="1.3" marker-end="url(#pt-tip)"/>'
 
 
-def _box(place: Place, look: Look) -> str:
-    x, y = place.x - place.width / 2, _top(place)
-    size = min(13.0, (WIDTH - 10) / (0.62 * len(place.name)))  # a long name gets a smaller font, and is never cut
-    texts = [(size, 600, place.name), *((11.0, 400, line) for line in look.lines)]
+def _box(position: Place, look: Look) -> str:
+    x, y = position.x - position.width / 2, _top(position)
+    size = min(13.0, (WIDTH - 10) / (0.62 * len(position.name)))  # a long name gets a smaller font, and is never cut
+    texts = [(size, 600, position.name), *((11.0, 400, line) for line in look.lines)]
     lines = "".join(
-        f'<text x="{place.x:.0f}" y="{y + 18 + 16 * row:.0f}" text-anchor="middle" font-size="{size:.1f}" '
+        f'<text x="{position.x:.0f}" y="{y + 18 + 16 * row:.0f}" text-anchor="middle" font-size="{size:.1f}" '
         f'font-weight="{weight}" fill="#111">{escape(text)}</text>'
         for row, (size, weight, text) in enumerate(texts)
     )

@@ -12,30 +12,30 @@ Reported = Mapping[str, Sequence[tuple[str, str]]]  # stage -> its metrics with 
 
 def read(root: Path, planned: Sequence[PlannedStage]) -> Reported:
     """The metrics files of the stages that are no branches and no reports, in the plan's order."""
-    found: dict[str, list[tuple[str, str]]] = {}
+    reported: dict[str, list[tuple[str, str]]] = {}
     for stage in planned:
         file = root / f"data/metrics/{stage.name}.json"
         if "@" not in stage.name and not stage.name.endswith("report") and file.is_file():
-            found[stage.name] = list(_leaves(json.loads(file.read_text())))
-    return {name: rows for name, rows in found.items() if rows}
+            reported[stage.name] = list(_leaves(json.loads(file.read_text())))
+    return {name: rows for name, rows in reported.items() if rows}
 
 
-def html(told: Reported) -> str:
+def html(reported: Reported) -> str:
     """One table a stage."""
     tables = [
         f'<section><h3>{escape(name)}</h3><table class="numbers"><tbody>\n'
         + "\n".join(f"<tr><th>{escape(key)}</th><td>{escape(value)}</td></tr>" for key, value in rows)
         + "\n</tbody></table></section>"
-        for name, rows in told.items()
+        for name, rows in reported.items()
     ]
     joined = "\n".join(tables)
     heading = "<details><summary>What the stages report</summary>"
     return f'{heading}\n<div class="stages">\n{joined}\n</div></details>\n' if tables else ""
 
 
-def markdown(told: Reported) -> str:
+def markdown(reported: Reported) -> str:
     """One table of all stages."""
-    lines = [f"| {name} | {key} | {value} |" for name, rows in told.items() for key, value in rows]
+    lines = [f"| {name} | {key} | {value} |" for name, rows in reported.items() for key, value in rows]
     heading = "<details><summary>What the stages report</summary>\n\n| Stage | Metric | Value |\n|---|---|---:|\n"
     return heading + "\n".join(lines) + "\n\n</details>\n\n" if lines else ""
 

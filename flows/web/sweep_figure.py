@@ -19,8 +19,8 @@ def figure(rows: Sequence[Row], names: Sequence[str]) -> str:
     if not names:
         return ""
     made = Figure(figsize=(WIDTH * len(names), HEIGHT), layout="constrained")
-    for place, name in zip(made.subplots(1, len(names), squeeze=False)[0], names, strict=True):
-        _panel(place, rows, name, axis)
+    for ax, name in zip(made.subplots(1, len(names), squeeze=False)[0], names, strict=True):
+        _panel(ax, rows, name, axis)
     text = StringIO()
     made.savefig(text, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
     return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
@@ -35,7 +35,7 @@ def _across(rows: Sequence[Row]) -> str:
     return max(values, key=lambda key: len(values[key]), default="")
 
 
-def _panel(place: Any, rows: Sequence[Row], name: str, axis: str) -> None:
+def _panel(ax: Any, rows: Sequence[Row], name: str, axis: str) -> None:
     groups: dict[str, list[Row]] = {}
     for row in rows:
         others = ", ".join(f"{key} {value}" for key, value in row.settings.items() if key != axis)
@@ -49,35 +49,35 @@ def _panel(place: Any, rows: Sequence[Row], name: str, axis: str) -> None:
         )
         xs = [ticks.index(row.settings.get(axis, "")) + shift for row in group]
         means = [row.over_seeds[name].mean for row in group]
-        place.plot(xs, means, marker="o", color=f"C{number}", label=label or None, linewidth=1.2)
+        ax.plot(xs, means, marker="o", color=f"C{number}", label=label or None, linewidth=1.2)
         for x, row in zip(xs, group, strict=True):
-            _interval(place, x, row.over_seeds[name], f"C{number}")
+            _interval(ax, x, row.over_seeds[name], f"C{number}")
             single = [value.mean for _, value in row.single[name]]
             if len(single) > 1:
-                place.plot([x] * len(single), single, ".", color=f"C{number}", alpha=0.5, markersize=5)
-    place.set_xticks(range(len(ticks)), ticks)
-    place.set_xlim(-0.5, len(ticks) - 0.5)
-    place.set_xlabel(axis)
-    place.set_title(name, fontsize=10)
-    place.grid(axis="y", alpha=0.3)
+                ax.plot([x] * len(single), single, ".", color=f"C{number}", alpha=0.5, markersize=5)
+    ax.set_xticks(range(len(ticks)), ticks)
+    ax.set_xlim(-0.5, len(ticks) - 0.5)
+    ax.set_xlabel(axis)
+    ax.set_title(name, fontsize=10)
+    ax.grid(axis="y", alpha=0.3)
     for side in ("top", "right"):
-        place.spines[side].set_visible(False)
-    _readable(place)
+        ax.spines[side].set_visible(False)
+    _readable(ax)
     if len(groups) > 1:
-        place.legend(fontsize=7, frameon=False)
+        ax.legend(fontsize=7, frameon=False)
 
 
-def _interval(place: Any, x: float, value: Value, colour: str) -> None:
+def _interval(ax: Any, x: float, value: Value, colour: str) -> None:
     if value.low is not None and value.high is not None:
-        place.plot([x, x], [value.low, value.high], color=colour, linewidth=2, alpha=0.7)
+        ax.plot([x, x], [value.low, value.high], color=colour, linewidth=2, alpha=0.7)
 
 
-def _readable(place: Any) -> None:
+def _readable(ax: Any) -> None:
     """Grey letters and lines, which are seen on light and on dark."""
-    place.tick_params(colors=GREY, labelsize=8)
-    for part in (place.title, place.xaxis.label):
+    ax.tick_params(colors=GREY, labelsize=8)
+    for part in (ax.title, ax.xaxis.label):
         part.set_color(GREY)
-    for spine in place.spines.values():
+    for spine in ax.spines.values():
         spine.set_color(GREY)
 
 

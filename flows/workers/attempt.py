@@ -105,8 +105,8 @@ class Attempt:
         with slots.hold(0, job.gpu, holder=holder, tell=self.phase) as lease:
             self.phase("")
             self.status.devices = list(lease.names)
-            own = devices.variables(lease.names) if slots.gpus else {}
-            yield Grant({**environ, **own}, (*keep, *lease.files))
+            device_variables = devices.variables(lease.names) if slots.gpus else {}
+            yield Grant({**environ, **device_variables}, (*keep, *lease.files))
 
     def perform(self) -> int:
         """Do the job and tell how it ended; the exit status."""
@@ -121,8 +121,8 @@ class Attempt:
         except StageWaiting as error:
             self.status.waiting = str(error)
         except Exception as error:
-            known = isinstance(error, StageFailed | PlanError | devices.DeviceError | TransferError)
-            line = ("" if known else f"{type(error).__name__}: ") + " ".join(str(error).split())
+            is_expected = isinstance(error, StageFailed | PlanError | devices.DeviceError | TransferError)
+            line = ("" if is_expected else f"{type(error).__name__}: ") + " ".join(str(error).split())
             if isinstance(error, DamagedError):
                 self.status.lost = line  # the coordinator sends it again before the next attempt
             elif self.stopped:
@@ -141,15 +141,15 @@ class Attempt:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                found = self.api.flow_run(self.run)
-                if found is None or not self.reporter.wanted():
+                flow_run = self.api.flow_run(self.run)
+                if flow_run is None or not self.reporter.wanted():
                     return None
                 self.api.set_state(self.run, "RUNNING", force=True)
                 if any(state in ENDED for state in self.api.states(self.run)):  # given up since it was asked
                     self._close()
                     return None
                 self.reporter.beat()
-                return Job.of(found.parameters["job"])
+                return Job.of(flow_run.parameters["job"])
             except Away:
                 if time.monotonic() > deadline:
                     raise

@@ -107,21 +107,21 @@ class Dispatch:
         """Push the stage's data; what stands in no cache, such as raw data in git, is put there first."""
         for path, md5 in data(entry).items():
             if not cached.whole(self.root, md5):
-                found = dvc_transfer.keep(self.root, self.root / path)["md5"]
-                if found != md5:
+                actual_md5 = dvc_transfer.keep(self.root, self.root / path)["md5"]
+                if actual_md5 != md5:
                     raise PlanError(f"{path}: it changed while the run was under way; run it again")
         dvc_transfer.push(self.root, data(entry).values())
 
     def _take(self, status: Status, log: Path) -> None:
         hashes = [str(out["md5"]) for out in status.outs]
         dvc_transfer.fetch(self.root, [*hashes, *status.files.values()])
-        places = {self.root / out["path"]: str(out["md5"]) for out in status.outs}
-        for place, md5 in {
-            **places,
+        outs = {self.root / out["path"]: str(out["md5"]) for out in status.outs}
+        for path, md5 in {
+            **outs,
             **{log.with_suffix(f".{name}"): md5 for name, md5 in status.files.items()},
         }.items():
-            remove(place)
-            cached.lay_out(self.root, md5, place)
+            remove(path)
+            cached.lay_out(self.root, md5, path)
 
     def _patiently(self, what: Callable[[], None], say: Callable[[str], None], stopped: Callable[[], bool]) -> None:
         def patient(line: str) -> None:
@@ -153,18 +153,18 @@ def prepare(root: Path, planned: Iterable[PlannedStage], with_patch: bool, copie
     api = prefect_servers.connect(root)
     try:
         with plain_away():
-            found = {name: (Pool(api, name, root), _transport(api, root, name)) for name in names}
+            pools = {name: (Pool(api, name, root), _transport(api, root, name)) for name in names}
         if copies:
-            found = {name: (each, "clone") for name, (each, _) in found.items()}
-        if all(transport == "shared" for _, transport in found.values()):
-            return Dispatch(root, found)
+            pools = {name: (each, "clone") for name, (each, _) in pools.items()}
+        if all(transport == "shared" for _, transport in pools.values()):
+            return Dispatch(root, pools)
         if not dvc_transfer.has_remote(root):
             raise PlanError(
                 "the workers have clones of their own, so DVC needs a remote: `dvc remote add --default NAME PLACE`"
             )
         commit, patch = _source(root, with_patch)
         dvc_transfer.make_folder(root)
-        return Dispatch(root, found, commit, patch)
+        return Dispatch(root, pools, commit, patch)
     except PlanError:
         api.close()
         raise
@@ -176,10 +176,14 @@ def _transport(api: Api, root: Path, name: str) -> Transport:
     live = [worker for worker in workers or () if worker.online]
     if not live:
         raise PlanError(pool.no_worker(name))
-    here = mlflow_address.clone(root)
-    facts = {one.get("name"): one for one in api.announced().values() if one.get("pool") == name}
+    clone_id = mlflow_address.clone(root)
+    facts = {
+        announcement.get("name"): announcement
+        for announcement in api.announced().values()
+        if announcement.get("pool") == name
+    }
     checkouts = {facts.get(worker.name, {}).get("checkout") for worker in live}
-    return "shared" if checkouts == {here} else "clone"
+    return "shared" if checkouts == {clone_id} else "clone"
 
 
 def _source(root: Path, with_patch: bool) -> tuple[str, str]:

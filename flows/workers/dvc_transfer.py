@@ -68,9 +68,9 @@ def keep(root: Path, path: Path, top: Path | None = None, move: bool = False) ->
     from flows.engine.dvc_walk import HashedFiles
 
     with closing(open_repo(root)) as repo:
-        odb, here = repo.cache.local, LocalFileSystem()
-        ignored = HashedFiles(here, str(top or root))
-        staging, meta, obj = build(odb, str(path), here, "md5", ignore=ignored)
+        odb, filesystem = repo.cache.local, LocalFileSystem()
+        ignored = HashedFiles(filesystem, str(top or root))
+        staging, meta, obj = build(odb, str(path), filesystem, "md5", ignore=ignored)
         result = transfer(staging, odb, {obj.hash_info}, shallow=False, hardlink=move)
         if result.failed:
             raise TransferError(f"{path}: it cannot be put into the cache")
@@ -84,10 +84,10 @@ def push(root: Path, hashes: Iterable[str], remote: str = "") -> None:
     """Bring objects from the cache to the remote, files before the folders that list them; TransferError if one is not whole there."""
     with _remote(root, remote) as (cache, far):
         for md5 in hashes:
-            files = sorted({of for of in cached.files(root, md5).values() if of != md5})
-            for one in [*files, md5]:
-                if not _is_whole(cache, far, one):
-                    _copy(cache, far, one)
+            files = sorted({listed_md5 for listed_md5 in cached.files(root, md5).values() if listed_md5 != md5})
+            for object_md5 in [*files, md5]:
+                if not _is_whole(cache, far, object_md5):
+                    _copy(cache, far, object_md5)
 
 
 def fetch(root: Path, hashes: Iterable[str], remote: str = "") -> None:
@@ -95,8 +95,10 @@ def fetch(root: Path, hashes: Iterable[str], remote: str = "") -> None:
     with _remote(root, remote) as (cache, far):
         for md5 in hashes:
             _fetch_one(cache, far, md5)
-            for one in sorted({of for of in cached.files(root, md5).values() if of != md5}):
-                _fetch_one(cache, far, one)
+            for file_md5 in sorted(
+                {listed_md5 for listed_md5 in cached.files(root, md5).values() if listed_md5 != md5}
+            ):
+                _fetch_one(cache, far, file_md5)
 
 
 def pull(root: Path, stages: Sequence[str]) -> None:
@@ -162,8 +164,8 @@ def _find(repo: Any, name: str) -> None:
 
 
 def _line(name: str, error: Exception) -> str:
-    said = " ".join(str(error).split()) or type(error).__name__
-    return f"DVC's remote {name or '(default)'}: {said}"
+    text = " ".join(str(error).split()) or type(error).__name__
+    return f"DVC's remote {name or '(default)'}: {text}"
 
 
 def _fetch_one(cache: Any, far: Any, md5: str) -> None:
@@ -174,20 +176,20 @@ def _fetch_one(cache: Any, far: Any, md5: str) -> None:
     try:
         _copy(far, cache, md5)
     except TransferError:
-        place = far.oid_to_path(md5)
-        if _digest(far.fs, place) == md5.removesuffix(".dir"):
+        path = far.oid_to_path(md5)
+        if _digest(far.fs, path) == md5.removesuffix(".dir"):
             raise
         with suppress(OSError, NotImplementedError):
-            far.fs.move(place, f"{place}.damaged")
-        raise DamagedError(f"DVC's remote: {place} does not have the bytes of {md5}, and was put aside") from None
+            far.fs.move(path, f"{path}.damaged")
+        raise DamagedError(f"DVC's remote: {path} does not have the bytes of {md5}, and was put aside") from None
 
 
 def _is_whole(cache: Any, far: Any, md5: str) -> bool:
     """Whether the remote has the object, in the size that it has here: a transfer that was cut leaves less."""
     if not far.exists(md5):
         return False
-    here, there = (odb.fs.info(odb.oid_to_path(md5)).get("size") for odb in (cache, far))
-    return there is None or here == there
+    local_size, remote_size = (odb.fs.info(odb.oid_to_path(md5)).get("size") for odb in (cache, far))
+    return remote_size is None or local_size == remote_size
 
 
 def _copy(source: Any, target: Any, md5: str) -> None:
@@ -197,26 +199,26 @@ def _copy(source: Any, target: Any, md5: str) -> None:
 
 
 def _digest(fs: Any, path: str) -> str:
-    found = hashlib.md5()
+    hasher = hashlib.md5()
     with fs.open(path, "rb") as file:
         while part := file.read(2**20):
-            found.update(part)
-    return found.hexdigest()
+            hasher.update(part)
+    return hasher.hexdigest()
 
 
 def _written(target: Any, path: str, content: bytes | Iterable[bytes], md5: str = "") -> None:
     """Write a file beside its place, check its bytes there, and rename it."""
     fs = target.fs
     parts = [content] if isinstance(content, bytes) else content
-    given = hashlib.md5()
+    hasher = hashlib.md5()
     partial = fs.join(fs.parent(path), f".{PurePosixPath(path).name}.{os.getpid()}.{time.monotonic_ns()}")
     fs.makedirs(fs.parent(path), exist_ok=True)
     try:
         with fs.open(partial, "wb") as file:
             for part in parts:
-                given.update(part)
+                hasher.update(part)
                 file.write(part)
-        if _digest(fs, partial) != given.hexdigest() or (md5 and given.hexdigest() != md5.removesuffix(".dir")):
+        if _digest(fs, partial) != hasher.hexdigest() or (md5 and hasher.hexdigest() != md5.removesuffix(".dir")):
             raise TransferError(f"{path}: the bytes that arrived are not those of {md5 or 'the entry'}")
         fs.move(partial, path)
     except BaseException:

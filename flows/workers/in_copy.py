@@ -87,17 +87,17 @@ class InCopy:
             scratch_copy.make(self.root, self._record(patch if job.patch else None), target)
         except scratch_copy.CannotReproduceError as error:
             raise PlanError(str(error)) from None
-        kept, here = self.root / CHECKPOINTS, target / CHECKPOINTS
+        kept, link = self.root / CHECKPOINTS, target / CHECKPOINTS
         kept.mkdir(parents=True, exist_ok=True)
-        here.parent.mkdir(parents=True, exist_ok=True)
-        here.symlink_to(kept)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(kept)
 
     def _check(self, target: Path) -> None:
         made = [target / out for out in hashes(self.job.entry, "outs")]
         checker = Checker(target)
         try:
-            if found := [*declared(target, made)] or checker.problems(made):
-                raise StageFailed(found[0])
+            if problems := [*declared(target, made)] or checker.problems(made):
+                raise StageFailed(problems[0])
         finally:
             checker.stop()
 

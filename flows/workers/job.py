@@ -16,11 +16,11 @@ class _Message:
     """A dataclass that travels as a JSON object. Keys that this version does not know are left out."""
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Self:
+    def of(cls, message: Mapping[str, Any]) -> Self:
         """The value that a JSON object stands for; PlanError if it is of another kind."""
-        known = {one.name for one in fields(cls)}  # type: ignore[arg-type]
+        names = {attribute.name for attribute in fields(cls)}  # type: ignore[arg-type]
         try:
-            return cls(**{name: value for name, value in found.items() if name in known})
+            return cls(**{name: value for name, value in message.items() if name in names})
         except TypeError:
             raise PlanError(f"expected a {cls.__name__.lower()} of this version of posttrain on the server") from None
 

@@ -36,26 +36,29 @@ class Listed:
 def live(root: Path) -> list[Listed]:
     """The live workers of all pools; PlanError without a server."""
     with closing(prefect_servers.connect(root)) as api, plain_away():
-        facts = {(one.get("pool"), one.get("name")): one for one in api.announced().values()}
+        facts = {
+            (announcement.get("pool"), announcement.get("name")): announcement
+            for announcement in api.announced().values()
+        }
         running = _running(api)
-        found = []
+        listed = []
         for pool in api.pools():
             for worker in api.workers(pool) or ():
                 if worker.online:
-                    known = facts.get((pool, worker.name), {})
-                    since = known.get("since")
-                    found.append(
+                    announced = facts.get((pool, worker.name), {})
+                    since = announced.get("since")
+                    listed.append(
                         Listed(
                             worker.name,
                             pool,
-                            str(known.get("host", "")),
-                            [str(device) for device in known.get("devices", [])],
-                            int(known.get("limit", 0)),
+                            str(announced.get("host", "")),
+                            [str(device) for device in announced.get("devices", [])],
+                            int(announced.get("limit", 0)),
                             datetime.fromtimestamp(since, UTC).isoformat() if since else "",
                             running.get(worker.name, []),
                         )
                     )
-        return found
+        return listed
 
 
 def held(root: Path) -> list[str]:
@@ -66,10 +69,10 @@ def held(root: Path) -> list[str]:
 
 def _running(api: Api) -> dict[str, list[Running]]:
     """What runs, by the worker's name."""
-    found: dict[str, list[Running]] = {}
+    by_worker: dict[str, list[Running]] = {}
     for run in api.flow_runs(["RUNNING"]):
         status = api.status(run.id)
         stage = str((run.parameters.get("job") or {}).get("stage", run.name))
-        one = Running(stage, list(status.get("devices", [])), run.started, str(status.get("phase", "")))
-        found.setdefault(str(status.get("worker", "")), []).append(one)
-    return found
+        running = Running(stage, list(status.get("devices", [])), run.started, str(status.get("phase", "")))
+        by_worker.setdefault(str(status.get("worker", "")), []).append(running)
+    return by_worker

@@ -134,10 +134,10 @@ class _Following:
 
     def _look(self) -> bool:
         """Read the newest report; whether the attempt has ended well."""
-        found, run = self.api.status(self.run), self.api.flow_run(self.run)
+        report, run = self.api.status(self.run), self.api.flow_run(self.run)
         now = time.monotonic()
-        if found and found.get("beat") != self.status.beat:
-            self.status, self.heard = Status.of(found), now
+        if report and report.get("beat") != self.status.beat:
+            self.status, self.heard = Status.of(report), now
             self._copy_log()
             self._show()
         if self.status.ended:

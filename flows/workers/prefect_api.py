@@ -84,8 +84,11 @@ class Api:
         """The pool's workers; None if there is no such pool."""
         if self._find(f"/work_pools/{pool}") is None:
             return None
-        found = self._ask("POST", f"/work_pools/{pool}/workers/filter", {"limit": 200})
-        return [Worker(one["name"], one["status"] == "ONLINE", one.get("last_heartbeat_time") or "") for one in found]
+        answer = self._ask("POST", f"/work_pools/{pool}/workers/filter", {"limit": 200})
+        return [
+            Worker(worker["name"], worker["status"] == "ONLINE", worker.get("last_heartbeat_time") or "")
+            for worker in answer
+        ]
 
     def forget_worker(self, pool: str, name: str) -> None:
         """Take a worker that has ended off the pool's list."""
@@ -93,22 +96,24 @@ class Api:
 
     def pools(self) -> list[str]:
         """The names of all work pools."""
-        return [str(one["name"]) for one in self._ask("POST", "/work_pools/filter", {"limit": 200})]
+        return [str(pool["name"]) for pool in self._ask("POST", "/work_pools/filter", {"limit": 200})]
 
     def held(self, pool: str) -> str:
         """Why the pool hands no run to its workers, however idle they are; empty where it does."""
-        found = self._ask("GET", f"/work_pools/{pool}", also=(404,)) or {}
+        work_pool = self._ask("GET", f"/work_pools/{pool}", also=(404,)) or {}
         queues = self._ask("POST", f"/work_pools/{pool}/queues/filter", {}, also=(404,))
         default = [
-            one for one in queues or () if isinstance(one, Mapping) and one["id"] == found.get("default_queue_id")
+            record
+            for record in queues or ()
+            if isinstance(record, Mapping) and record["id"] == work_pool.get("default_queue_id")
         ]
-        for name, one in (
-            (f"pool {pool}", found),
-            *((f"the queue {one['name']} of pool {pool}", one) for one in default),
+        for name, record in (
+            (f"pool {pool}", work_pool),
+            *((f"the queue {record['name']} of pool {pool}", record) for record in default),
         ):
-            if one.get("is_paused"):
+            if record.get("is_paused"):
                 return f"{name} is paused on Prefect's server; there it can be resumed"
-            if one.get("concurrency_limit") == 0:
+            if record.get("concurrency_limit") == 0:
                 return f"{name} has a concurrency limit of 0 on Prefect's server; there it can be raised"
         return ""
 
@@ -134,8 +139,8 @@ class Api:
 
     def flow_run(self, run: str) -> FlowRun | None:
         """A flow run; None if there is none of this id."""
-        found = self._find(f"/flow_runs/{run}")
-        return None if found is None else _flow_run(found)
+        record = self._find(f"/flow_runs/{run}")
+        return None if record is None else _flow_run(record)
 
     def flow_runs(self, states: Sequence[str]) -> list[FlowRun]:
         """The runs of stages in one of these states, newest first."""
@@ -145,7 +150,7 @@ class Api:
             "sort": "START_TIME_DESC",
             "limit": 200,
         }
-        return [_flow_run(one) for one in self._ask("POST", "/flow_runs/filter", body)]
+        return [_flow_run(record) for record in self._ask("POST", "/flow_runs/filter", body)]
 
     def set_state(self, run: str, state: str, message: str = "", force: bool = False) -> bool:
         """Ask for a state; whether the server accepted it. It lets a cancelled run begin, forced or not."""
@@ -155,7 +160,7 @@ class Api:
 
     def states(self, run: str) -> list[str]:
         """The types of all states that the run has been in."""
-        return [str(one["type"]) for one in self._ask("GET", f"/flow_run_states/?flow_run_id={run}")]
+        return [str(state["type"]) for state in self._ask("GET", f"/flow_run_states/?flow_run_id={run}")]
 
     def post_status(self, run: str, status: Mapping[str, Any]) -> str:
         """Make the run's status artifact; its id."""
@@ -168,8 +173,8 @@ class Api:
     def status(self, run: str) -> dict[str, Any]:
         """The newest content of the run's status artifact; nothing before there is one."""
         body = {"artifacts": {"flow_run_id": {"any_": [run]}}, "sort": "CREATED_DESC", "limit": 1}
-        for one in self._ask("POST", "/artifacts/filter", body):
-            return dict(one["data"]) if isinstance(one.get("data"), Mapping) else {}
+        for artifact in self._ask("POST", "/artifacts/filter", body):
+            return dict(artifact["data"]) if isinstance(artifact.get("data"), Mapping) else {}
         return {}
 
     def write_log(self, run: str, lines: Sequence[str]) -> None:
@@ -190,14 +195,14 @@ class Api:
 
     def log(self, run: str, after: int) -> list[str]:
         """The lines that `write_log` wrote but the first `after`, in their order."""
-        found, offset = list[str](), after
+        all_lines, offset = list[str](), after
         while True:
             ours = {"flow_run_id": {"any_": [run]}, "level": {"ge_": LEVEL, "le_": LEVEL}}
             body = {"logs": ours, "sort": "TIMESTAMP_ASC", "offset": offset, "limit": LOG_LINES}
-            lines = [str(one["message"]) for one in self._ask("POST", "/logs/filter", body)]
-            found, offset = [*found, *lines], offset + len(lines)
+            lines = [str(record["message"]) for record in self._ask("POST", "/logs/filter", body)]
+            all_lines, offset = [*all_lines, *lines], offset + len(lines)
             if len(lines) < LOG_LINES:
-                return found
+                return all_lines
 
     def announce(self, name: str, facts: Mapping[str, Any]) -> None:
         """Keep facts of a worker where every client of the server finds them."""
@@ -211,36 +216,36 @@ class Api:
     def announced(self) -> dict[str, dict[str, Any]]:
         """All that was announced and not withdrawn, by name."""
         body = {"variables": {"tags": {"all_": ["posttrain-worker"]}}, "limit": 200}
-        found = self._ask("POST", "/variables/filter", body)
-        return {one["name"]: one["value"] for one in found if isinstance(one["value"], dict)}
+        variables = self._ask("POST", "/variables/filter", body)
+        return {variable["name"]: variable["value"] for variable in variables if isinstance(variable["value"], dict)}
 
     def _find(self, path: str) -> dict[str, Any] | None:
-        found = self._ask("GET", path, also=(404,))
-        return found if found and "id" in found else None
+        answer = self._ask("GET", path, also=(404,))
+        return answer if answer and "id" in answer else None
 
     def _ask(self, method: str, path: str, body: Any = None, also: Sequence[int] = ()) -> Any:
         """The answer's JSON; the statuses in `also` are no faults."""
         try:
             answer = self._client.request(method, self._address + path, json=body)
         except httpx.HTTPError as error:
-            said = mlflow_address.clean(" ".join(str(error).split()))
-            raise Away(f"{self.url} ({type(error).__name__}: {said})") from None
+            detail = mlflow_address.clean(" ".join(str(error).split()))
+            raise Away(f"{self.url} ({type(error).__name__}: {detail})") from None
         if answer.status_code >= 500 or answer.status_code == 429:
             raise Away(f"{self.url} (status {answer.status_code})")
         if answer.status_code == 401:  # as the server of another clone answers
             raise PlanError(f"{self.url}: {REFUSED[401]}")
         if answer.is_error and answer.status_code not in also:
-            said = " ".join(answer.text.split())[:200]
-            raise PlanError(f"Prefect's server at {self.url} refuses {method} {path}: {answer.status_code} {said}")
+            detail = " ".join(answer.text.split())[:200]
+            raise PlanError(f"Prefect's server at {self.url} refuses {method} {path}: {answer.status_code} {detail}")
         try:
             return answer.json() if answer.content else None
         except ValueError:
             raise PlanError(f"{self.url}: expected Prefect's API there, got something else") from None
 
 
-def _flow_run(found: Mapping[str, Any]) -> FlowRun:
-    state = (found.get("state") or {}).get("type") or found.get("state_type") or "PENDING"
-    return FlowRun(found["id"], found["name"], state, found.get("parameters") or {}, found.get("start_time") or "")
+def _flow_run(record: Mapping[str, Any]) -> FlowRun:
+    state = (record.get("state") or {}).get("type") or record.get("state_type") or "PENDING"
+    return FlowRun(record["id"], record["name"], state, record.get("parameters") or {}, record.get("start_time") or "")
 
 
 def _status(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -66,11 +66,11 @@ def serve(root: Path, console: Console, pool: str, name: str | None, limit: int 
         api.announce(variable, facts)
     have = f"GPU {', '.join(devices)}" if devices else "no GPU"
     console.print(f"worker {name} of pool {pool} ({have}) takes stages from {api.url}; Ctrl-C stops it", markup=False)
-    taken: list[str] = []
+    attempts: list[str] = []
     try:
-        _work(ProcessWorker, pool, name, limit, taken, lambda line: console.print(line, markup=False))
+        _work(ProcessWorker, pool, name, limit, attempts, lambda line: console.print(line, markup=False))
     finally:
-        _leave(api, pool, name, variable, taken)
+        _leave(api, pool, name, variable, attempts)
         console.print("stopped")
     return 0
 
@@ -81,8 +81,8 @@ def _forget_killed(api: Api) -> None:
     for variable, facts in api.announced().items():
         if float(facts.get("since", 0.0)) > long_ago:
             continue
-        known = {worker.name: worker for worker in api.workers(str(facts.get("pool"))) or ()}
-        worker = known.get(str(facts.get("name")))
+        workers = {worker.name: worker for worker in api.workers(str(facts.get("pool"))) or ()}
+        worker = workers.get(str(facts.get("name")))
         if worker is None or not (worker.online or _heard(worker) > long_ago):
             api.withdraw(variable)
 
@@ -92,7 +92,7 @@ def _heard(worker: Worker) -> float:
     return datetime.fromisoformat(worker.last_heard).timestamp() if worker.last_heard else 0.0
 
 
-def _work(worker_type: type, pool: str, name: str, limit: int, taken: list[str], say: Callable[[str], None]) -> None:
+def _work(worker_type: type, pool: str, name: str, limit: int, attempts: list[str], say: Callable[[str], None]) -> None:
     """Take stages until SIGINT or SIGTERM, and note their flow runs in `taken`; the processes of attempts that run then are killed."""
     import anyio
 
@@ -101,7 +101,7 @@ def _work(worker_type: type, pool: str, name: str, limit: int, taken: list[str],
     begin = worker.run
 
     async def run(flow_run: Any, *more: Any, **named: Any) -> Any:
-        taken.append(str(flow_run.id))
+        attempts.append(str(flow_run.id))
         say(f"{datetime.now():%H:%M:%S} begins {flow_run.name}")
         try:
             return await begin(flow_run, *more, **named)
@@ -121,11 +121,11 @@ def _work(worker_type: type, pool: str, name: str, limit: int, taken: list[str],
     anyio.run(until_signal)
 
 
-def _leave(api: Api, pool: str, name: str, variable: str, taken: Sequence[str]) -> None:
+def _leave(api: Api, pool: str, name: str, variable: str, attempts: Sequence[str]) -> None:
     """Tell the server that the worker and the attempts that still ran have ended; a server that is away is asked again, then left."""
     for left in reversed(range(LEAVING)):
         try:
-            for attempt in taken:
+            for attempt in attempts:
                 run = api.flow_run(attempt)
                 if run is not None and run.state not in ENDED:
                     api.set_state(attempt, "CRASHED", "its worker was stopped", force=True)

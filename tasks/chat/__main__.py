@@ -72,11 +72,11 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--temperature", type=float, required=True)
     parser.add_argument("--max-new-tokens", type=int, required=True)
     parser.add_argument("--seed", type=int, required=True)
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     for stream in (sys.stdin, sys.stdout, sys.stderr):
         stream.reconfigure(errors="replace")  # type: ignore[union-attr]  # a byte that is no text is no reason to stop
     at_terminal = sys.stdin.isatty() and sys.stdout.isatty()
-    folders = [folder for folder in (given.model, given.against) if folder is not None]
+    folders = [folder for folder in (options.model, options.against) if folder is not None]
     if at_terminal:
         print(f"loading {' and '.join(map(str, folders))} ...", end="", flush=True)
 
@@ -89,10 +89,10 @@ def main(arguments: Sequence[str]) -> int:
 
     logging.disable_progress_bar()
     try:
-        sampling = conversation.Sampling(given.temperature, given.max_new_tokens, given.seed)
+        sampling = conversation.Sampling(options.temperature, options.max_new_tokens, options.seed)
         conversations = [conversation.load(folder, sampling) for folder in folders]
         for each in conversations:
-            each.set_system(given.system)
+            each.set_system(options.system)
         screen: Screen = Terminal() if at_terminal else Pipe()
         if at_terminal:
             print(CLEAR, end="")

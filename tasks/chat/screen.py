@@ -120,12 +120,12 @@ class Terminal:
         with Live(console=self.console, refresh_per_second=10) as live:
             try:
                 while going:
-                    for place in [*going]:
-                        text = next(drawn[place], None)
+                    for column in [*going]:
+                        text = next(drawn[column], None)
                         if text is None:
-                            going.remove(place)
+                            going.remove(column)
                         else:
-                            texts[place] = plain(text)
+                            texts[column] = plain(text)
                     live.update(table(max(self.console.height - HEADER, 1)))
             finally:
                 live.update(table(None))

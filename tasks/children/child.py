@@ -116,16 +116,16 @@ class Child:
 
     def _take(self, line: bytes) -> None:
         try:
-            said = json.loads(line)
+            message = json.loads(line)
         except (ValueError, RecursionError):
-            said = None
-        number = said.get("call") if isinstance(said, dict) else None
+            message = None
+        number = message.get("call") if isinstance(message, dict) else None
         if not isinstance(number, int) or isinstance(number, bool) or number not in self._awaited:
             text = line.decode(errors="replace")
             shown = repr(text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}...")
             raise WrongReply(f"said {shown}, which is no reply to what it was asked")
         self._awaited.remove(number)
-        self._replies[number] = said
+        self._replies[number] = message
 
     def _how_it_ended(self) -> str:
         with suppress(subprocess.TimeoutExpired):

@@ -8,14 +8,14 @@ import sys
 
 def main(seconds: int, memory: int) -> None:
     """Match each expression of standard input with each text; print the number of each, and after it what is wrong, and stop there."""
-    asked = json.load(sys.stdin)
+    request = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    for number, pattern in enumerate(asked["expressions"]):
+    for number, pattern in enumerate(request["expressions"]):
         print(f"\n{number}", end="", flush=True)
         try:
             compiled = re.compile(pattern)
-            for text in asked["texts"]:
+            for text in request["texts"]:
                 compiled.fullmatch(text)
                 compiled.match(text)
         except (re.error, RecursionError, OverflowError) as error:

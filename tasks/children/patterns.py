@@ -22,14 +22,18 @@ def fault(expressions: Mapping[str, Iterable[str]], forms: Mapping[str, str], te
 
     `forms` has by key what the expression is a part of, with {} in its place.
     """
-    hard = [(key, one) for key, several in expressions.items() for one in several if not is_simple(one)]
+    hard = [
+        (key, expression) for key, several in expressions.items() for expression in several if not is_simple(expression)
+    ]
     if not hard:
         return ""
-    asked = json.dumps({"expressions": [forms[key].replace("{}", one) for key, one in hard], "texts": [*texts]})
+    request = json.dumps(
+        {"expressions": [forms[key].replace("{}", expression) for key, expression in hard], "texts": [*texts]}
+    )
     command = [sys.executable, "-I", "-S", pattern_trial.__file__, str(SECONDS), str(MEMORY)]
     try:
         done = subprocess.run(
-            command, input=asked, capture_output=True, text=True, check=False, timeout=60 + 20 * SECONDS
+            command, input=request, capture_output=True, text=True, check=False, timeout=60 + 20 * SECONDS
         )
     except subprocess.TimeoutExpired:  # on a machine that gives it no processor
         return f"{hard[0][0]}: its regular expressions could not be tried"

@@ -66,18 +66,18 @@ def add(model: "PretrainedModel", rank: int, alpha: float, dropout: float, targe
     inner = {name for name, part in _linear(model) if id(part) not in outer}
     wanted = sorted({name.rpartition(".")[2] for name in inner}) if targets == "all-linear" else list(targets)
     if unknown := [name for name in wanted if not any(f".{layer}".endswith(f".{name}") for layer in inner)]:
-        known = sorted({name.rpartition(".")[2] for name in inner})
+        layer_names = sorted({name.rpartition(".")[2] for name in inner})
         raise ConfigError(
-            f"params.yaml: lora.targets: {unknown[0]} is no linear layer of {model.name_or_path}; there are {', '.join(known[:SHOWN])}"
+            f"params.yaml: lora.targets: {unknown[0]} is no linear layer of {model.name_or_path}; there are {', '.join(layer_names[:SHOWN])}"
         )
-    asked = LoraConfig(
+    lora_config = LoraConfig(
         r=rank,
         lora_alpha=alpha,
         lora_dropout=dropout,
         target_modules=wanted,
         fan_in_fan_out=any(isinstance(part, Conv1D) for _, part in _linear(model)),
     )
-    inject_adapter_in_model(asked, model, NAME)
+    inject_adapter_in_model(lora_config, model, NAME)
     if head := _score(model):
         head.requires_grad_(True)
 
@@ -104,8 +104,8 @@ def merge(model: "Adapted") -> None:
     """Add each adapter to its weight, in place; the model is then one without adapters, all of whose weights can be trained."""
     for name, layer in list(_adapted(model)):
         layer.merge()
-        parent, _, own = name.rpartition(".")
-        setattr(model.get_submodule(parent), own, layer.get_base_layer())
+        parent, _, child = name.rpartition(".")
+        setattr(model.get_submodule(parent), child, layer.get_base_layer())
     _all_trained(model)
 
 
@@ -134,12 +134,14 @@ def merge_saved(model: "Adapted", folder: Path, dtype: str) -> None:
 def _check_patterns(model: "Adapted", folder: Path) -> None:
     """DataError where a regular expression of adapter_config.json cannot be matched with the names of the model's parts in little time."""
     try:
-        own = json.loads((folder / FILE).read_text())
-        lists = {name: [own[name]] if isinstance(own.get(name), str) else own.get(name) or () for name in PATTERNS}
+        config = json.loads((folder / FILE).read_text())
+        lists = {
+            name: [config[name]] if isinstance(config.get(name), str) else config.get(name) or () for name in PATTERNS
+        }
         expressions = {
             name: [pattern for pattern in lists[name] if isinstance(pattern, str)]
             for name in PATTERNS
-            if name not in NAMES_OR_PATTERN or isinstance(own.get(name), str)
+            if name not in NAMES_OR_PATTERN or isinstance(config.get(name), str)
         }
     except (OSError, ValueError, AttributeError, TypeError, RecursionError) as error:
         raise DataError(f"{folder / FILE}: cannot be read ({type(error).__name__}: {error})") from None
@@ -168,10 +170,10 @@ def save(model: "PretrainedModel", folder: Path) -> None:
             if inside in name:
                 tensors[f"base_model.model.{name.replace(inside, written)}"] = tensor.contiguous()
     save_file(tensors, folder / WEIGHTS, {"format": "pt"})
-    asked = {
+    config = {
         name: sorted(v) if isinstance(v, set) else v for name, v in vars(model)["peft_config"][NAME].to_dict().items()
     }
-    (folder / FILE).write_text(json.dumps({**asked, "base_model_name_or_path": None}, indent=2, sort_keys=True) + "\n")
+    (folder / FILE).write_text(json.dumps({**config, "base_model_name_or_path": None}, indent=2, sort_keys=True) + "\n")
     (folder / WEIGHTS).chmod((folder / FILE).stat().st_mode)
 
 

@@ -132,12 +132,12 @@ class Training:
             return []
         try:
             with safe_open(self.path, "pt") as file:
-                own = (file.metadata() or {}).get("key") == self.key
-                tensors = {name: file.get_tensor(name) for name in file.keys()} if own else {}  # noqa: SIM118
+                is_ours = (file.metadata() or {}).get("key") == self.key
+                tensors = {name: file.get_tensor(name) for name in file.keys()} if is_ours else {}  # noqa: SIM118
         except (OSError, SafetensorError) as error:
             self._say(f"cannot be read ({error}); training starts afresh")
             return []
-        if not own:
+        if not is_ours:
             self._say(
                 "is of another training (other parameters, inputs, code, machine or number of processes); this one starts afresh"
             )
@@ -236,11 +236,11 @@ def digest(config: BaseModel, inputs: Iterable[Path]) -> str:
     parts += [metadata.version(library) for library in LIBRARIES]
     parts += [f"{distributed.size()} processes"] if distributed.size() > 1 else []
     parts += ["divided model"] if distributed.divides_model() else []
-    for place in (*inputs, Path(__file__).parent):
-        for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
-            if file.is_file() and (place in inputs or file.suffix == ".py"):
+    for path in (*inputs, Path(__file__).parent):
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and (path in inputs or file.suffix == ".py"):
                 with file.open("rb") as content:
-                    parts += [str(file.relative_to(place)), hashlib.file_digest(content, "sha256").hexdigest()]
+                    parts += [str(file.relative_to(path)), hashlib.file_digest(content, "sha256").hexdigest()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
@@ -262,7 +262,7 @@ def _tensors(state: State) -> dict[str, Tensor]:
     for name, part in state.items():
         inner = {"state": part.get_state()} if isinstance(part, torch.Generator) else part.state_dict()
         for key, tensor in inner.items():
-            place = tensor.untyped_storage().data_ptr()
-            tensors[f"{name}/{key}"] = tensor.clone() if place in seen else tensor.contiguous()
-            seen.add(place)
+            address = tensor.untyped_storage().data_ptr()
+            tensors[f"{name}/{key}"] = tensor.clone() if address in seen else tensor.contiguous()
+            seen.add(address)
     return tensors

@@ -84,22 +84,22 @@ def in_config(key: Key, types: Mapping[str, type[Config]]) -> Key:
 
 def explain(error: ValidationError, section: str, types: Mapping[str, type[Config]]) -> tuple[Key, str]:
     """The first fault's key, with the section before it, and the message about it."""
-    fault = min(error.errors(include_url=False), key=lambda one: RANK.get(one["type"], 1))
-    own, inner = tuple(map(str, fault["loc"])), _schema(types[section])
-    key, got = (section, *own), fault["input"]
+    fault = min(error.errors(include_url=False), key=lambda candidate: RANK.get(candidate["type"], 1))
+    location, inner = tuple(map(str, fault["loc"])), _schema(types[section])
+    key, got = (section, *location), fault["input"]
     if fault["type"] == "extra_forbidden":
-        known = _part(inner, own[:-1]).get("properties", {})
-        return key, f"unknown parameter{_did_you_mean(key, known, types)}"
+        properties = _part(inner, location[:-1]).get("properties", {})
+        return key, f"unknown parameter{_did_you_mean(key, properties, types)}"
     if fault["type"] == "missing":
-        return key, f"missing; expected {expected(_part(inner, own), inner)}"
-    if own and own[-1] == "[key]":
-        names = _part(inner, own[:-2])["propertyNames"]
+        return key, f"missing; expected {expected(_part(inner, location), inner)}"
+    if location and location[-1] == "[key]":
+        names = _part(inner, location[:-2])["propertyNames"]
         if words := _names(names):
-            return key[:-1], f"unknown{closest(own[-2], _enumerated(names))}; expected {words}"
-        return (section, *own[:-2]), f"expected {names['description']}, got {shown(got)}"
+            return key[:-1], f"unknown{closest(location[-2], _enumerated(names))}; expected {words}"
+        return (section, *location[:-2]), f"expected {names['description']}, got {shown(got)}"
     if fault["type"] == "value_error":
         return key, f"{fault['ctx']['error']}, got {shown(got)}"
-    return key, f"expected {expected(_part(inner, own), inner)}, got {shown(got)}"
+    return key, f"expected {expected(_part(inner, location), inner)}, got {shown(got)}"
 
 
 @cache
@@ -111,8 +111,8 @@ def _part(schema: Schema, key: Sequence[str]) -> Schema:
     """What the schema says of the value at a key."""
     part = resolved(schema, schema)
     for name in key:
-        choices = [resolved(one, schema) for one in part.get("anyOf", [part])]
-        part = next(one for one in choices if one.get("type") != "null")
+        choices = [resolved(choice, schema) for choice in part.get("anyOf", [part])]
+        part = next(choice for choice in choices if choice.get("type") != "null")
         below = part.get("properties", {}).get(name) or part.get("items") or part.get("additionalProperties") or {}
         part = resolved(below, schema) if isinstance(below, dict) else {}
     return part
@@ -159,14 +159,16 @@ def _enumerated(part: Schema) -> list[str]:
     return [name for choice in part.get("anyOf", [part]) for name in choice.get("enum", ())]
 
 
-def _did_you_mean(key: Key, known: Mapping[str, object], types: Mapping[str, type[Config]]) -> str:
+def _did_you_mean(key: Key, properties: Mapping[str, object], types: Mapping[str, type[Config]]) -> str:
     *above, name = key
-    close = difflib.get_close_matches(name, list(known), 1, 0.5)
+    close = difflib.get_close_matches(name, list(properties), 1, 0.5)
     if close:
         return f"; did you mean {'.'.join(in_file((*above, close[0]), types))}?"
     having = (section for section, config in types.items() if name in config.model_fields)
     elsewhere = [".".join(in_file((section, name), types)) for section in having]
-    return f"; did you mean {elsewhere[0]}?" if elsewhere else f"; there are {some([*known])}" if known else ""
+    return (
+        f"; did you mean {elsewhere[0]}?" if elsewhere else f"; there are {some([*properties])}" if properties else ""
+    )
 
 
 def suggestion(name: str, names: Sequence[str]) -> str:

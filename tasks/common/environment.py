@@ -30,8 +30,8 @@ PRODUCTS = products.VARIABLE  # by which a command is given the products of a re
 
 def tags() -> dict[str, str]:
     """All of it as a run's tags in MLflow."""
-    found = {TAG + name: value for name, value in versions().items()}
-    return {"mlflow.user": user(), "mlflow.source.type": "LOCAL", **found}
+    version_tags = {TAG + name: value for name, value in versions().items()}
+    return {"mlflow.user": user(), "mlflow.source.type": "LOCAL", **version_tags}
 
 
 def user() -> str:
@@ -89,16 +89,16 @@ def injected() -> dict[str, str]:
     entries = filter(None, os.environ.get(SEARCHED, "").split(os.pathsep))
     folders = [entry for entry in entries if Path(entry).resolve() != package]
     files = {name: _startup_file(name, folders) for name in STARTUP}
-    found = {name: f"{file} {_digest([file])}" for name, file in files.items() if file is not None}
+    injections = {name: f"{file} {_digest([file])}" for name, file in files.items() if file is not None}
     if folders:
-        found[SEARCHED] = f"{os.pathsep.join(folders)} {_digest(_code(folders))}"
-    return found
+        injections[SEARCHED] = f"{os.pathsep.join(folders)} {_digest(_code(folders))}"
+    return injections
 
 
 def foreign(environment: Mapping[str, str]) -> dict[str, str]:
     """What of a recorded environment was injected, without the modules that distributions ship."""
-    found = {name: environment[name] for name in (*STARTUP, SEARCHED) if name in environment}
-    return {name: text for name, text in found.items() if text.rpartition(" ")[2] not in DISTRIBUTIONS}
+    injections = {name: environment[name] for name in (*STARTUP, SEARCHED) if name in environment}
+    return {name: text for name, text in injections.items() if text.rpartition(" ")[2] not in DISTRIBUTIONS}
 
 
 def _startup_file(name: str, folders: Sequence[str]) -> Path | None:

@@ -29,20 +29,20 @@ def shared(root: Path) -> str | None:
 
     AddressError where it is neither a tracking server nor a database that MLflow is used with here.
     """
-    given = os.environ.get(VARIABLE, "").strip()
-    if not given:
+    address = os.environ.get(VARIABLE, "").strip()
+    if not address:
         return None
-    if given.startswith("sqlite:///"):
-        if "?" in given:  # what is looked at first must be the file that MLflow opens
+    if address.startswith("sqlite:///"):
+        if "?" in address:  # what is looked at first must be the file that MLflow opens
             raise AddressError(
-                f"{VARIABLE}: {public(given)}: expected the path of a file alone, without '?' and options"
+                f"{VARIABLE}: {public(address)}: expected the path of a file alone, without '?' and options"
             )
-        file = (root / given.removeprefix("sqlite:///")).resolve()
+        file = (root / address.removeprefix("sqlite:///")).resolve()
         return None if file == (root / OWN).resolve() else f"sqlite:///{file}"
-    if not given.startswith((*SERVERS, *DATABASES)):
+    if not address.startswith((*SERVERS, *DATABASES)):
         kinds = "http://, https://, postgresql:// or sqlite:///"
-        raise AddressError(f"{VARIABLE}: {public(given)}: expected an address that begins with {kinds}")
-    return given
+        raise AddressError(f"{VARIABLE}: {public(address)}: expected an address that begins with {kinds}")
+    return address
 
 
 def is_server(address: str) -> bool:
@@ -73,15 +73,15 @@ def clean(text: str) -> str:
 def _secrets() -> set[str]:
     from urllib.parse import unquote, urlsplit  # `posttrain runs` needs neither
 
-    found = {os.environ.get(name, "") for name in SECRETS}
-    found |= {part for name in SECRETS[3:] for part in os.environ.get(name, "").split(":", 1)[1:]}
+    secrets = {os.environ.get(name, "") for name in SECRETS}
+    secrets |= {part for name in SECRETS[3:] for part in os.environ.get(name, "").split(":", 1)[1:]}
     for name in ADDRESSES:
         try:
             written = urlsplit(os.environ.get(name, "")).password or ""
         except ValueError:
             continue
-        found |= {written, unquote(written)}
-    return {secret for secret in found if len(secret) >= SHORTEST}
+        secrets |= {written, unquote(written)}
+    return {secret for secret in secrets if len(secret) >= SHORTEST}
 
 
 def clone(root: Path) -> str:
@@ -94,9 +94,9 @@ def clone(root: Path) -> str:
     with file.open("a+") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         held.seek(0)
-        known, _, inode = held.read().strip().partition(" ")
-        if not known or inode != str(os.fstat(held.fileno()).st_ino):
-            known = os.urandom(16).hex()
+        identity, _, inode = held.read().strip().partition(" ")
+        if not identity or inode != str(os.fstat(held.fileno()).st_ino):
+            identity = os.urandom(16).hex()
             held.truncate(0)
-            held.write(f"{known} {os.fstat(held.fileno()).st_ino}\n")
-    return known
+            held.write(f"{identity} {os.fstat(held.fileno()).st_ino}\n")
+    return identity

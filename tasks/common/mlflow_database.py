@@ -83,13 +83,15 @@ def look(root: Path) -> None:
 
 def experiment(client: "MlflowClient", root: Path, name: str) -> str:
     """The id of the experiment of a flow, which is made if there is none; its files are in ARTIFACTS, or where a shared MLflow keeps them."""
-    elsewhere, own = mlflow_address.shared(root), (root / ARTIFACTS).absolute()
+    elsewhere, artifacts = mlflow_address.shared(root), (root / ARTIFACTS).absolute()
     if elsewhere is not None:
-        return mlflow_shared.experiment(client, elsewhere, own, name)
-    found = client.get_experiment_by_name(name)
+        return mlflow_shared.experiment(client, elsewhere, artifacts, name)
+    existing = client.get_experiment_by_name(name)
     tags = mlflow_shared.EXPERIMENT
     identity: str = (
-        found.experiment_id if found else client.create_experiment(name, artifact_location=str(own), tags=tags)
+        existing.experiment_id
+        if existing
+        else client.create_experiment(name, artifact_location=str(artifacts), tags=tags)
     )
     return identity
 
@@ -142,13 +144,13 @@ def one_line() -> Iterator[None]:
         raise
     except Exception as error:
         cause = getattr(error, "orig", None) or error  # SQLAlchemy's own error shows the whole statement
-        said = next(iter(str(cause).splitlines()), type(cause).__name__)
+        message = next(iter(str(cause).splitlines()), type(cause).__name__)
         if isinstance(error, AddressError):
-            raise DatabaseError(said) from None
+            raise DatabaseError(message) from None
         damaged = type(cause) is sqlite3.DatabaseError and mlflow_address.named() == str(DATABASE)
         hint = "; if it is damaged, delete mlruns/: only the history is lost" if damaged else ""
-        known = error if mlflow_address.named() == str(DATABASE) else None  # another's text may hold a password
-        raise DatabaseError(f"{mlflow_address.named()}: {mlflow_address.clean(said)[:300]}{hint}") from known
+        shown_cause = error if mlflow_address.named() == str(DATABASE) else None  # another's text may hold a password
+        raise DatabaseError(f"{mlflow_address.named()}: {mlflow_address.clean(message)[:300]}{hint}") from shown_cause
 
 
 def connect(root: Path) -> sqlite3.Connection:

@@ -120,9 +120,10 @@ def schema() -> tuple[str, frozenset[str]]:
     assert package is not None, "it is installed"
     assert package.origin is not None, "it has a file"
     folder = Path(package.origin).parent / MIGRATIONS
-    found = [REVISION.findall(file.read_text(encoding="utf-8")) for file in folder.glob("*.py")]
+    migrations = [REVISION.findall(file.read_text(encoding="utf-8")) for file in folder.glob("*.py")]
     revisions, before = (
-        {number for pairs in found for name, number in pairs if name == kind} for kind in ("revision", "down_revision")
+        {number for pairs in migrations for name, number in pairs if name == kind}
+        for kind in ("revision", "down_revision")
     )
     [newest] = revisions - before
     return newest, frozenset(before)
@@ -168,9 +169,9 @@ def _ask(address: str) -> None:
     except Exception as error:
         raise UnreachableError(f"cannot be reached: {_first_cause(error)}") from None
     if answer.status_code != 200:
-        said = " ".join(answer.text.split())[:120]
+        message = " ".join(answer.text.split())[:120]
         why = REFUSED.get(answer.status_code, "expected MLflow's tracking server")
-        raise UnreachableError(f"{why} (status {answer.status_code}{f': {said}' if said else ''})")
+        raise UnreachableError(f"{why} (status {answer.status_code}{f': {message}' if message else ''})")
     try:
         answer.json()
     except ValueError:
@@ -219,7 +220,7 @@ def _connected(address: str) -> "Iterator[Connection]":
         engine.dispose()
 
 
-def experiment(client: "MlflowClient", address: str, own: Path, name: str) -> str:
+def experiment(client: "MlflowClient", address: str, artifacts: Path, name: str) -> str:
     """The id of the experiment of this name, which is made if there is none.
 
     A tracking server keeps the files of runs; beside a database they are in the folder `own` of the clone that came first.
@@ -227,33 +228,33 @@ def experiment(client: "MlflowClient", address: str, own: Path, name: str) -> st
     """
     from mlflow.exceptions import MlflowException
 
-    found = client.get_experiment_by_name(name)
-    if found is None:
-        place = None if mlflow_address.is_server(address) else str(own)
-        if place is not None:
-            own.mkdir(parents=True, exist_ok=True)
+    existing = client.get_experiment_by_name(name)
+    if existing is None:
+        location = None if mlflow_address.is_server(address) else str(artifacts)
+        if location is not None:
+            artifacts.mkdir(parents=True, exist_ok=True)
         try:
-            client.create_experiment(name, artifact_location=place, tags=EXPERIMENT)
+            client.create_experiment(name, artifact_location=location, tags=EXPERIMENT)
         except MlflowException as error:
             if error.error_code != "RESOURCE_ALREADY_EXISTS":  # another clone was faster
                 raise
-        found = client.get_experiment_by_name(name)
-    assert found is not None, "it is there now"
-    if found.lifecycle_stage == "deleted":
+        existing = client.get_experiment_by_name(name)
+    assert existing is not None, "it is there now"
+    if existing.lifecycle_stage == "deleted":
         raise UnreachableError(f"the experiment {name} was deleted; `mlflow experiments restore` brings it back")
-    folder = local_folder(found.artifact_location)
+    folder = local_folder(existing.artifact_location)
     if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise UnreachableError(
             f"the experiment {name} keeps the files of runs in {folder}, which cannot be written here; share that folder, "
             "or use a tracking server that serves files"
         )
-    identity: str = found.experiment_id
+    identity: str = existing.experiment_id
     return identity
 
 
-def local_folder(place: str) -> Path | None:
+def local_folder(location: str) -> Path | None:
     """The folder that an artifact location names, None where it is no folder of a machine (mlflow-artifacts:, s3:, ...)."""
     from urllib.parse import unquote, urlsplit
 
-    parts = urlsplit(place)
-    return Path(unquote(parts.path) if parts.scheme else place) if parts.scheme in ("", "file") else None
+    parts = urlsplit(location)
+    return Path(unquote(parts.path) if parts.scheme else location) if parts.scheme in ("", "file") else None

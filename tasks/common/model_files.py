@@ -80,7 +80,7 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
     at = {name: value for name, value in arguments.items() if name in ("revision", "local_files_only")}
     settings = _sound_settings(source, at)
     with _one_line(source):
-        model, found = kind.from_pretrained(
+        model, report = kind.from_pretrained(
             source,
             use_safetensors=True,
             trust_remote_code=False,
@@ -91,13 +91,13 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
         )
         if adapted:
             adapters.merge_saved(model, Path(source), dtype)
-    _refuse(source, "lacks weights of the model that config.json describes", {*found["missing_keys"]} - {*new})
+    _refuse(source, "lacks weights of the model that config.json describes", {*report["missing_keys"]} - {*new})
     body = (
         f"{model.base_model_prefix}."  # with another head than it was saved with, the old one's weights are left over
     )
-    unused = [name for name in found["unexpected_keys"] if not new or name.startswith(body)]
+    unused = [name for name in report["unexpected_keys"] if not new or name.startswith(body)]
     _refuse(source, "has weights that the model of config.json does not", unused)
-    _refuse(source, OTHER_SHAPES, {name for name, *_ in found["mismatched_keys"]} - {*new})
+    _refuse(source, OTHER_SHAPES, {name for name, *_ in report["mismatched_keys"]} - {*new})
     broken = [name for name, weight in model.named_parameters() if not torch.isfinite(weight).all()]
     _refuse(source, "has weights that are not finite numbers", broken)
     return model
@@ -108,16 +108,16 @@ def _sound_settings(source: str | Path, at: Mapping[str, Any]) -> Any:
 
     Many models ship a temperature beside `do_sample: false`, which transformers reads and does not write. What ends an answer is kept.
     """
-    file, own = _own_settings(source, at)
-    ends = own.get("eos_token_id")
+    file, settings = _own_settings(source, at)
+    ends = settings.get("eos_token_id")
     if not all(isinstance(token, int | None) for token in (ends if isinstance(ends, list) else [ends])):
         raise DataError(f"{source}: {file}: eos_token_id is {str(ends)[:40]!r}; expected a token, or several")
-    sampling = OF_SAMPLING if own.get("do_sample") is not True else set()
-    for dropped in (set(), sampling, {*own} - ENDS, {*own} - TOKENS, {*own} - {"eos_token_id"}):
-        kept = {name: value for name, value in own.items() if name not in dropped}
+    sampling = OF_SAMPLING if settings.get("do_sample") is not True else set()
+    for dropped in (set(), sampling, {*settings} - ENDS, {*settings} - TOKENS, {*settings} - {"eos_token_id"}):
+        kept = {name: value for name, value in settings.items() if name not in dropped}
         if (sound := _settings(kept)) is not None:
             break
-    left = sorted({*own} - {*kept})
+    left = sorted({*settings} - {*kept})
     if left:
         why = f"{file}: settings that do not fit together are left out"
         print(f"{source}: {why}: {', '.join(left)}", file=sys.stderr, flush=True)
@@ -134,8 +134,8 @@ def _own_settings(source: str | Path, at: Mapping[str, Any]) -> tuple[str, dict[
     for file in ("generation_config.json", "config.json"):
         with _one_line(f"{source}: {file}"), suppress(EntryNotFoundError, FileNotFoundError):
             path = source / file if isinstance(source, Path) else Path(hf_hub_download(source, file, **at))
-            found: dict[str, Any] = json.loads(path.read_text())
-            return file, {name: value for name, value in found.items() if name in settings}
+            content: dict[str, Any] = json.loads(path.read_text())
+            return file, {name: value for name, value in content.items() if name in settings}
     return "config.json", {}
 
 
@@ -144,11 +144,11 @@ def _settings(values: Mapping[str, Any]) -> Any:
     from transformers import GenerationConfig
 
     try:
-        found = GenerationConfig(**values)
-        found.validate(strict=True)
+        config = GenerationConfig(**values)
+        config.validate(strict=True)
     except (TypeError, ValueError, AttributeError):
         return None
-    return found
+    return config
 
 
 def load_config(source: str | Path, **arguments: Any) -> Any:
@@ -193,8 +193,8 @@ def _check_files(folder: Path) -> None:
     """Before anything reads the weights, check that they are there as safetensors."""
     if adapters.has_adapter(folder) and not (folder / adapters.WEIGHTS).is_file():
         raise DataError(f"{folder}: holds {adapters.FILE}, but no {adapters.WEIGHTS}, as which an adapter is expected")
-    own = [file for file in folder.glob("*.safetensors") if file.name != adapters.WEIGHTS]
-    if own:
+    weight_files = [file for file in folder.glob("*.safetensors") if file.name != adapters.WEIGHTS]
+    if weight_files:
         return
     pickled = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth", "*.ckpt") for path in folder.glob(pattern))
     if adapters.has_adapter(folder) and not pickled:
@@ -232,33 +232,33 @@ def _one_line(source: str | Path) -> Iterator[None]:
     except Exception as error:  # transformers, safetensors, tokenizers and JSON each raise their own
         if "ignore_mismatched_sizes" in str(error):
             raise DataError(f"{source}: {OTHER_SHAPES}") from None
-        said = " ".join(str(error).split())[:300]
-        raise DataError(f"{source}: cannot be loaded ({type(error).__name__}: {said})") from None
+        message = " ".join(str(error).split())[:300]
+        raise DataError(f"{source}: cannot be loaded ({type(error).__name__}: {message})") from None
 
 
 def _check_template(source: str | Path, tokenizer: Tokenizer) -> None:
     """Render it in a child process with little time and memory: a template is a program that somebody else wrote."""
     chats: list[list[dict[str, str]]] = [[{"role": "user", "content": QUESTION}]]
     chats.append([*chats[0], {"role": "assistant", "content": ANSWER}])
-    asked = {"template": tokenizer.chat_template, "tokens": tokenizer.special_tokens_map, "chats": chats}
+    request = {"template": tokenizer.chat_template, "tokens": tokenizer.special_tokens_map, "chats": chats}
     command = [sys.executable, "-m", "tasks.common.model_files"]
     try:
         opening = subprocess.run(
-            command, input=json.dumps(asked), capture_output=True, text=True, check=False, timeout=3 * SECONDS
+            command, input=json.dumps(request), capture_output=True, text=True, check=False, timeout=3 * SECONDS
         )
     except subprocess.TimeoutExpired:
         raise DataError(f"{source}: its chat template does not come to an end") from None
     if opening.returncode < 0:
         raise DataError(f"{source}: its chat template takes more than {SECONDS} s, or {MEMORY >> 20} MiB")
     if opening.returncode:
-        said = " ".join((opening.stderr.splitlines() or ["?"])[-1].split())[:300]
-        raise DataError(f"{source}: its chat template cannot be rendered ({said})")
+        message = " ".join((opening.stderr.splitlines() or ["?"])[-1].split())[:300]
+        raise DataError(f"{source}: its chat template cannot be rendered ({message})")
     opened, whole = json.loads(opening.stdout)
     if QUESTION not in opened or QUESTION not in whole or ANSWER not in whole.partition(QUESTION)[2]:
         raise DataError(f"{source}: its chat template drops the question or the answer")
 
 
-def _render(asked: dict[str, Any]) -> Sequence[str]:
+def _render(request: dict[str, Any]) -> Sequence[str]:
     """The chats as the template renders them, with limits of time and memory on this process."""
     from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -266,13 +266,13 @@ def _render(asked: dict[str, Any]) -> Sequence[str]:
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (memory_used + MEMORY, memory_used + MEMORY))
     texts: list[str] = []
-    for chat, opens in zip(asked["chats"], (True, False), strict=True):
-        found, _ = render_jinja_template(
-            [chat], chat_template=asked["template"], add_generation_prompt=opens, **asked["tokens"]
+    for chat, opens in zip(request["chats"], (True, False), strict=True):
+        rendered, _ = render_jinja_template(
+            [chat], chat_template=request["template"], add_generation_prompt=opens, **request["tokens"]
         )
-        if len(found[0]) > LONGEST:
-            raise ValueError(f"it makes {len(found[0])} characters of a question of {len(QUESTION)}")
-        texts += found
+        if len(rendered[0]) > LONGEST:
+            raise ValueError(f"it makes {len(rendered[0])} characters of a question of {len(QUESTION)}")
+        texts += rendered
     return texts
 
 

@@ -29,7 +29,7 @@ def right_or_wrong(ours: ArrayLike, theirs: ArrayLike, chance: float = CHANCE) -
 
     `chance` is that of the interval to miss the difference.
     """
-    values = np.stack([np.asarray(of, dtype=np.float64) for of in (ours, theirs)])
+    values = np.stack([np.asarray(outcomes, dtype=np.float64) for outcomes in (ours, theirs)])
     if not np.isin(values, (0.0, 1.0)).all():
         return None
     first, second = values.astype(bool)
@@ -135,7 +135,7 @@ def bootstrap(differences: ArrayLike) -> list[Estimate]:
     draws = estimates.resampled_means(values, SEED, RESAMPLES)
     tail = outer_tail(len(values))
     ends: NDArray[np.float64] = np.quantile(draws, (tail, 1 - tail), axis=0)
-    return [Estimate(*map(float, of)) for of in zip(values.mean(axis=0), *ends, strict=True)]
+    return [Estimate(*map(float, interval)) for interval in zip(values.mean(axis=0), *ends, strict=True)]
 
 
 def outer_tail(count: int) -> float:

@@ -117,12 +117,12 @@ def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, nam
         axis.margins(0.15)
         figure.draw_without_rendering()  # until then the axes have no size
         to_points = 72 / figure.dpi
-        places = [axis.transData.transform((across.mean, up.mean)) * to_points for across, up in points.values()]
+        positions = [axis.transData.transform((across.mean, up.mean)) * to_points for across, up in points.values()]
         frame = axis.get_window_extent()
         room = (frame.x0 * to_points, frame.y0 * to_points, frame.x1 * to_points, frame.y1 * to_points)
         sizes = [(LETTER_WIDTH * len(policy), LETTER_HEIGHT) for policy in points]
         for colour, policy, (across, up), offset in zip(
-            colours, points, points.values(), label_offsets(places, sizes, room), strict=True
+            colours, points, points.values(), label_offsets(positions, sizes, room), strict=True
         ):
             far = max(map(abs, offset)) > 2 * LETTER_HEIGHT
             line: Any = {"arrowstyle": "-", "color": colour, "lw": 0.4} if far else None
@@ -138,16 +138,16 @@ def scatter(points: Mapping[str, tuple[Estimate, Estimate]], x: str, y: str, nam
 
 
 def label_offsets(
-    places: Sequence[Any], sizes: Sequence[tuple[float, float]], room: tuple[float, float, float, float]
+    points: Sequence[Any], sizes: Sequence[tuple[float, float]], room: tuple[float, float, float, float]
 ) -> list[tuple[float, float]]:
     """For each point (all in the same unit) the offset of its label's lower left corner from it.
 
     Labels are placed in turn. Each takes the nearest of its places that lies in `room` (left, bottom, right, top) and meets no point and no
     earlier label; where none is free, the one that overlaps least.
     """
-    taken = [(x - 4, y - 4, x + 4, y + 4) for x, y in places]
-    found = []
-    for (x, y), (width, height) in zip(places, sizes, strict=True):
+    occupied = [(x - 4, y - 4, x + 4, y + 4) for x, y in points]
+    offsets = []
+    for (x, y), (width, height) in zip(points, sizes, strict=True):
         best, least = (0.0, 0.0), float("inf")
         for distance in (5.0, 14.0, 26.0, 40.0):
             sides = (
@@ -160,18 +160,18 @@ def label_offsets(
             for dx, dy in corners:
                 box = (x + dx, y + dy, x + dx + width, y + dy + height)
                 outside = width * height - _shared(box, room)
-                overlap = sum(_shared(box, other) for other in taken) + outside
+                overlap = sum(_shared(box, other) for other in occupied) + outside
                 if overlap < least - 1e-9:
                     best, least = (dx, dy), overlap
-        found.append(best)
-        taken.append((x + best[0], y + best[1], x + best[0] + width, y + best[1] + height))
-    return found
+        offsets.append(best)
+        occupied.append((x + best[0], y + best[1], x + best[0] + width, y + best[1] + height))
+    return offsets
 
 
-def _shared(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+def _shared(box: tuple[float, ...], other: tuple[float, ...]) -> float:
     """The area that two boxes (left, bottom, right, top) share."""
-    width = min(one[2], other[2]) - max(one[0], other[0])
-    height = min(one[3], other[3]) - max(one[1], other[1])
+    width = min(box[2], other[2]) - max(box[0], other[0])
+    height = min(box[3], other[3]) - max(box[1], other[1])
     return max(width, 0.0) * max(height, 0.0)
 
 
@@ -191,14 +191,16 @@ def levels(
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(WIDTH, WIDTH * 0.42), layout="constrained")
         axis = figure.subplots()
-        reach = max((place for line in lines.values() for place, _ in line), default=1.0)
+        reach = max((position for line in lines.values() for position, _ in line), default=1.0)
         for number, (label, line) in enumerate(lines.items()):
             shift = number - (len(lines) - 1) / 2
-            places = [place * 1.02**shift if logarithmic else place + reach * 0.008 * shift for place, _ in line]
+            positions = [
+                position * 1.02**shift if logarithmic else position + reach * 0.008 * shift for position, _ in line
+            ]
             bars = np.hstack([error_bars(estimate) for _, estimate in line])
             means = [estimate.mean for _, estimate in line]
             look: Any = {"fmt": "o-", "ms": 3, "lw": 1.2, "elinewidth": 0.7, "color": COLOURS[number % len(COLOURS)]}
-            axis.errorbar(places, means, yerr=bars, label=label, **look)
+            axis.errorbar(positions, means, yerr=bars, label=label, **look)
         for (label, height), dash in zip(heights.items(), itertools.cycle(DASHES), strict=False):
             axis.axhline(height, color="#777777", lw=0.8, ls=dash, zorder=0)
             axis.annotate(
@@ -246,15 +248,15 @@ def categories(
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, 0.5 + 0.26 * len(values)), layout="constrained")
         axis = figure.subplots()
-        places = range(len(values), 0, -1)
+        rows = range(len(values), 0, -1)
         bars = np.hstack([error_bars(estimate) for estimate in values.values()])
         means = [estimate.mean for estimate in values.values()]
-        axis.errorbar(means, places, xerr=bars, fmt="o", ms=4, lw=0.8, color=COLOURS[0])
+        axis.errorbar(means, rows, xerr=bars, fmt="o", ms=4, lw=0.8, color=COLOURS[0])
         axis.axvline(level, color="#999999", linewidth=0.8, linestyle="--", zorder=0)
-        for place, mean in zip(places, means, strict=True):
+        for row, mean in zip(rows, means, strict=True):
             side: Any = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
-            axis.annotate(form.format(mean), (1.0, place), xycoords=("axes fraction", "data"), **side)
-        axis.set_yticks([*places], [*values])
+            axis.annotate(form.format(mean), (1.0, row), xycoords=("axes fraction", "data"), **side)
+        axis.set_yticks([*rows], [*values])
         axis.set(xlabel=x, xlim=limits, ylim=(0.4, len(values) + 0.6))
         return svg(figure, name)
 
@@ -329,7 +331,9 @@ def _seeds(axis: Axes, seeds: Sequence[Line], colour: str, points: bool) -> None
 
 
 def _diagonal(axis: Axes, panel: Panel) -> None:
-    across, up = (np.concatenate([one[side] for points in panel.seeds.values() for one in points]) for side in (0, 1))
+    across, up = (
+        np.concatenate([cloud[side] for points in panel.seeds.values() for cloud in points]) for side in (0, 1)
+    )
     reach = max(np.abs(across).max(), 1e-9)
     if np.abs(up).max() > 10 * reach:
         axis.set_yscale("symlog", linthresh=reach)

@@ -203,8 +203,8 @@ def _say(folder: Path, ended: Sequence[int | None]) -> int:
                 f"process {rank + 1} of the stage's {count} was killed by signal {-status}", file=sys.stderr, flush=True
             )
             return 128 - status
-    own = [rank for rank, status in enumerate(ended) if status not in (None, 0, LOST)]
-    for rank in own[:1]:
+    failed_ranks = [rank for rank, status in enumerate(ended) if status not in (None, 0, LOST)]
+    for rank in failed_ranks[:1]:
         if rank:
             sys.stderr.write((folder / f"log-{rank}").read_text(errors="replace"))
         return ended[rank] or 1

@@ -115,8 +115,8 @@ class Source:
 
     def tags(self) -> dict[str, str]:
         """All of it but the patch itself as a run's tags in MLflow."""
-        found = {"git_commit": self.commit, "git_dirty": self.dirty, "git_note": self.note, "patch": self.digest}
-        return {f"posttrain.{name}": value for name, value in found.items() if value}
+        facts = {"git_commit": self.commit, "git_dirty": self.dirty, "git_note": self.note, "patch": self.digest}
+        return {f"posttrain.{name}": value for name, value in facts.items() if value}
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,10 @@ def state(root: Path) -> Source:
         return Source("unknown" if _within_git(root) else "none", "unknown", note=f"git: {error}")
 
 
-def git(root: Path, *arguments: str, environ: Mapping[str, str] | None = None, given: bytes = b"") -> bytes:
+def git(root: Path, *arguments: str, environ: Mapping[str, str] | None = None, stdin: bytes = b"") -> bytes:
     """What git prints for the repository that `root` is in; GitError where it fails, or is not installed."""
     try:
-        done = call_git(root, arguments, environ, given)
+        done = call_git(root, arguments, environ, stdin)
     except OSError as error:
         raise GitError(f"it cannot be started ({error.strerror})") from None
     if done.returncode:
@@ -151,14 +151,20 @@ def git(root: Path, *arguments: str, environ: Mapping[str, str] | None = None, g
 
 
 def call_git(
-    root: Path, arguments: Iterable[str], environ: Mapping[str, str] | None = None, given: bytes = b""
+    root: Path, arguments: Iterable[str], environ: Mapping[str, str] | None = None, stdin: bytes = b""
 ) -> "subprocess.CompletedProcess[bytes]":
     """The end of a git command that changes nothing; OSError where git is not installed."""
     left_out = OF_ONE_REPOSITORY if _within_git(root) else ()
-    own = {name: value for name, value in os.environ.items() if name not in left_out}
-    variables = {**own, "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_REPLACE_OBJECTS": "1", "LC_ALL": "C", **(environ or {})}
+    inherited = {name: value for name, value in os.environ.items() if name not in left_out}
+    variables = {
+        **inherited,
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "LC_ALL": "C",
+        **(environ or {}),
+    }
     return subprocess.run(
-        ["git", "-C", str(root), *arguments], capture_output=True, input=given, check=False, env=variables
+        ["git", "-C", str(root), *arguments], capture_output=True, input=stdin, check=False, env=variables
     )
 
 
@@ -173,19 +179,21 @@ def refusal(root: Path) -> str:
 
 def contents(root: Path, objects: Sequence[str], environ: Mapping[str, str] | None = None) -> dict[str, bytes]:
     """The content of each of git's objects; those that are not there are left out."""
-    found: dict[str, bytes] = {}
+    by_object: dict[str, bytes] = {}
     if not objects:
-        return found
-    text = git(root, "cat-file", "--batch", environ=environ, given="".join(f"{one}\n" for one in objects).encode())
+        return by_object
+    text = git(
+        root, "cat-file", "--batch", environ=environ, stdin="".join(f"{object_id}\n" for object_id in objects).encode()
+    )
     at = 0
-    for one in objects:
+    for object_id in objects:
         end = text.index(b"\n", at)
         *_, size = text[at:end].split(b" ")
         at = end + 1
         if size.isdigit():  # else it is missing
-            found[one] = text[at : at + int(size)]
+            by_object[object_id] = text[at : at + int(size)]
             at += int(size) + 1
-    return found
+    return by_object
 
 
 def is_secret(path: str) -> bool:
@@ -199,7 +207,7 @@ def is_secret(path: str) -> bool:
 def _within_git(root: Path) -> bool:
     """Whether the folder or one above it has a .git, readable or not."""
     folder = root.resolve()
-    return any(os.path.lexists(place / ".git") for place in (folder, *folder.parents))
+    return any(os.path.lexists(ancestor / ".git") for ancestor in (folder, *folder.parents))
 
 
 def _state(root: Path) -> Source:
@@ -221,13 +229,13 @@ def _state(root: Path) -> Source:
         raise GitError("the repository that it would take tracks nothing of this folder")
     if not changed:
         return Source(commit, "no")
-    asked, facts = time.time_ns(), tuple(_facts(root / change.path) for change in changed)
+    looked_at, facts = time.time_ns(), tuple(_facts(root / change.path) for change in changed)
     key = commit, tuple(changed), facts
-    known = _last.get(root)
-    if known is not None and known[0] == key:
-        return known[1]
+    cached = _last.get(root)
+    if cached is not None and cached[0] == key:
+        return cached[1]
     source = _different(root, commit, changed)
-    if asked - max((found[1] for found in facts if found), default=0) > YOUNG:
+    if looked_at - max((file_facts[1] for file_facts in facts if file_facts), default=0) > YOUNG:
         _last[root] = key, source
     return source
 
@@ -260,15 +268,18 @@ def _left_out(count: int) -> str:
 
 def _secrets(root: Path, changed: Sequence[_Change]) -> set[str]:
     """The paths of files that hold a secret by their names, or in their content now or before."""
-    found = {change.path for change in changed if is_secret(change.path)}
-    rest = [change for change in changed if change.path not in found]
-    objects = list(dict.fromkeys(one for change in rest for one in change.before if one.strip("0")))
+    secret_paths = {change.path for change in changed if is_secret(change.path)}
+    rest = [change for change in changed if change.path not in secret_paths]
+    objects = list(dict.fromkeys(object_id for change in rest for object_id in change.before if object_id.strip("0")))
     before = contents(root, objects)
     for change in rest:
-        texts = [_content(root / change.path, change.kind == "?"), *(before.get(one, b"") for one in change.before)]
+        texts = [
+            _content(root / change.path, change.kind == "?"),
+            *(before.get(object_id, b"") for object_id in change.before),
+        ]
         if any(SECRET.search(text) for text in texts):
-            found.add(change.path)
-    return found
+            secret_paths.add(change.path)
+    return secret_paths
 
 
 def _content(path: Path, untracked: bool) -> bytes:
@@ -283,22 +294,22 @@ def _content(path: Path, untracked: bool) -> bytes:
 def _facts(path: Path) -> tuple[int, int, int, int] | None:
     """Size, times of inode and content, and inode; None where there is nothing."""
     try:
-        found = path.lstat()
+        status = path.lstat()
     except OSError:
         return None
-    return found.st_size, found.st_ctime_ns, found.st_mtime_ns, found.st_ino
+    return status.st_size, status.st_ctime_ns, status.st_mtime_ns, status.st_ino
 
 
 def _small(root: Path, untracked: list[str]) -> list[str]:
     """Those of the files that are small enough for a patch, each and together."""
-    found, size = list[str](), 0
+    kept, size = list[str](), 0
     for path in untracked:
         with suppress(OSError):  # it is gone already
             facts = (root / path).lstat()
             if stat.S_ISREG(facts.st_mode) and facts.st_size <= LARGEST:
                 size += facts.st_size
-                found.append(path)
-    return found if size <= ALTOGETHER else []
+                kept.append(path)
+    return kept if size <= ALTOGETHER else []
 
 
 def _patch(root: Path, untracked: list[str], left_out: Iterable[str]) -> bytes:
@@ -312,6 +323,6 @@ def _patch(root: Path, untracked: list[str], left_out: Iterable[str]) -> bytes:
         names = "\0".join(untracked).encode(errors="surrogateescape")
         if untracked:
             options = ("--intent-to-add", "--pathspec-from-file=-", "--pathspec-file-nul")
-            git(root, "--literal-pathspecs", "add", *options, environ=environ, given=names)
+            git(root, "--literal-pathspecs", "add", *options, environ=environ, stdin=names)
         others = (f":(exclude,literal){path}" for path in sorted(left_out))
         return git(root, "diff", *PLAIN, "HEAD", *EVERYTHING, *others, environ=environ)

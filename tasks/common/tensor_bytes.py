@@ -40,10 +40,10 @@ def tensor_difference(recorded: Path, made: Path) -> dict[str, Any] | None:
 
     Tensors are gone through as they lie in the recorded file.
     """
-    (before, one), (after, other) = _header(recorded), _header(made)
+    (before, reference), (after, other) = _header(recorded), _header(made)
     different: list[dict[str, Any]] = []
     for name in [*before, *(name for name in after if name not in before)]:
-        if (facts := _compared(name, before.get(name), after.get(name), one, other)) is not None:
+        if (facts := _compared(name, before.get(name), after.get(name), reference, other)) is not None:
             different.append(facts)
     if not different:
         return None
@@ -53,7 +53,7 @@ def tensor_difference(recorded: Path, made: Path) -> dict[str, Any] | None:
 
 
 def _compared(
-    name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, one: Bytes, other: Bytes
+    name: str, before: Mapping[str, Any] | None, after: Mapping[str, Any] | None, reference: Bytes, other: Bytes
 ) -> dict[str, Any] | None:
     if before is None or after is None:
         return {"what": f"tensor {name}: only in the {'made' if before is None else 'recorded'} file", "tensor": name}
@@ -61,7 +61,7 @@ def _compared(
     if kinds[0] != kinds[1]:
         return {"what": f"tensor {name}: {kinds[0]} recorded, {kinds[1]} made", "tensor": name}
     (begin, end), (start, stop) = before["data_offsets"], after["data_offsets"]
-    count, largest, total = _values(one[begin:end], other[start:stop], before["dtype"])
+    count, largest, total = _values(reference[begin:end], other[start:stop], before["dtype"])
     if not count:
         return None
     by = "" if largest is None else f", by {largest:.3g} at most"
@@ -76,22 +76,22 @@ def _compared(
     }
 
 
-def _values(one: Bytes, other: Bytes, dtype: str) -> tuple[int, float | None, int]:
+def _values(reference: Bytes, other: Bytes, dtype: str) -> tuple[int, float | None, int]:
     """How many values differ in any bit, the largest difference of those that are numbers, and how many values there are."""
     width = 2 if dtype == "BF16" else np.dtype(TYPES.get(dtype, np.uint8)).itemsize
-    if len(one) != len(other) or len(one) % width:
+    if len(reference) != len(other) or len(reference) % width:
         raise FormatError(f"a tensor's bytes do not fit its type {dtype}")
     count, largest = 0, float("-inf")
-    for begin in range(0, len(one), PART):
-        bits = [np.ascontiguousarray(part[begin : begin + PART]).view(f"u{width}") for part in (one, other)]
+    for begin in range(0, len(reference), PART):
+        bits = [np.ascontiguousarray(part[begin : begin + PART]).view(f"u{width}") for part in (reference, other)]
         where = np.flatnonzero(bits[0] != bits[1])
         if len(where):
             count += len(where)
             with np.errstate(all="ignore"):
                 apart = np.abs(_numbers(bits[0][where], dtype) - _numbers(bits[1][where], dtype))
             largest = max(largest, float(np.nanmax(apart, initial=float("-inf"))))
-    known = largest > float("-inf") and (dtype in TYPES or dtype == "BF16")
-    return count, largest if known else None, len(one) // width
+    comparable = largest > float("-inf") and (dtype in TYPES or dtype == "BF16")
+    return count, largest if comparable else None, len(reference) // width
 
 
 def _numbers(bits: NDArray[Any], dtype: str) -> NDArray[np.float64]:

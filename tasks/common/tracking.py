@@ -190,8 +190,8 @@ def _opened(flow: str, stage: str, params: Mapping[str, object]) -> Recorder:
 
 def records_root() -> Path:
     """The repository whose records these are: the working folder, or where that is the copy of `dvc exp run --temp` or `--queue`, which DVC deletes, its origin."""
-    origin, here = Path(os.environ.get("DVC_ROOT", "")).absolute(), Path.cwd()
-    return origin if here.is_relative_to((origin / EXPERIMENTS).resolve()) else here
+    origin, folder = Path(os.environ.get("DVC_ROOT", "")).absolute(), Path.cwd()
+    return origin if folder.is_relative_to((origin / EXPERIMENTS).resolve()) else folder
 
 
 def _ended(recorder: Recorder, metrics: bytes | None, waiting: bool) -> None:

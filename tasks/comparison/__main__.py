@@ -30,8 +30,8 @@ def compared(pair: Mapping[str, Any], most: int) -> dict[str, Any]:
 
 def main() -> None:
     """Read, compare, print."""
-    asked = json.load(sys.stdin)
-    print(json.dumps([compared(pair, asked["most"]) for pair in asked["pairs"]]))
+    request = json.load(sys.stdin)
+    print(json.dumps([compared(pair, request["most"]) for pair in request["pairs"]]))
 
 
 if __name__ == "__main__":

@@ -79,16 +79,16 @@ def match(a: pd.DataFrame, b: pd.DataFrame) -> Matching:
     return Matching(known_as, reworded)
 
 
-def _contents(asked: pd.DataFrame) -> dict[str, tuple[str, ...]]:
+def _contents(problems: pd.DataFrame) -> dict[str, tuple[str, ...]]:
     """Problem id -> what is asked and answered; of equal problems the second has a number, and so on."""
-    columns = [asked[name] if name in asked else pd.Series("", asked.index) for name in CONTENT]
+    columns = [problems[name] if name in problems else pd.Series("", problems.index) for name in CONTENT]
     seen: Counter[tuple[str, ...]] = Counter()
-    found = {}
-    for problem_id, *content in zip(asked["problem_id"], *columns, strict=True):
+    contents = {}
+    for problem_id, *content in zip(problems["problem_id"], *columns, strict=True):
         key = tuple(map(str, content))
-        found[str(problem_id)] = (*key, str(seen[key]))
+        contents[str(problem_id)] = (*key, str(seen[key]))
         seen[key] += 1
-    return found
+    return contents
 
 
 def differences(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False) -> dict[str, dict[str, Any]]:
@@ -101,7 +101,7 @@ def differences(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False) ->
     binary = {name: paired.right_or_wrong(ours[name], theirs[name]) for name in metrics if name.startswith(SHARES)}
     others = [name for name in metrics if not binary.get(name)] if not same else []
     drawn = dict(zip(others, paired.bootstrap(ours[others] - theirs[others]), strict=True)) if others else {}
-    found: dict[str, dict[str, Any]] = {}
+    by_metric: dict[str, dict[str, Any]] = {}
     for name in metrics:
         changes = None
         if same:
@@ -110,7 +110,7 @@ def differences(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False) ->
             (estimate, changes), kind = exact, paired.SCORE
         else:
             estimate, kind = drawn[name], paired.BOOTSTRAP
-        found[name] = {
+        by_metric[name] = {
             "a": float(theirs[name].mean()),
             "b": float(ours[name].mean()),
             "difference": estimate.mean,
@@ -119,21 +119,21 @@ def differences(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False) ->
             "interval": kind,
             **(vars(changes) if changes else {}),
         }
-    return found
+    return by_metric
 
 
 def flips(a: Evaluation, b: Evaluation, matching: Matching, most: int) -> dict[str, list[dict[str, Any]]]:
     """The problems whose greedy answer is right in one evaluation alone: `gained` in B, `lost` from A; at most `most` each."""
-    found: dict[str, list[dict[str, Any]]] = {"gained": [], "lost": []}
+    flipped: dict[str, list[dict[str, Any]]] = {"gained": [], "lost": []}
     if FLIPPED not in a.answers or FLIPPED not in b.answers:
-        return found
+        return flipped
     before, after = map(_greedy, (a, b))
     problems = a.asked.set_index("problem_id")
     for problem_id, other_id in matching.known_as.items():
         was, now = before[problem_id], after[other_id]
         if was[FLIPPED] == now[FLIPPED]:
             continue
-        found["gained" if now[FLIPPED] else "lost"].append(
+        flipped["gained" if now[FLIPPED] else "lost"].append(
             {
                 "problem": problem_id,
                 "question": str(problems.loc[problem_id, "question"]),
@@ -142,7 +142,7 @@ def flips(a: Evaluation, b: Evaluation, matching: Matching, most: int) -> dict[s
                 "b": _told(now),
             }
         )
-    return {way: rows[:most] for way, rows in found.items()}
+    return {way: rows[:most] for way, rows in flipped.items()}
 
 
 def _greedy(evaluation: Evaluation) -> dict[str, dict[str, Any]]:

@@ -28,15 +28,17 @@ def compared(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool)
     A training is the unit of sampling: a seed's difference is the mean over the episodes that it has in both. DataError if
     the returns are of two environments.
     """
-    places = [json.loads(Path(files["description.json"]).read_text())["environment"] for files in (files_a, files_b)]
-    if places[0] != places[1]:
-        raise DataError(f"returns in {places[0]} and in {places[1]} cannot be compared: their units differ")
+    environments = [
+        json.loads(Path(files["description.json"]).read_text())["environment"] for files in (files_a, files_b)
+    ]
+    if environments[0] != environments[1]:
+        raise DataError(f"returns in {environments[0]} and in {environments[1]} cannot be compared: their units differ")
     a, b = (dict(_lines(tables.read(Episodes, Path(files["episodes.parquet"])))) for files in (files_a, files_b))
     shared = [name for name in a if name in b]
     named = {name: (name, name) for name in shared} or {f"{new} minus {old}": (old, new) for old, new in product(a, b)}
-    found = {f"{name}/return": _difference(a[old], b[new], same) for name, (old, new) in named.items()}
+    metrics = {f"{name}/return": _difference(a[old], b[new], same) for name, (old, new) in named.items()}
     return {
-        "metrics": {name: row for name, row in found.items() if row},
+        "metrics": {name: row for name, row in metrics.items() if row},
         "only_a": sorted(set(a) - set(b)) if shared else [],
         "only_b": sorted(set(b) - set(a)) if shared else [],
     }
@@ -54,20 +56,22 @@ def compared_in_games(files_a: Mapping[str, str], files_b: Mapping[str, str], sa
     metrics = dict[str, Any]()
     for temperature in a["temperature"].unique():
         old, new = (rows[rows["temperature"] == temperature].set_index(["seed", "game"])["total"] for rows in (a, b))
-        found = _difference(_for_seeds(old, new), _for_seeds(new, old), same)
-        if found and not same:
-            found |= _over_games(found, old, new)
-        metrics |= {f"t{temperature:g}/return": found} if found else {}
+        difference = _difference(_for_seeds(old, new), _for_seeds(new, old), same)
+        if difference and not same:
+            difference |= _over_games(difference, old, new)
+        metrics |= {f"t{temperature:g}/return": difference} if difference else {}
     return {"metrics": metrics, "only_a": [], "only_b": []}
 
 
-def _over_games(found: Mapping[str, Any], old: pd.Series, new: pd.Series) -> dict[str, Any]:
+def _over_games(difference: Mapping[str, Any], old: pd.Series, new: pd.Series) -> dict[str, Any]:
     """The interval over seeds and games; none of a training with a single seed."""
-    trained = [one for one in (old, new) if [*one.index.get_level_values("seed").unique()] != [WITHOUT_SEEDS]]
-    if trained and found["low"] is None:
+    trained = [
+        returns for returns in (old, new) if [*returns.index.get_level_values("seed").unique()] != [WITHOUT_SEEDS]
+    ]
+    if trained and difference["low"] is None:
         return {}
-    bounds = (-inf, inf) if found["low"] is None else (found["low"], found["high"])
-    seeds = Estimate(found["difference"], *bounds)
+    bounds = (-inf, inf) if difference["low"] is None else (difference["low"], difference["high"])
+    seeds = Estimate(difference["difference"], *bounds)
     by_game = (new.groupby("game").mean() - old.groupby("game").mean()).dropna()
     estimate = over_games_too(seeds, float(by_game.var(ddof=1)) / len(by_game))
     if not isfinite(estimate.low):
@@ -75,12 +79,14 @@ def _over_games(found: Mapping[str, Any], old: pd.Series, new: pd.Series) -> dic
     return {"low": estimate.low, "high": estimate.high, "interval": GAMES}
 
 
-def _for_seeds(own: pd.Series, other: pd.Series) -> pd.Series:
+def _for_seeds(returns: pd.Series, other: pd.Series) -> pd.Series:
     """A clone's returns for each seed of the other side; those of a policy with seeds as they are."""
-    seeds = {one: own.index.get_level_values("seed").unique() for one, own in (("own", own), ("other", other))}
+    seeds = {
+        side: returns.index.get_level_values("seed").unique() for side, returns in (("own", returns), ("other", other))
+    }
     if [*seeds["own"]] != [WITHOUT_SEEDS]:
-        return own
-    repeated: pd.Series = pd.concat({seed: own.droplevel("seed") for seed in seeds["other"]}, names=["seed"])
+        return returns
+    repeated: pd.Series = pd.concat({seed: returns.droplevel("seed") for seed in seeds["other"]}, names=["seed"])
     return repeated
 
 
@@ -99,7 +105,7 @@ def _difference(old: pd.Series, new: pd.Series, same: bool) -> dict[str, Any]:
     both = old.index.intersection(new.index)
     if both.empty:
         return {}
-    before, after = (one.loc[both].groupby("seed").mean() for one in (old, new))
+    before, after = (returns.loc[both].groupby("seed").mean() for returns in (old, new))
     estimate = over_seeds((after - before).to_numpy())
     low, high = (None, None) if not isfinite(estimate.low) else (estimate.low, estimate.high)
     if same:

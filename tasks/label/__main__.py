@@ -26,13 +26,13 @@ def parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tasks.label", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    found = {name: commands.add_parser(name) for name in ("serve", "statistics", "import", "export")}
-    for command in found.values():
+    subparsers = {name: commands.add_parser(name) for name in ("serve", "statistics", "import", "export")}
+    for command in subparsers.values():
         command.add_argument("--record", type=Path, required=True)
     for name in ("import", "export"):
-        found[name].add_argument("--tool", choices=("trl", "trl-chat", "argilla", "potato"), required=True)
-        found[name].add_argument("--path", type=Path, required=True)
-    serve = found["serve"]
+        subparsers[name].add_argument("--tool", choices=("trl", "trl-chat", "argilla", "potato"), required=True)
+        subparsers[name].add_argument("--path", type=Path, required=True)
+    serve = subparsers["serve"]
     serve.add_argument("--mode", choices=("pairwise", "ranking", "steps", "edit"), required=True)
     source = serve.add_mutually_exclusive_group(required=True)
     source.add_argument("--responses", type=Path)
@@ -52,51 +52,51 @@ def main(arguments: Sequence[str]) -> int:
     """Carry out a command."""
     from tasks.common.errors import StageError
 
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     try:
-        COMMANDS[given.command](given)
+        COMMANDS[options.command](options)
     except StageError as error:
         print(f"posttrain: {error}", file=sys.stderr)
         return 2
     return 0
 
 
-def statistics(given: argparse.Namespace) -> None:
+def statistics(options: argparse.Namespace) -> None:
     """Print what the record says."""
     from tasks.label.numbers import lines
     from tasks.language.judgements.record import read
 
-    print("\n".join(lines(read(given.record))))
+    print("\n".join(lines(read(options.record))))
 
 
-def export(given: argparse.Namespace) -> None:
+def export(options: argparse.Namespace) -> None:
     """Write the record for another tool."""
     from tasks.language.judgements import exchange
     from tasks.language.judgements.record import read
 
-    for file in exchange.export(read(given.record), given.tool, given.path):
+    for file in exchange.export(read(options.record), options.tool, options.path):
         print(file)
 
 
-def take_in(given: argparse.Namespace) -> None:
+def take_in(options: argparse.Namespace) -> None:
     """Add another tool's judgements to the record; those that it has already are left out, so that it can be done again."""
     from tasks.label.session import instant
     from tasks.language.judgements import exchange
     from tasks.language.judgements.lines import Item, Judgement
     from tasks.language.judgements.record import Writer
 
-    lines, taken = exchange.imported(given.path, given.tool, given.tool, instant()), 0
-    with Writer(given.record) as writer:
+    lines, added = exchange.imported(options.path, options.tool, options.tool, instant()), 0
+    with Writer(options.record) as writer:
         for line in lines:
             if isinstance(line, Item) and line.item not in writer.record.items:
                 writer.append(line)
             elif isinstance(line, Judgement) and writer.record.known(line.judgement) is None:
                 writer.append(line)
-                taken += 1
-    print(f"{taken} judgements are new in {given.record}")
+                added += 1
+    print(f"{added} judgements are new in {options.record}")
 
 
-def serve(given: argparse.Namespace) -> None:
+def serve(options: argparse.Namespace) -> None:
     """Open the record and answer the page until Ctrl-C."""
     from tasks.common.errors import ConfigError
     from tasks.language.judgements.record import Writer
@@ -104,30 +104,30 @@ def serve(given: argparse.Namespace) -> None:
     token = os.environ.pop(VARIABLE, "")
     if not token:
         raise ConfigError(f"{VARIABLE} is not set; `posttrain label` sets it")
-    items = asked(given)
-    with Writer(given.record) as writer, listening(given.host, given.port) as place:
-        answer(writer, items, given, place, token)
+    items = asked(options)
+    with Writer(options.record) as writer, listening(options.host, options.port) as listener:
+        answer(writer, items, options, listener, token)
 
 
-def asked(given: argparse.Namespace) -> list["Item"]:
+def asked(options: argparse.Namespace) -> list["Item"]:
     """The items that people are asked about; DataError where there are none of this mode."""
     from tasks.common.errors import DataError
     from tasks.language.judgements import items
 
-    if given.responses is not None:
-        answered = items.from_responses(given.responses)
-    elif given.arena is not None:
-        answered = items.from_evaluations(*given.arena)
+    if options.responses is not None:
+        answered = items.from_responses(options.responses)
+    elif options.arena is not None:
+        answered = items.from_evaluations(*options.arena)
     else:
-        answered = items.from_files(given.file)
-    found = items.items(answered, given.mode, ANSWERS, given.seed, per_prompt=1)[: given.items]
-    if given.gold is None:
-        return found
-    gold = items.items(items.from_files(given.gold), given.mode, ANSWERS, given.seed, per_prompt=1)
+        answered = items.from_files(options.file)
+    selected = items.items(answered, options.mode, ANSWERS, options.seed, per_prompt=1)[: options.items]
+    if options.gold is None:
+        return selected
+    gold = items.items(items.from_files(options.gold), options.mode, ANSWERS, options.seed, per_prompt=1)
     if bare := next((item for item in gold if item.gold is None), None):
-        raise DataError(f"{given.gold}: prompt {bare.prompt_id}: expected the field gold, the judgement to expect")
-    known = {item.item for item in gold}
-    return [*(item for item in found if item.item not in known), *gold]
+        raise DataError(f"{options.gold}: prompt {bare.prompt_id}: expected the field gold, the judgement to expect")
+    gold_ids = {item.item for item in gold}
+    return [*(item for item in selected if item.item not in gold_ids), *gold]
 
 
 def listening(host: str, port: int) -> socket.socket:
@@ -143,7 +143,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def answer(
-    writer: "Writer", items: Sequence["Item"], given: argparse.Namespace, place: socket.socket, token: str
+    writer: "Writer", items: Sequence["Item"], options: argparse.Namespace, listener: socket.socket, token: str
 ) -> None:
     """Answer the page until Ctrl-C."""
     import uvicorn
@@ -155,22 +155,22 @@ def answer(
     from tasks.language.judgements.assignment import Assignment, Settings
 
     gold = GOLD if any(item.gold is not None for item in items) else 0.0
-    assignment = Assignment(items, Settings(given.seed, given.overlap, gold, given.repeats, GAP))
+    assignment = Assignment(items, Settings(options.seed, options.overlap, gold, options.repeats, GAP))
     session = Session(writer, assignment, token)
-    app = application(session, token, guard.hosts(given.host), lambda: numbers(writer.record, assignment))
+    app = application(session, token, guard.hosts(options.host), lambda: numbers(writer.record, assignment))
     progress = assignment.progress_of_all(writer.record)
     print(
-        f"{len(items)} items of mode {given.mode}; {progress.done} of {progress.wanted} judgements are in {writer.path}"
+        f"{len(items)} items of mode {options.mode}; {progress.done} of {progress.wanted} judgements are in {writer.path}"
     )
-    for name in guard.addresses(given.host):
-        print(f"http://{name}:{place.getsockname()[1]}/?token={token}")
-    if not guard.is_loopback(given.host):
+    for name in guard.addresses(options.host):
+        print(f"http://{name}:{listener.getsockname()[1]}/?token={token}")
+    if not guard.is_loopback(options.host):
         print("Every machine that reaches this one can open it, and what is sent is not encrypted.")
     print("The address has the token: pass it on to those who judge, and to nobody else. Ctrl-C stops.", flush=True)
     # No log of calls: the first one has the token in its address.
     config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[place])
+        uvicorn.Server(config).run(sockets=[listener])
     print(f"stopped; {len(writer.record.judgements)} judgements are in {writer.path}")
 
 

@@ -38,8 +38,8 @@ def _in_line(state: StateInline, silent: bool) -> bool:
         if end <= state.pos + 2:
             return False
         content, after = state.src[state.pos + 2 : end], end + 2
-    elif opening[:1] == "$" and (found := DOLLARS.match(state.src, state.pos, state.posMax)):
-        opening, content, after = "$", found[1], found.end()
+    elif opening[:1] == "$" and (match := DOLLARS.match(state.src, state.pos, state.posMax)):
+        opening, content, after = "$", match[1], match.end()
     else:
         return False
     if not silent:
@@ -76,9 +76,9 @@ def _push(state: StateInline | StateBlock, kind: str, content: str, opening: str
 
 
 def _shown(
-    self: RendererProtocol, tokens: Sequence[Token], place: int, options: OptionsDict, environment: EnvType
+    self: RendererProtocol, tokens: Sequence[Token], index: int, options: OptionsDict, environment: EnvType
 ) -> str:
-    token = tokens[place]
+    token = tokens[index]
     opening, alone = token.markup, token.type == ON_ITS_OWN
     formula = mathml(token.content, opening in ("$$", r"\["))
     if formula is None:  # what was written, as text

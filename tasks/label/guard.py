@@ -51,7 +51,9 @@ def hosts(host: str) -> frozenset[str]:
     if is_loopback(host):
         return LOOPBACK | {host}
     named = {host, socket.gethostname().lower(), socket.getfqdn().lower()} - {*EVERYWHERE, ""}
-    addresses = {one.address.partition("%")[0] for many in psutil.net_if_addrs().values() for one in many}
+    addresses = {
+        network_address.address.partition("%")[0] for many in psutil.net_if_addrs().values() for network_address in many
+    }
     return LOOPBACK | named | addresses
 
 
@@ -59,8 +61,13 @@ def addresses(host: str) -> list[str]:
     """The names to print for a server that binds to `host`: of a server for everybody, those of this machine in its networks."""
     if host not in EVERYWHERE:
         return [f"[{host}]" if ":" in host else host]
-    found = [one.address for many in psutil.net_if_addrs().values() for one in many if one.family == socket.AF_INET]
-    return sorted(found, key=is_loopback)
+    names = [
+        network_address.address
+        for many in psutil.net_if_addrs().values()
+        for network_address in many
+        if network_address.family == socket.AF_INET
+    ]
+    return sorted(names, key=is_loopback)
 
 
 class Guard:
@@ -92,15 +99,15 @@ class Guard:
             return await _refuse(guarded, 413, f"at most {LARGEST} bytes fit in a request")
         await self.app(scope, _replay(body, receive), guarded)
 
-    def _knows(self, given: str | None) -> bool:
-        return given is not None and hmac.compare_digest(given.encode(), self.token.encode())
+    def _knows(self, token: str | None) -> bool:
+        return token is not None and hmac.compare_digest(token.encode(), self.token.encode())
 
     def _kept(self, headers: dict[str, str]) -> str | None:
         try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
+            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
             return None
-        return found.value if found else None
+        return cookie.value if cookie else None
 
 
 def _name(host: str) -> str:
@@ -110,8 +117,8 @@ def _name(host: str) -> str:
 
 
 def _in_address(scope: Message) -> str | None:
-    given = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
-    return given[0] if len(given) == 1 else None
+    tokens = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
+    return tokens[0] if len(tokens) == 1 else None
 
 
 async def _body(receive: Receive) -> bytes | None:

@@ -24,62 +24,67 @@ MEASURES = {
 
 def numbers(record: Record, assignment: Assignment) -> dict[str, Any]:
     """All that the statistics page shows."""
-    found, progress = statistics(record), assignment.progress_of_all(record)
+    summary, progress = statistics(record), assignment.progress_of_all(record)
     return {
         "progress": progress,
         "left": _duration(progress.seconds_left) if progress.seconds_left else "",
-        "found": found,
-        "hours": _duration(found.hours * 3600),
-        "measures": [(name, estimate(getattr(found.measured, key)), hint) for key, (name, hint) in MEASURES.items()],
-        "each": seconds(found.seconds),
+        "found": summary,
+        "hours": _duration(summary.hours * 3600),
+        "measures": [(name, estimate(getattr(summary.measured, key)), hint) for key, (name, hint) in MEASURES.items()],
+        "each": seconds(summary.seconds),
         "people": [
-            (one, seconds(one.seconds), [estimate(getattr(one.measured, key)) for key in MEASURES])
-            for one in found.people
+            (row, seconds(row.seconds), [estimate(getattr(row.measured, key)) for key in MEASURES])
+            for row in summary.people
         ],
         "measure_names": [name for name, _ in MEASURES.values()],
-        "agreement": _agreement(found),
-        "strengths": [(one, number(one.strength), interval(one.low, one.high)) for one in found.strengths],
-        "plot": plot(found.strengths),
-        "disputed": found.disputed[:MOST_DISPUTED],
+        "agreement": _agreement(summary),
+        "strengths": [(row, number(row.strength), interval(row.low, row.high)) for row in summary.strengths],
+        "plot": plot(summary.strengths),
+        "disputed": summary.disputed[:MOST_DISPUTED],
     }
 
 
 def lines(record: Record) -> list[str]:
     """The same for a terminal."""
-    found = statistics(record)
-    told = [f"{found.judgements} judgements of {found.items} items in {_duration(found.hours * 3600)}"]
-    told += [f"{name}: {estimate(getattr(found.measured, key))}" for key, (name, _) in MEASURES.items()]
-    told += [f"agreement, {one.question}: {number(one.alpha)} ({one.units} units)" for one in found.agreement]
-    for one in found.people:
-        told.append(f"{one.person}: {one.judgements} judgements, {seconds(one.seconds)} each, {_short(one.measured)}")
-    told += [
-        f"{one.name}: strength {number(one.strength)}{interval(one.low, one.high)}, "
-        f"{one.wins} wins, {one.ties} ties, {one.losses} losses"
-        for one in found.strengths
+    summary = statistics(record)
+    report = [f"{summary.judgements} judgements of {summary.items} items in {_duration(summary.hours * 3600)}"]
+    report += [f"{name}: {estimate(getattr(summary.measured, key))}" for key, (name, _) in MEASURES.items()]
+    report += [f"agreement, {row.question}: {number(row.alpha)} ({row.units} units)" for row in summary.agreement]
+    for row in summary.people:
+        report.append(f"{row.person}: {row.judgements} judgements, {seconds(row.seconds)} each, {_short(row.measured)}")
+    report += [
+        f"{row.name}: strength {number(row.strength)}{interval(row.low, row.high)}, "
+        f"{row.wins} wins, {row.ties} ties, {row.losses} losses"
+        for row in summary.strengths
     ]
-    return told
+    return report
 
 
 def _short(measured: Measured) -> str:
     return ", ".join(f"{name.lower()} {estimate(getattr(measured, key))}" for key, (name, _) in MEASURES.items())
 
 
-def _agreement(found: Statistics) -> list[Mapping[str, Any]]:
+def _agreement(summary: Statistics) -> list[Mapping[str, Any]]:
     return [
         {
-            "question": one.question,
-            "alpha": number(one.alpha),
-            "by_level": [f"{level} {number(value)}" for level, value in one.by_level.items()],
-            "by_person": [f"{person} {number(value)}" for person, value in one.by_person.items()],
-            "units": one.units,
+            "question": row.question,
+            "alpha": number(row.alpha),
+            "by_level": [f"{level} {number(value)}" for level, value in row.by_level.items()],
+            "by_person": [f"{person} {number(value)}" for person, value in row.by_person.items()],
+            "units": row.units,
         }
-        for one in found.agreement
+        for row in summary.agreement
     ]
 
 
 def plot(strengths: Sequence[Strength]) -> dict[str, Any]:
     """Where the dots, intervals and ticks of the strengths stand; an interval without an end reaches the edge."""
-    ends = [value for one in strengths for value in (one.strength, one.low, one.high) if math.isfinite(value)]
+    ends = [
+        value
+        for strength in strengths
+        for value in (strength.strength, strength.low, strength.high)
+        if math.isfinite(value)
+    ]
     low, high = min([*ends, -0.5]) - 0.2, max([*ends, 0.5]) + 0.2
 
     def across(value: float) -> float:
@@ -87,14 +92,14 @@ def plot(strengths: Sequence[Strength]) -> dict[str, Any]:
         return round(LEFT + (inside - low) / (high - low) * (WIDTH - LEFT - RIGHT), 1)
 
     step = next(step for step in (0.5, 1, 2, 5, 10, 20, 50) if (high - low) / step <= 8 or step == 50)
-    ticks = [step * place for place in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    ticks = [step * index for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
     return {
         "width": WIDTH,
         "left": LEFT,
         "height": ROW * len(strengths) + 40,
         "rows": [
-            (one.name, ROW * place + 20, across(one.low), across(one.strength), across(one.high))
-            for place, one in enumerate(strengths)
+            (strength.name, ROW * index + 20, across(strength.low), across(strength.strength), across(strength.high))
+            for index, strength in enumerate(strengths)
         ],
         "ticks": [(across(tick), f"{tick:g}".replace("-", MINUS)) for tick in ticks],
     }
@@ -110,14 +115,14 @@ def interval(low: float, high: float) -> str:
     return f" [{number(low)}, {number(high)}]"
 
 
-def estimate(found: Estimate | None) -> str:
+def estimate(share: Estimate | None) -> str:
     """A share with its 95 % interval."""
-    return NONE if found is None else number(found.mean) + interval(found.low, found.high)
+    return NONE if share is None else number(share.mean) + interval(share.low, share.high)
 
 
-def seconds(found: float | None) -> str:
+def seconds(duration: float | None) -> str:
     """Whole seconds."""
-    return NONE if found is None else f"{found:.0f} s"
+    return NONE if duration is None else f"{duration:.0f} s"
 
 
 def _duration(seconds: float) -> str:

@@ -40,12 +40,12 @@ def _markdown(breaks: bool) -> MarkdownIt:
 
 
 def _link(
-    self: RendererProtocol, tokens: Sequence[Token], place: int, options: OptionsDict, environment: EnvType
+    self: RendererProtocol, tokens: Sequence[Token], index: int, options: OptionsDict, environment: EnvType
 ) -> str:
-    if tokens[place].nesting == 1:
+    if tokens[index].nesting == 1:
         return '<span class="link">'
     depth = 0
-    for token in reversed(tokens[: place + 1]):  # back to the link's beginning, which has the address
+    for token in reversed(tokens[: index + 1]):  # back to the link's beginning, which has the address
         depth -= token.nesting * token.type.startswith("link_")
         if depth == 0:
             return f"</span> <code>{html.escape(str(token.attrs['href']))}</code>"
@@ -53,9 +53,9 @@ def _link(
 
 
 def _cell(
-    self: RendererProtocol, tokens: Sequence[Token], place: int, options: OptionsDict, environment: EnvType
+    self: RendererProtocol, tokens: Sequence[Token], index: int, options: OptionsDict, environment: EnvType
 ) -> str:
     """A table's cell; the page's policy lets no style stand in an element."""
-    token = tokens[place]
+    token = tokens[index]
     side = str(token.attrs.pop("style", "")).removeprefix("text-align:")
     return f'<{token.tag} align="{html.escape(side)}">' if side else f"<{token.tag}>"

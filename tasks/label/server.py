@@ -141,13 +141,13 @@ def title(modes: Collection[str]) -> str:
 def _shown(environment: Environment, turn: Turn) -> dict[str, Any]:
     """What the page is told: the item as HTML, and no more of it than that shows."""
     progress, shown = turn.progress, turn.shown
-    told: dict[str, Any] = {
+    payload: dict[str, Any] = {
         "undo": turn.undo,
         "done": progress.done,
         "wanted": progress.wanted,
         "seconds_left": progress.seconds_left,
     }
     if shown is None:
-        return {**told, "mode": "", "html": environment.get_template("done.html.j2").render(done=progress.done)}
+        return {**payload, "mode": "", "html": environment.get_template("done.html.j2").render(done=progress.done)}
     html = environment.get_template("item.html.j2").render(view(shown, turn.value))
-    return {**told, "item": shown.item.item, "judgement": turn.judgement, "mode": shown.item.mode, "html": html}
+    return {**payload, "item": shown.item.item, "judgement": turn.judgement, "mode": shown.item.mode, "html": html}

@@ -57,19 +57,19 @@ class Session:
                 if not self._says(line, person, item, value):
                     raise ConflictError("another judgement was saved from this page; load it anew")
                 return
-            found = self._item(item)
+            assigned = self._item(item)
             repeat = self._times(person, item)
             if not hmac.compare_digest(judgement, self._ticket(judgement[:16], person, item, repeat)):
                 raise ConflictError("you have judged this item elsewhere meanwhile")
-            if wrong := misfit(value, found):
+            if wrong := misfit(value, assigned):
                 raise ConflictError(wrong)
             shown = self.assignment.shown(item, person, repeat)
-            self._note(found)
+            self._note(assigned)
             line = Judgement(
                 judgement=judgement,
                 item=item,
                 person=person,
-                mode=found.mode,
+                mode=assigned.mode,
                 order=shown.order,
                 value=in_item(value, shown.order),
                 seconds=round(seconds, 2),
@@ -97,18 +97,18 @@ class Session:
     def skip(self, item: str, person: str, again: bool) -> None:
         """Leave an item to others. `again`: the page did not hear whether it was saved."""
         with self._lock:
-            found = self._item(item)
+            assigned = self._item(item)
             last = next((line.item for line in reversed(self.record.skips) if line.person == person), None)
             if not (again and last == item):
-                self._note(found)
+                self._note(assigned)
                 self.writer.append(Skip(item=item, person=person, at=instant()))
 
     def flag(self, item: str, person: str, reason: str) -> None:
         """Note that something is wrong with an item; the same reason is noted once."""
         with self._lock:
-            found = self._item(item)
+            assigned = self._item(item)
             if not any((line.item, line.person, line.reason) == (item, person, reason) for line in self.record.flags):
-                self._note(found)
+                self._note(assigned)
                 self.writer.append(Flag(item=item, person=person, reason=reason, at=instant()))
 
     def _turn(self, person: str, shown: Shown | None, value: Value | None) -> Turn:
@@ -117,9 +117,11 @@ class Session:
         if shown is not None:
             self._seeing[person] = (shown.item.item, time.monotonic())
             ticket = self._ticket(secrets.token_hex(8), person, shown.item.item, shown.repeat)
-        own = [line for line in self.record.judgements if line.person == person and line.item in self.assignment.items]
+        judgements = [
+            line for line in self.record.judgements if line.person == person and line.item in self.assignment.items
+        ]
         progress = self.assignment.progress(self.record, person)
-        return Turn(shown, ticket, value, own[-1].judgement if own else None, progress)
+        return Turn(shown, ticket, value, judgements[-1].judgement if judgements else None, progress)
 
     def _ticket(self, drawn: str, person: str, item: str, repeat: int) -> str:
         """A judgement's id: drawn by lot, and bound to who judges what for which time, in a way that a page cannot read."""
@@ -130,10 +132,10 @@ class Session:
         return sum(line.person == person and line.item == item for line in self.record.judgements)
 
     def _item(self, item: str) -> Item:
-        found = self.assignment.items.get(item)
-        if found is None:
+        assigned = self.assignment.items.get(item)
+        if assigned is None:
             raise ConflictError("this item is not asked about any more")
-        return found
+        return assigned
 
     def _note(self, item: Item) -> None:
         if item.item not in self.record.items:

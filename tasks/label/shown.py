@@ -32,7 +32,7 @@ def in_item(value: Value, order: Sequence[int]) -> Value:
         case PairwiseValue():
             return _turned(value) if list(order) == [1, 0] else value
         case RankingValue():
-            scores = value.scores and tuple(value.scores[order.index(place)] for place in range(len(order)))
+            scores = value.scores and tuple(value.scores[order.index(index)] for index in range(len(order)))
             return RankingValue(ranks=rankings.of_item(value.ranks, order), scores=scores)
         case EditValue(start=int(start)):
             return value.model_copy(update={"start": order[start]})
@@ -41,7 +41,7 @@ def in_item(value: Value, order: Sequence[int]) -> Value:
 
 def as_shown(value: Value, order: Sequence[int]) -> Value:
     """The inverse of `in_item`."""
-    inverse = [order.index(place) for place in range(len(order))]
+    inverse = [order.index(index) for index in range(len(order))]
     return in_item(value, inverse)
 
 
@@ -60,8 +60,8 @@ def view(shown: Shown, value: Value | None) -> dict[str, Any]:
         "prompt": _text(item.prompt),
         "history": [{"role": str(turn["role"]), **_text(_words(turn))} for turn in json.loads(item.history or "[]")],
         "answers": [
-            {"letter": name, "ended": item.answers[place].ended, **_text(item.answers[place].text)}
-            for name, place in zip(names, shown.order, strict=True)
+            {"letter": name, "ended": item.answers[index].ended, **_text(item.answers[index].text)}
+            for name, index in zip(names, shown.order, strict=True)
         ],
         "steps": [_text(step) for step in item.steps],
         "value": before and before.model_dump(by_alias=True),
@@ -77,8 +77,8 @@ def _words(turn: dict[str, Any]) -> str:
     """A turn's words; a call of a tool, or what else is no text, as JSON."""
     content = turn.get("content")
     calls = [json.dumps(call.get("function", call), ensure_ascii=False) for call in turn.get("tool_calls") or []]
-    said = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)] if content else []
-    return "\n".join([*said, *calls])
+    texts = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)] if content else []
+    return "\n".join([*texts, *calls])
 
 
 def _text(text: str) -> dict[str, str]:

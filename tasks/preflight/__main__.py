@@ -44,15 +44,15 @@ def configs(params: Path = PARAMS) -> dict[str, Config]:
     """The sections that say what is read before a run."""
     from importlib import import_module
 
-    found = {}
+    section_configs = {}
     for name in (*SECTIONS, *PAIRWISE, *POLICIES, *OTHERS):
         module = import_module(f"tasks.{OTHERS.get(name, 'language')}.configs.{name}")
         kind = getattr(module, "".join(map(str.title, name.split("_"))) + "Config")
-        found[name] = read_section(name, kind, params)
-    return found
+        section_configs[name] = read_section(name, kind, params)
+    return section_configs
 
 
-def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> Iterator[str]:
+def whole(section_configs: Mapping[str, Any], stages: Collection[str], colours: bool) -> Iterator[str]:
     """All that can be said, a line each; most of it needs a tokenizer, which a run from scratch makes first."""
     from tasks.language.data import chat
     from tasks.language.training.supervised import encode
@@ -62,40 +62,40 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
     at_work = {name.partition("@")[0] for name in stages}
     if not at_work.intersection((*SECTIONS, *PAIRWISE, *POLICIES)):
         return
-    if given["pretrained"].init != "scratch":
-        yield from model_trial.lines(given["pretrained"])
-    sampled = examples.of_prompts(given) if at_work.intersection(POLICIES) else []
-    tested = examples.of_tests(given) if "evaluate" in at_work else []
-    shown, compared = examples.of_demonstrations(given), examples.of_pairs(given)
+    if section_configs["pretrained"].init != "scratch":
+        yield from model_trial.lines(section_configs["pretrained"])
+    sampled = examples.of_prompts(section_configs) if at_work.intersection(POLICIES) else []
+    tested = examples.of_tests(section_configs) if "evaluate" in at_work else []
+    shown, compared = examples.of_demonstrations(section_configs), examples.of_pairs(section_configs)
     yield from examples.leaks(shown, compared, sampled, tested)
     for section in POLICIES:
         if section in at_work:
-            yield from rewards.lines(section, given[section], sampled)
-    found = _tokenizer(given["pretrained"])
-    if found is None:
+            yield from rewards.lines(section, section_configs[section], sampled)
+    loaded = _tokenizer(section_configs["pretrained"])
+    if loaded is None:
         yield "no tokenizer yet: `posttrain run tokenizer` makes it, and then lengths and masks can be checked"
         return
-    tokenizer, context = found
+    tokenizer, context = loaded
     if chat.template(tokenizer) != tokenizer.chat_template:
         yield f"the chat template writes today's date: in all stages it is {chat.TODAY:%d %b %Y}, so that outs do not vary with the day"
     marked = f"trained tokens {'in green' if colours else 'in brackets'}"
     work: dict[str, tuple[int, float]] = {}  # section: its examples, and the tokens of a typical one
     if "sft" in at_work and shown:
-        lengths, told = tokens.demonstrations(tokenizer, shown, given["sft"], context)
+        lengths, notes = tokens.demonstrations(tokenizer, shown, section_configs["sft"], context)
         work["sft"] = len(shown), statistics.median(lengths)
-        example = encode(tokenizer, shown[0]["messages"], shown[0]["text"], given["sft"].learn_end)
-        yield from told
+        example = encode(tokenizer, shown[0]["messages"], shown[0]["text"], section_configs["sft"].learn_end)
+        yield from notes
         yield f"an example, {marked}:"
         yield tokens.spans(tokenizer, *example).coloured(colours)
     elif "sft" in at_work:
         yield "no demonstrations yet: `posttrain run demonstrations` makes them"
-    learning = [section for section in PAIRWISE if section in at_work and learns_pairs(given[section])]
+    learning = [section for section in PAIRWISE if section in at_work and learns_pairs(section_configs[section])]
     for section in learning if compared else ():
-        lengths, line = tokens.pairs(tokenizer, compared, section, given[section], context)
+        lengths, line = tokens.pairs(tokenizer, compared, section, section_configs[section], context)
         work[section] = len(compared), statistics.median(lengths)
         yield line
         for side, shown_pair in zip(
-            ("chosen", "rejected"), tokens.pair(tokenizer, compared, given[section]), strict=False
+            ("chosen", "rejected"), tokens.pair(tokenizer, compared, section_configs[section]), strict=False
         ):
             yield f"{section}: an example's {side} side, {marked}: {shown_pair.coloured(colours)}"
     if learning and not compared:
@@ -105,32 +105,32 @@ def whole(given: Mapping[str, Any], stages: Collection[str], colours: bool) -> I
         ("prompts", sampled, POLICIES),
         ("test problems", tested, ("evaluate",)),
     ):
-        asking = {name: given[name] for name in sections if name in at_work}
+        asking = {name: section_configs[name] for name in sections if name in at_work}
         if asking and rows:
-            lengths, told = tokens.prompts(tokenizer, what, rows, asking, context)
+            lengths, notes = tokens.prompts(tokenizer, what, rows, asking, context)
             work |= {name: (len(rows), statistics.median(lengths)) for name in asking}
-            yield from told
-    yield from estimates.lines(given, stages, sources.of_params(given), work)
+            yield from notes
+    yield from estimates.lines(section_configs, stages, sources.of_params(section_configs), work)
 
 
-def learns_pairs(own: Any) -> bool:
+def learns_pairs(config: Any) -> bool:
     """Whether a section of PAIRWISE is of a stage that learns from pairs: a reward model may learn from labels."""
     from tasks.language.configs.reward_model import SOLUTIONS
 
-    return getattr(own, "objective", "pairs") not in SOLUTIONS
+    return getattr(config, "objective", "pairs") not in SOLUTIONS
 
 
-def _tokenizer(own: Any) -> Any:
+def _tokenizer(pretrained: Any) -> Any:
     """The tokenizer and the positions of the model that the flow starts from; None where a run has to make them first."""
     from tasks.common import model_files, models
     from tasks.language.data import chat
 
-    if own.init == "scratch":
+    if pretrained.init == "scratch":
         if not Path("data/tokenizer/tokenizer_config.json").is_file():
             return None
-        return models.load_tokenizer(Path("data/tokenizer")), own.context
-    source: Any = Path(own.path) if own.init == "directory" else own.hub_id
-    at = {"local_files_only": True} if own.init == "directory" else {"revision": own.hub_revision}
+        return models.load_tokenizer(Path("data/tokenizer")), pretrained.context
+    source: Any = Path(pretrained.path) if pretrained.init == "directory" else pretrained.hub_id
+    at = {"local_files_only": True} if pretrained.init == "directory" else {"revision": pretrained.hub_revision}
     tokenizer = model_files.load_tokenizer(source, **at)
     tokenizer.chat_template = tokenizer.chat_template or chat.PLAIN_TEMPLATE
     config = model_files.load_config(source, **at).get_text_config()
@@ -146,13 +146,13 @@ def main() -> None:
     parser.add_argument("--params", type=Path, default=PARAMS)
     arguments = parser.parse_args()
     try:
-        given = configs(arguments.params)
-        for line in ahead.lines(given, arguments.stages, later=not arguments.needed):
+        section_configs = configs(arguments.params)
+        for line in ahead.lines(section_configs, arguments.stages, later=not arguments.needed):
             print(line, flush=True)
         if not arguments.data:
             for line in chain(
                 trials.lines(arguments.params, arguments.stages),
-                whole(given, arguments.stages, sys.stdout.isatty()),
+                whole(section_configs, arguments.stages, sys.stdout.isatty()),
             ):
                 print(line, flush=True)
     except StageError as error:

@@ -58,19 +58,19 @@ def _read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
 
 def suites(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     """What the files of benchmark suites hold; a suite or a commit that cannot be is a fault, of a hub's set no more is known."""
-    own = configs["benchmarks"]
-    cells = own.cells.items() if "benchmarks" in stages else ()
-    cells = cells or [(name, cell) for name, cell in own.cells.items() if f"benchmarks@{name}" in stages]
+    config = configs["benchmarks"]
+    cells = config.cells.items() if "benchmarks" in stages else ()
+    cells = cells or [(name, cell) for name, cell in config.cells.items() if f"benchmarks@{name}" in stages]
     for name, cell in cells:
         reading.suite(cell.suite)
         if cell.revision is not None:
             reading.check_revision(cell.suite, cell.revision)
-        if is_made(own.folder):
+        if is_made(config.folder):
             continue
         if cell.revision is None:
-            count = len(reading.problems(cell.suite, Path(own.folder), None, own.problems))
-            yield f"benchmarks: {name}: {count:,} problems of {cell.suite} in {own.folder}"
-        reading.examples(cell.suite, Path(own.folder), cell.shots)
+            count = len(reading.problems(cell.suite, Path(config.folder), None, config.problems))
+            yield f"benchmarks: {name}: {count:,} problems of {cell.suite} in {config.folder}"
+        reading.examples(cell.suite, Path(config.folder), cell.shots)
 
 
 READERS: tuple[Callable[[Configs, Collection[str]], Iterator[str]], ...] = (large.read, data.read, suites)
@@ -94,10 +94,12 @@ def _check_made(configs: Configs, at_work: set[str]) -> None:
 
 def _problems(configs: Configs, at_work: Collection[str]) -> list[Record]:
     """The training problems of one's own that the mixture draws from, or those that were made before; none where neither is known."""
-    own, skip = configs["problems"], configs["mixture"].skip
-    if own.source == "files" and readable(own.path):
-        parts = (problem_forms.read(read_file(problems.one_file(Path(own.path), name))) for name in ("train", "test"))
-        return problems.split(own, *parts)[0]["train"][skip:]
+    config, skip = configs["problems"], configs["mixture"].skip
+    if config.source == "files" and readable(config.path):
+        parts = (
+            problem_forms.read(read_file(problems.one_file(Path(config.path), name))) for name in ("train", "test")
+        )
+        return problems.split(config, *parts)[0]["train"][skip:]
     return _made(Problems, "problems", ("train",), at_work)[skip:]
 
 

@@ -33,74 +33,76 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     """
     yield from _problems(configs, stages)
     yield from _reviews(configs, stages)
-    own = configs["demonstrations"]
-    if "demonstrations" in stages and own.source in ("files", "people") and readable(own.path):
-        rows, omissions = demonstrations.read(own, Path(own.path))
+    config = configs["demonstrations"]
+    if "demonstrations" in stages and config.source in ("files", "people") and readable(config.path):
+        rows, omissions = demonstrations.read(config, Path(config.path))
         yield from omissions.lines("demonstrations")
-        check_roles(configs, rows, own.path)
-        train, held_out = demonstrations.split(own, rows, own.path)
-        yield f"demonstrations: {len(train):,} to learn from and {len(held_out):,} held out from {own.path}"
+        check_roles(configs, rows, config.path)
+        train, held_out = demonstrations.split(config, rows, config.path)
+        yield f"demonstrations: {len(train):,} to learn from and {len(held_out):,} held out from {config.path}"
     if "preferences" in stages:
         yield from _preferences(configs)
-    own = configs["solutions"]
-    if "solutions" in stages and own.source == "people" and readable(own.judgements):
-        judged = people.judged(record.read(Path(own.judgements)))
-        yield f"solutions: {len(judged):,} judged step by step in {own.judgements}{_missing(own.minimum - len(judged), ' --mode steps')}"
-    if "solutions" in stages and own.source == "files" and readable(own.path):
-        answers = labelled_texts.answers(read_files(Path(own.path)))
-        yield f"solutions: {len(answers):,} answers with a label from {own.path}, {sum(row['right'] for row in answers):,} of them right"
-    own = configs["mixture"]
-    for one in own.datasets if "mixture" in stages else ():
-        if one.source == "file" and readable(str(Path(own.path) / one.location)):
-            rows = [mixture.prompt(one, row) for row in mixture.available(own, one, Path(), Path(own.path))]
-            check_rewards(configs, stages, rows, Path(own.path) / one.location)
-            yield f"mixture: {len(rows):,} prompts in {one.name}{_strange(configs, rows)}"
+    config = configs["solutions"]
+    if "solutions" in stages and config.source == "people" and readable(config.judgements):
+        judged = people.judged(record.read(Path(config.judgements)))
+        yield f"solutions: {len(judged):,} judged step by step in {config.judgements}{_missing(config.minimum - len(judged), ' --mode steps')}"
+    if "solutions" in stages and config.source == "files" and readable(config.path):
+        answers = labelled_texts.answers(read_files(Path(config.path)))
+        yield f"solutions: {len(answers):,} answers with a label from {config.path}, {sum(row['right'] for row in answers):,} of them right"
+    config = configs["mixture"]
+    for dataset in config.datasets if "mixture" in stages else ():
+        if dataset.source == "file" and readable(str(Path(config.path) / dataset.location)):
+            rows = [
+                mixture.prompt(dataset, row) for row in mixture.available(config, dataset, Path(), Path(config.path))
+            ]
+            check_rewards(configs, stages, rows, Path(config.path) / dataset.location)
+            yield f"mixture: {len(rows):,} prompts in {dataset.name}{_strange(configs, rows)}"
     if "evaluate" in {name.partition("@")[0] for name in stages}:
         yield from _tests(configs)
 
 
 def _tests(configs: Configs) -> Iterator[str]:
     """What files of test problems and of pairs that are judged hold."""
-    own = configs["evaluate"]
-    if own.source == "files" and readable(own.path):
-        table = evaluate.test_problems(own, Path(), Path(own.path))
-        known = int((table["answer"] != "").sum())
-        note = "; without an answer to each nothing is counted as right or wrong" if 0 < known < len(table) else ""
-        yield f"evaluate: {len(table):,} test problems from {own.path}, {known:,} with an answer{note}{_strange(configs, tables.records(table))}"
-    if readable(own.pairs_path) and (pairs := evaluate.held_out_pairs(Path(own.pairs_path))) is not None:
+    config = configs["evaluate"]
+    if config.source == "files" and readable(config.path):
+        table = evaluate.test_problems(config, Path(), Path(config.path))
+        answered = int((table["answer"] != "").sum())
+        note = "; without an answer to each nothing is counted as right or wrong" if 0 < answered < len(table) else ""
+        yield f"evaluate: {len(table):,} test problems from {config.path}, {answered:,} with an answer{note}{_strange(configs, tables.records(table))}"
+    if readable(config.pairs_path) and (pairs := evaluate.held_out_pairs(Path(config.pairs_path))) is not None:
         strange = _strange(configs, tables.records(pairs))
-        yield f"evaluate: {len(pairs):,} pairs to be judged from {own.pairs_path}{strange}"
+        yield f"evaluate: {len(pairs):,} pairs to be judged from {config.pairs_path}{strange}"
 
 
 def _reviews(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     """What files of reviews hold, and one's own text for pretraining."""
-    own = configs["reviews"]
-    if "reviews" in stages and own.source == "files" and readable(own.path):
-        found, _ = reviews.given(own, Path(own.path))
-        reviews.divided(own, found)
-        yield f"reviews: {len(found):,} from {own.path}, {sum(row['positive'] for row in found):,} of them positive"
-    own = configs["corpus"]
-    if "corpus" in stages and own.source == "files" and readable(own.path):
-        yield f"corpus: {len(corpus.read(Path(own.path))):,} texts from {own.path}"
+    config = configs["reviews"]
+    if "reviews" in stages and config.source == "files" and readable(config.path):
+        rows, _ = reviews.given(config, Path(config.path))
+        reviews.divided(config, rows)
+        yield f"reviews: {len(rows):,} from {config.path}, {sum(row['positive'] for row in rows):,} of them positive"
+    config = configs["corpus"]
+    if "corpus" in stages and config.source == "files" and readable(config.path):
+        yield f"corpus: {len(corpus.read(Path(config.path))):,} texts from {config.path}"
 
 
 def _preferences(configs: Configs) -> Iterator[str]:
     """What files of pairs hold, and how much people have judged."""
-    own: PreferencesConfig = configs["preferences"]
-    path = own.path if own.source == "files" else own.pairs_path
-    if "files" in own.sources and readable(path):
-        found = given_pairs.read(read_files(Path(path)), own.test_share, own.seed, path)
+    config: PreferencesConfig = configs["preferences"]
+    path = config.path if config.source == "files" else config.pairs_path
+    if "files" in config.sources and readable(path):
+        pairs = given_pairs.read(read_files(Path(path)), config.test_share, config.seed, path)
         yield (
-            f"preferences: {len(found.train):,} pairs to learn from and {len(found.test):,} held out from {path}; left out: "
-            f"{found.equal} of equal texts, {found.duplicates} repeated, {found.leaked} whose prompt is held out"
-            f"{_strange(configs, [*found.train, *found.test])}"
+            f"preferences: {len(pairs.train):,} pairs to learn from and {len(pairs.test):,} held out from {path}; left out: "
+            f"{pairs.equal} of equal texts, {pairs.duplicates} repeated, {pairs.leaked} whose prompt is held out"
+            f"{_strange(configs, [*pairs.train, *pairs.test])}"
         )
-        yield from found.lines("preferences")
-    if "people" in own.sources and readable(own.judgements):
-        judged = judged_pairs.counted(record.read(Path(own.judgements)))
-        judges = len({one.person for one in judged})
-        rest = _missing(own.minimum - len(judged))
-        yield f"preferences: {len(judged):,} judgements by {judges} people in {own.judgements}{rest}"
+        yield from pairs.lines("preferences")
+    if "people" in config.sources and readable(config.judgements):
+        judged = judged_pairs.counted(record.read(Path(config.judgements)))
+        judges = len({judgement.person for judgement in judged})
+        rest = _missing(config.minimum - len(judged))
+        yield f"preferences: {len(judged):,} judgements by {judges} people in {config.judgements}{rest}"
 
 
 def _missing(judgements: int, mode: str = "") -> str:
@@ -110,25 +112,29 @@ def _missing(judgements: int, mode: str = "") -> str:
 
 def _problems(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     """What is known of the training problems before they are there: by the user's files, or by the card of a hub set."""
-    own = configs["problems"]
-    if "problems" not in stages or own.source == "generated":
+    config = configs["problems"]
+    if "problems" not in stages or config.source == "generated":
         return
-    if own.source == "hub":
-        there = hub_rows(own.hub_id, own.hub_config, own.hub_revision, "train") if _skips(configs, stages) else None
-        if there is None:
+    if config.source == "hub":
+        count = (
+            hub_rows(config.hub_id, config.hub_config, config.hub_revision, "train")
+            if _skips(configs, stages)
+            else None
+        )
+        if count is None:
             return
-        there = max(0, min(own.train, there - own.validation))
-        yield f"problems: at most {there:,} train in {own.hub_id}"
-    elif readable(own.path):
-        raw = Path(own.path)
+        count = max(0, min(config.train, count - config.validation))
+        yield f"problems: at most {count:,} train in {config.hub_id}"
+    elif readable(config.path):
+        raw = Path(config.path)
         parts = [problem_forms.read(read_file(problems.one_file(raw, name))) for name in ("train", "test")]
-        splits, _ = problems.split(own, parts[0], parts[1])
-        there = len(splits["train"])
+        splits, _ = problems.split(config, parts[0], parts[1])
+        count = len(splits["train"])
         yield f"problems: {', '.join(f'{len(rows):,} {name}' for name, rows in splits.items())} from {raw}"
     else:
         return
     for section in _skips(configs, stages):
-        problem_forms.check_skip(section, configs[section].skip, there)
+        problem_forms.check_skip(section, configs[section].skip, count)
 
 
 def check_roles(configs: Configs, rows: Iterable[Record], source: str | Path) -> None:
@@ -159,7 +165,7 @@ def _roles(configs: Configs, turns: str | None) -> list[str]:
 
 def _skips(configs: Configs, stages: Collection[str]) -> list[str]:
     """The sections that pass over training problems in this run."""
-    mixed = any(one.source == "problems" for one in configs["mixture"].datasets)
+    mixed = any(dataset.source == "problems" for dataset in configs["mixture"].datasets)
     return [name for name in ("responses", "mixture") if name in stages and (mixed or name == "responses")]
 
 
@@ -168,8 +174,10 @@ def check_rewards(configs: Configs, stages: Collection[str], rows: Iterable[Reco
     weights = {section: configs[section].reward for section in POLICIES if section in stages}
     for row in rows if weights else ():
         columns = json.loads(row["columns"]) if row["columns"] else {}
-        for section, own in weights.items():
-            if wrong := rewards.fault(row, columns, own if row["reward"] == "policy" else {row["reward"]: 1.0}):
+        for section, reward_weights in weights.items():
+            if wrong := rewards.fault(
+                row, columns, reward_weights if row["reward"] == "policy" else {row["reward"]: 1.0}
+            ):
                 name = row["prompt_id"].removeprefix(f"{row['dataset']}/")
                 raise DataError(f"{section}: {where}: {name}: {wrong}")
 

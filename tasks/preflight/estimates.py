@@ -48,16 +48,16 @@ def work(section: str, config: Any, rows: int, length: int) -> Work | None:
         return Work(2 * rows * config.epochs * length, 2 * rows * length if section == "dpo" else 0)
     if section == "rejection_sft":
         answers = min(rows, config.prompts) * config.samples
-        one = length + config.max_new_tokens
-        return Work(answers // config.samples * one * config.epochs, answers * config.max_new_tokens)
+        sequence = length + config.max_new_tokens
+        return Work(answers // config.samples * sequence * config.epochs, answers * config.max_new_tokens)
     if section in ("reinforce", "ppo", "grpo"):
         answers = config.steps * config.prompts_per_step * config.samples
         passes = getattr(config, "epochs", 1) * getattr(config, "updates", 1)
         critics = int(section == "ppo" or getattr(config, "baseline", "") == "critic")
         frozen = int(section == "ppo" or getattr(config, "beta", 0) > 0) + int(any(map(config.reward.get, BY_MODEL)))
-        one = length + config.max_new_tokens
-        trained = answers * passes * (1 + critics) * one
-        return Work(trained, answers * one * (1 + frozen))
+        sequence = length + config.max_new_tokens
+        trained = answers * passes * (1 + critics) * sequence
+        return Work(trained, answers * sequence * (1 + frozen))
     return None
 
 

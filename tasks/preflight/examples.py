@@ -22,34 +22,36 @@ PROBLEMS = Path("data/problems")
 
 def of_demonstrations(configs: Configs) -> list[Record]:
     """Rows of Demonstrations to learn from; none where nothing has made them yet. So in all functions here."""
-    own = configs["demonstrations"]
-    if own.source in ("files", "people") and readable(own.path):
-        return demonstrations.split(own, demonstrations.read(own, Path(own.path))[0], own.path)[0]
+    config = configs["demonstrations"]
+    if config.source in ("files", "people") and readable(config.path):
+        return demonstrations.split(config, demonstrations.read(config, Path(config.path))[0], config.path)[0]
     return _made(Demonstrations, Path("data/demonstrations/train.parquet"))
 
 
 def of_pairs(configs: Configs) -> list[Record]:
     """Rows of Comparisons to learn from."""
-    own = configs["preferences"]
-    if own.source == "files" and readable(own.path):
-        return given_pairs.read(read_files(Path(own.path)), own.test_share, own.seed, own.path).train
+    config = configs["preferences"]
+    if config.source == "files" and readable(config.path):
+        return given_pairs.read(read_files(Path(config.path)), config.test_share, config.seed, config.path).train
     return _made(Comparisons, Path("data/preferences/train.parquet"))
 
 
 def of_prompts(configs: Configs) -> list[Record]:
     """Rows of Prompts that the mixture would draw, held-out ones too; without problems yet, those of its other data sets."""
-    own = configs["mixture"]
-    files = [str(Path(own.path) / one.location) for one in own.datasets if one.source == "file"]
-    if any(one.source == "hub" for one in own.datasets) or not all(map(readable, files)):
+    config = configs["mixture"]
+    files = [str(Path(config.path) / dataset.location) for dataset in config.datasets if dataset.source == "file"]
+    if any(dataset.source == "hub" for dataset in config.datasets) or not all(map(readable, files)):
         return [
             row for name in ("prompts", "validation") for row in _made(Prompts, Path(f"data/mixture/{name}.parquet"))
         ]
-    known = (PROBLEMS / "train.parquet").is_file()
-    there = [one for one in own.datasets if known or one.source == "file"]
-    if not there:
+    have_problems = (PROBLEMS / "train.parquet").is_file()
+    datasets = [dataset for dataset in config.datasets if have_problems or dataset.source == "file"]
+    if not datasets:
         return []
-    asked = mixture.held_out_prompts(PROBLEMS) if known else set()
-    rows, validation, _ = mixture.draw(own.model_copy(update={"datasets": there}), asked, PROBLEMS, Path(own.path))
+    held_out = mixture.held_out_prompts(PROBLEMS) if have_problems else set()
+    rows, validation, _ = mixture.draw(
+        config.model_copy(update={"datasets": datasets}), held_out, PROBLEMS, Path(config.path)
+    )
     return [*rows, *validation]
 
 
@@ -60,26 +62,26 @@ def of_problems() -> list[Record]:
 
 def of_tests(configs: Configs) -> list[Record]:
     """The test problems (rows of Problems)."""
-    own = configs["evaluate"]
-    there = {"files": Path(own.path), "problems": PROBLEMS / "test.parquet"}.get(own.source)
-    if there is None or not there.exists() or not small(there):
+    config = configs["evaluate"]
+    path = {"files": Path(config.path), "problems": PROBLEMS / "test.parquet"}.get(config.source)
+    if path is None or not path.exists() or not small(path):
         return []
-    return tables.records(evaluate.test_problems(own, PROBLEMS, Path(own.path)))
+    return tables.records(evaluate.test_problems(config, PROBLEMS, Path(config.path)))
 
 
 def leaks(
     shown: Sequence[Record], pairs: Sequence[Record], prompts: Sequence[Record], tests: Sequence[Record]
 ) -> Iterator[str]:
     """A line that says how many of the test prompts are trained on, by where; none where nothing is known of either."""
-    asked = {row["question"].strip() for row in tests}
+    test_questions = {row["question"].strip() for row in tests}
     learned = {
         "demonstrations": {question for row in shown for question in demonstrations.questions(row)},
         "preferences": {row["prompt"].strip() for row in pairs},
         "mixture": {row["question"].strip() for row in prompts},
     }
-    counts = [f"{len(asked & questions):,} in {name}" for name, questions in learned.items() if questions]
-    if asked and counts:
-        yield f"leakage: of {len(asked):,} test prompts there are {', '.join(counts)}"
+    counts = [f"{len(test_questions & questions):,} in {name}" for name, questions in learned.items() if questions]
+    if test_questions and counts:
+        yield f"leakage: of {len(test_questions):,} test prompts there are {', '.join(counts)}"
 
 
 def _made(schema: type[Table], file: Path) -> list[Record]:

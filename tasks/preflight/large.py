@@ -84,7 +84,7 @@ def _prompts(configs: Configs, dataset: Any) -> Callable[[Path], list[Record]]:
 def _look(configs: Configs, stages: Collection[str], source: Source) -> str:
     files = [source.path] if source.path.is_file() else [*source.path.rglob("*")]
     size = sum(file.stat().st_size for file in files if file.is_file())
-    unit, large = next(((unit, one) for unit, one in SIZES.items() if size >= one), ("bytes", 1))
+    unit, large = next(((unit, scale) for unit, scale in SIZES.items() if size >= scale), ("bytes", 1))
     whole = f"{source.section}: {source.path} has {size / large:.1f} {unit}"
     with TemporaryDirectory() as folder:
         head = Path(folder, source.path.name)

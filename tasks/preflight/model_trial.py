@@ -47,13 +47,17 @@ class Trial:
     def lines(self) -> Iterator[str]:
         """What agrees, and what was not tried."""
         if self.agreed:
-            where = [f"beyond {one.length:,} ({one.key})" if one.key else f"behind {SHORT}" for one in self.agreed]
+            where = [
+                f"beyond {threshold.length:,} ({threshold.key})" if threshold.key else f"behind {SHORT}"
+                for threshold in self.agreed
+            ]
             ways = "sampling, training and transformers' generate agree"
             yield f"model: {ways} on {BEYOND} tokens {', '.join(where)}, to {self.largest:.1g} nats"
         late = [
-            f"{one.key} = {one.length:,}" * bool(one.key) + f" ({self.failed.get(one, f'{SECONDS} s were over')})"
-            for one in self.planned
-            if one not in self.agreed
+            f"{threshold.key} = {threshold.length:,}" * bool(threshold.key)
+            + f" ({self.failed.get(threshold, f'{SECONDS} s were over')})"
+            for threshold in self.planned
+            if threshold not in self.agreed
         ]
         if late or self.left:
             yield f"model: not tried: {', '.join([*late, *self.left])}"
@@ -61,30 +65,32 @@ class Trial:
 
 def thresholds(config: Mapping[str, Any]) -> list[Threshold]:
     """Those that a config (as a dictionary) names at any depth, from the shortest on; of equal lengths the first."""
-    found: dict[int, str] = {}
+    keys: dict[int, str] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            found |= {length: name for length, name in reversed(thresholds(value)) if length not in found}
+            keys |= {length: name for length, name in reversed(thresholds(value)) if length not in keys}
         elif KEYS.search(str(key)) and not OTHERS.search(str(key)) and type(value) is int and value > 0:
-            found.setdefault(value, key)
-    return [Threshold(length, found[length]) for length in sorted(found)]
+            keys.setdefault(value, key)
+    return [Threshold(length, keys[length]) for length in sorted(keys)]
 
 
 def plan(config: Any) -> Trial:
     """Of a model's config, that of its text."""
     text = config.get_text_config()
     positions = getattr(text, "max_position_embeddings", None)
-    own = thresholds(text.to_dict())
-    short = not any(one.length < SHORT + BEFORE + BEYOND for one in own)  # else the first prompt is beyond one already
-    found = Trial([Threshold(SHORT + BEFORE, "")] if short else [], [])
-    for one in own:
-        if one.length > LONGEST:
-            found.left.append(f"{one.key} = {one.length:,} (beyond {LONGEST:,} tokens)")
-        elif positions is not None and one.length + BEYOND > positions:
-            found.left.append(f"{one.key} = {one.length:,} (the model has {positions:,} positions)")
+    config_thresholds = thresholds(text.to_dict())
+    short = not any(
+        threshold.length < SHORT + BEFORE + BEYOND for threshold in config_thresholds
+    )  # else the first prompt is beyond one already
+    trial = Trial([Threshold(SHORT + BEFORE, "")] if short else [], [])
+    for threshold in config_thresholds:
+        if threshold.length > LONGEST:
+            trial.left.append(f"{threshold.key} = {threshold.length:,} (beyond {LONGEST:,} tokens)")
+        elif positions is not None and threshold.length + BEYOND > positions:
+            trial.left.append(f"{threshold.key} = {threshold.length:,} (the model has {positions:,} positions)")
         else:
-            found.planned.append(one)
-    return found
+            trial.planned.append(threshold)
+    return trial
 
 
 def about(model: Any, tokenizer: Tokenizer) -> Iterator[str]:
@@ -123,12 +129,12 @@ def difference(model: Any, prompt: list[int], pad: int) -> dict[str, float]:
     from tasks.algorithms.language.completions import make_completions, token_logps
     from tasks.algorithms.language.rollouts import sample
 
-    asked, new = [prompt, prompt[:SHORT]], BEFORE + BEYOND
+    prompts, new = [prompt, prompt[:SHORT]], BEFORE + BEYOND
     with torch.no_grad():
         [drawn] = sample(
-            model, asked, samples=2, max_new_tokens=new, temperature=1.0, end_tokens=(), seed=0, batch_size=2
+            model, prompts, samples=2, max_new_tokens=new, temperature=1.0, end_tokens=(), seed=0, batch_size=2
         )
-        trained = token_logps(model, drawn.completions(asked, pad)).cpu()
+        trained = token_logps(model, drawn.completions(prompts, pad)).cpu()
         whole = torch.tensor([prompt + drawn.responses()[0]], device=next(model.parameters()).device)
         logits = model(input_ids=whole, use_cache=False, logits_to_keep=new + 1).logits[0, :-1].float().cpu()
         alone = logits.log_softmax(-1).gather(1, drawn.tokens[0].unsqueeze(1)).squeeze(1)
@@ -138,11 +144,16 @@ def difference(model: Any, prompt: list[int], pad: int) -> dict[str, float]:
             **{"do_sample": False, "max_new_tokens": new, "min_new_tokens": new, "pad_token_id": pad, "num_beams": 1},
             **{"return_dict_in_generate": True, "output_logits": True},
         )
-        said = out.sequences[0, len(prompt) :].cpu()
+        new_tokens = out.sequences[0, len(prompt) :].cpu()
         generated = (
-            torch.stack(out.logits, dim=1)[0].float().cpu().log_softmax(-1).gather(1, said.unsqueeze(1)).squeeze(1)
+            torch.stack(out.logits, dim=1)[0]
+            .float()
+            .cpu()
+            .log_softmax(-1)
+            .gather(1, new_tokens.unsqueeze(1))
+            .squeeze(1)
         )
-        again = token_logps(model, make_completions([prompt], [0], [said.tolist()], pad)).cpu()[0]
+        again = token_logps(model, make_completions([prompt], [0], [new_tokens.tolist()], pad)).cpu()[0]
     return {
         "sampling": (drawn.logps - trained).abs().max().item(),
         "a pass without a cache": (alone - trained[0]).abs().max().item(),
@@ -150,18 +161,24 @@ def difference(model: Any, prompt: list[int], pad: int) -> dict[str, float]:
     }
 
 
-def compare(model: Any, tokenizer: Tokenizer, name: str, found: Trial) -> None:
+def compare(model: Any, tokenizer: Tokenizer, name: str, trial: Trial) -> None:
     """Try what is planned, and note what agrees; DataError with one line where two ways differ."""
     import torch
 
     tokens = sorted({*tokenizer.get_vocab().values()} - {*tokenizer.all_special_ids})
     draws = torch.randint(len(tokens), (LONGEST,), generator=torch.Generator().manual_seed(0)).tolist()
-    for one in found.planned:
-        where = f"beyond {one.length:,} tokens (config.json: {one.key})" if one.key else f"behind {SHORT} tokens"
-        wanted = (
-            f": keep prompts and answers together below {one.length:,} tokens, or take another model" if one.key else ""
+    for threshold in trial.planned:
+        where = (
+            f"beyond {threshold.length:,} tokens (config.json: {threshold.key})"
+            if threshold.key
+            else f"behind {SHORT} tokens"
         )
-        prompt = [tokens[draw] for draw in draws[: max(1, one.length - BEFORE)]]
+        wanted = (
+            f": keep prompts and answers together below {threshold.length:,} tokens, or take another model"
+            if threshold.key
+            else ""
+        )
+        prompt = [tokens[draw] for draw in draws[: max(1, threshold.length - BEFORE)]]
         try:
             differences = difference(model, prompt, tokenizer.pad_token_id)
         except (
@@ -173,7 +190,7 @@ def compare(model: Any, tokenizer: Tokenizer, name: str, found: Trial) -> None:
             TypeError,
             ValueError,
         ) as error:
-            found.failed[one] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+            trial.failed[threshold] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
             continue
         for what, value in differences.items():
             if not value <= NEAR:
@@ -181,11 +198,11 @@ def compare(model: Any, tokenizer: Tokenizer, name: str, found: Trial) -> None:
                     f"{name}: {where} a token's log-probability differs by {value:.2g} nats between training and {what}; expected the "
                     f"same{wanted}"
                 )
-            found.largest = max(found.largest, value)
-        found.agreed.append(one)
+            trial.largest = max(trial.largest, value)
+        trial.agreed.append(threshold)
 
 
-def lines(own: Any) -> Iterator[str]:
+def lines(config: Any) -> Iterator[str]:
     """What the trial of the model of the section `pretrained` says; DataError or ConfigError with one line where it fails."""
     from transformers.utils import logging
 
@@ -194,8 +211,8 @@ def lines(own: Any) -> Iterator[str]:
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    name = own.path if own.init == "directory" else own.hub_id
-    folder = Path(own.path) if own.init == "directory" else _in_cache(own.hub_id, own.hub_revision)
+    name = config.path if config.init == "directory" else config.hub_id
+    folder = Path(config.path) if config.init == "directory" else _in_cache(config.hub_id, config.hub_revision)
     if folder is None:
         yield f"model: not tried, since the weights of {name} are not on this machine yet"
         return
@@ -203,15 +220,15 @@ def lines(own: Any) -> Iterator[str]:
     if free is not None and needed > free:
         yield f"model: not tried, since it needs {needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free"
         return
-    said, trial = list[str](), None
+    notes, trial = list[str](), None
     with suppress(_OverError), _limited(SECONDS):
         loaded, tokenizer = starting_model.in_folder(
-            folder, f"params.yaml: pretrained.{'path' if own.init == 'directory' else 'hub_id'}"
+            folder, f"params.yaml: pretrained.{'path' if config.init == 'directory' else 'hub_id'}"
         )
         model = models.placed(loaded, tokenizer)
-        said, trial = [*about(model, tokenizer)], plan(model.config)
+        notes, trial = [*about(model, tokenizer)], plan(model.config)
         compare(model, tokenizer, name, trial)
-    yield from said
+    yield from notes
     yield from trial.lines() if trial else [f"model: not tried, since to load it took more than {SECONDS} s"]
 
 
@@ -264,5 +281,5 @@ def _weights(folder: Path) -> int:
 def _free_memory() -> int | None:
     """Bytes, as Linux says; None on other systems."""
     file = Path("/proc/meminfo")
-    found = re.search(r"MemAvailable:\s+(\d+) kB", file.read_text()) if file.is_file() else None
-    return 1024 * int(found[1]) if found else None
+    match = re.search(r"MemAvailable:\s+(\d+) kB", file.read_text()) if file.is_file() else None
+    return 1024 * int(match[1]) if match else None

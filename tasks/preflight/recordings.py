@@ -18,7 +18,7 @@ from tasks.preflight.data import readable, small
 
 def read(behaviour: BehaviourConfig, config: TransitionsConfig, stages: Collection[str]) -> Iterator[str]:
     """A line for each thing to be said of imports among `stages`, which will run; DataError for the first fault in them, or in an environment."""
-    names = {name: one.id or name for name, one in behaviour.environments.items()}
+    names = {name: settings.id or name for name, settings in behaviour.environments.items()}
     for name, environment in names.items():
         if f"behaviour@{name}" in stages and not is_to_be_made(environment):
             simulators.spaces_of(environment)
@@ -36,22 +36,22 @@ def _import(
 ) -> Iterator[str]:
     """What one data set holds; of a large one its metadata alone are read."""
     remote, location = dataset.source == "minari-remote", str(dataset.location)
-    place = imported.downloaded(location) if remote else Path(config.path) / location
-    if place is None:
+    path = imported.downloaded(location) if remote else Path(config.path) / location
+    if path is None:
         yield f"transitions: data set {name}: {location} is not here yet; it is read once Minari has downloaded it"
         return
-    if not readable(str(place)):
-        if dataset.source != "d4rl" and not small(place):
-            imported.described(place, environment)
+    if not readable(str(path)):
+        if dataset.source != "d4rl" and not small(path):
+            imported.described(path, environment)
         return
-    found = transitions.read(name, dataset, environment, Path(config.path))
-    stored.check(name, environment, found.episodes)
-    named = transitions.named_reference(config, dataset, found)
+    recording = transitions.read(name, dataset, environment, Path(config.path))
+    stored.check(name, environment, recording.episodes)
+    named = transitions.named_reference(config, dataset, recording)
     if named is None and not trained and stored.known_maximum(environment) is None:
         raise DataError(f"data set {name}: {UNKNOWN.format(dataset.environment)}")
-    steps = sum(map(len, found.episodes))
-    yield f"transitions: {len(found.episodes):,} episodes of {steps:,} steps in {dataset.location}"
-    yield from (f"transitions: data set {name}: {note}" for note in found.notes)
+    steps = sum(map(len, recording.episodes))
+    yield f"transitions: {len(recording.episodes):,} episodes of {steps:,} steps in {dataset.location}"
+    yield from (f"transitions: data set {name}: {note}" for note in recording.notes)
 
 
 def is_to_be_made(environment: str) -> bool:

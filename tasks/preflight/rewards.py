@@ -34,10 +34,10 @@ def tried(
             functions[name] = PythonFunction(name, Path(config.reward_files), config.reward_seconds)
             ending.callback(functions[name].close)
         for what, text in answers.items():
-            one = Answered(row["question"], row["solution"], row["answer"], text, True, columns)
+            answered = Answered(row["question"], row["solution"], row["answer"], text, True, columns)
             started = time.monotonic()
-            found = rewards.rewards([one], {name: 1.0}, verifier, None, functions, helpers)
-            yield what, found.total[0].item(), time.monotonic() - started
+            scores = rewards.rewards([answered], {name: 1.0}, verifier, None, functions, helpers)
+            yield what, scores.total[0].item(), time.monotonic() - started
 
 
 def lines(section: str, config: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -45,16 +45,16 @@ def lines(section: str, config: Any, rows: Sequence[Mapping[str, Any]]) -> Itera
 
     The prompt is the first of `rows` that the section's own reward is for; without any, the files of functions in Python are loaded.
     """
-    own = [row for row in rows if row.get("reward", "policy") == "policy"]
-    further = [json.loads(row.get("columns") or "{}") for row in own]
+    policy_rows = [row for row in rows if row.get("reward", "policy") == "policy"]
+    further = [json.loads(row.get("columns") or "{}") for row in policy_rows]
     for name, weight in config.reward.items():
-        if weight and is_python(name) and not own:
+        if weight and is_python(name) and not policy_rows:
             Worker(name).close()
             yield f"{section}.reward {name}: it can be loaded; there are no prompts yet to try it on"
-        if weight and name not in BY_MODEL and own:
+        if weight and name not in BY_MODEL and policy_rows:
             columns = dict.fromkeys(chain.from_iterable(further)) | further[0]
-            told = [
+            trials = [
                 f"{what} {'none' if math.isnan(value) else f'{value:.2f}'} ({1000 * seconds:.0f} ms)"
-                for what, value, seconds in tried(name, own[0], columns, config)
+                for what, value, seconds in tried(name, policy_rows[0], columns, config)
             ]
-            yield f"{section}.reward {name}: {', '.join(told)}"
+            yield f"{section}.reward {name}: {', '.join(trials)}"

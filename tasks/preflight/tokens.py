@@ -59,23 +59,23 @@ def demonstrations(
                 f"demonstrations: {row['demonstration_id']}: no end token is trained: the model would not learn to stop"
             )
         lengths.append(len(tokens))
-    told = [
+    lines = [
         f"template and mask: the end token is trained in each of {len(lengths)} demonstrations"
         if config.learn_end
         else "template and mask: the end token is not trained, since sft.learn_end is false: the model does not learn to stop",
         f"demonstrations: {_spread(lengths)} tokens{_above(lengths, 'sft', config, context)}",
     ]
-    return _cut(lengths, config), told
+    return _cut(lengths, config), lines
 
 
 def pairs(
     tokenizer: Tokenizer, rows: Sequence[Mapping[str, Any]], section: str, config: Any, context: int | None
 ) -> tuple[list[int], str]:
     """Lengths of pairs, each the prompt with its longer response, and a line on them; DataError where one does not fit."""
-    found = ComparisonSet(pd.DataFrame(looked_at(rows, "prompt", "chosen", "rejected")), tokenizer)
+    comparisons = ComparisonSet(pd.DataFrame(looked_at(rows, "prompt", "chosen", "rejected")), tokenizer)
     lengths = [
-        len(asked) + max(len(found.answers[side]) for side in pair[:2])
-        for asked, group in zip(found.asked, found.groups, strict=True)
+        len(prompt) + max(len(comparisons.answers[side]) for side in pair[:2])
+        for prompt, group in zip(comparisons.asked, comparisons.groups, strict=True)
         for pair in group
     ]
     return _cut(
@@ -91,9 +91,11 @@ def pair(tokenizer: Tokenizer, rows: Sequence[Mapping[str, Any]], config: Any) -
     limit = Limit(config.max_length, config.truncation)
     with suppress(DataError):
         shown = ComparisonSet(pd.DataFrame(looked_at(rows, "prompt", "chosen", "rejected")), tokenizer, limit)
-        asked, first = shown.asked[0], shown.groups[0][0]
+        prompt, first = shown.asked[0], shown.groups[0][0]
         answers = (shown.answers[side] for side in (first.chosen, first.rejected))
-        return [spans(tokenizer, [*asked, *one], [False] * len(asked) + [True] * len(one)) for one in answers]
+        return [
+            spans(tokenizer, [*prompt, *answer], [False] * len(prompt) + [True] * len(answer)) for answer in answers
+        ]
     return []
 
 
@@ -105,26 +107,26 @@ def prompts(
     DataError where a policy could not answer the longest prompt; `evaluate` leaves such problems out, unless all are.
     """
     seen = looked_at(rows, "question", "history")
-    asked = [len(tokens) for tokens in encode_rows(tokenizer, seen)]
+    lengths = [len(tokens) for tokens in encode_rows(tokenizer, seen)]
     references = [len(chat.encode_response(tokenizer, row["solution"])) for row in seen if row["solution"]]
-    told = [f"{what}: {_spread(asked)} tokens"]
+    lines = [f"{what}: {_spread(lengths)} tokens"]
     if references:
-        told[0] += f"; their references: {_spread(references)}"
+        lines[0] += f"; their references: {_spread(references)}"
     for section, config in sections.items():
         most = config.max_new_tokens
-        if long := sum(context is not None and length + most > context for length in asked):
+        if long := sum(context is not None and length + most > context for length in lengths):
             limits = f"with {section}.max_new_tokens = {most} more than the model's {context} positions"
             if section != "evaluate":
-                raise DataError(f"{what}: the longest has {max(asked)} tokens, {limits}")
-            if long == len(asked):
-                raise DataError(f"{what}: the shortest has {min(asked)} tokens, {limits}")
-            told.append(f"{long} of {len(asked)} {what} have {limits}, and would be left out")
+                raise DataError(f"{what}: the longest has {max(lengths)} tokens, {limits}")
+            if long == len(lengths):
+                raise DataError(f"{what}: the shortest has {min(lengths)} tokens, {limits}")
+            lines.append(f"{long} of {len(lengths)} {what} have {limits}, and would be left out")
         if cut := sum(length > most for length in references):
-            told.append(
+            lines.append(
                 f"{section}.max_new_tokens = {most} would cut off {cut} of {len(references)} references "
                 f"({100 * cut / len(references):.0f} %)"
             )
-    return asked, told
+    return lengths, lines
 
 
 def looked_at(rows: Sequence[Mapping[str, Any]], *texts: str) -> list[Mapping[str, Any]]:

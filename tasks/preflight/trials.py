@@ -44,11 +44,17 @@ def lines(params: Path, stages: Collection[str]) -> Iterator[str]:
         ) from None
     yield from map(in_one_line, done.stdout.splitlines())
     if done.returncode:
-        said = done.stderr.splitlines()
-        tried = next((line.removeprefix(BEGINS) for line in reversed(said) if line.startswith(BEGINS)), played[0])
+        stderr_lines = done.stderr.splitlines()
+        tried = next(
+            (line.removeprefix(BEGINS) for line in reversed(stderr_lines) if line.startswith(BEGINS)), played[0]
+        )
         if done.returncode == -signal.SIGALRM:
             raise DataError(f"{tried}: to make it, to reset it and to act a few times took longer than {SECONDS} s")
-        last = said[-1] if said and done.returncode > 0 else f"its process ended (signal {-done.returncode})"
+        last = (
+            stderr_lines[-1]
+            if stderr_lines and done.returncode > 0
+            else f"its process ended (signal {-done.returncode})"
+        )
         raise DataError(last if done.returncode == 2 else f"{tried}: {last}")
 
 
@@ -68,14 +74,14 @@ def offline(environment: str) -> str:
                 return torch.randint(spaces.action, (len(observations),), generator=generator)
             return 2 * torch.rand(len(observations), spaces.action, generator=generator) - 1
 
-    found = rollouts.play(environment, rollouts.as_player(Random()), 1, 0, limit=STEPS).episodes
-    episodes.check(found, spaces.observation, spaces.action, spaces.discrete)
+    played = rollouts.play(environment, rollouts.as_player(Random()), 1, 0, limit=STEPS).episodes
+    episodes.check(played, spaces.observation, spaces.action, spaces.discrete)
     limit = env.spec.max_episode_steps if env.spec else getattr(env.unwrapped, "limit", None)
     env.close()
     ends = f"at most {limit:,} steps an episode" if limit else "an end of its own"
-    rewards = f"{found[0].rewards.min() + 0:g} to {found[0].rewards.max() + 0:g}"  # and not -0
+    rewards = f"{played[0].rewards.min() + 0:g} to {played[0].rewards.max() + 0:g}"  # and not -0
     spoken = f"observations {_said(env.own_observations)}, actions {_said(env.own_actions)}"
-    return f"{spoken}, {ends}; {len(found[0])} random steps paid {rewards} each"
+    return f"{spoken}, {ends}; {len(played[0])} random steps paid {rewards} each"
 
 
 def agents(kind: str, settings: Mapping[str, Any], seconds: float, seed: int, recorded: int) -> str:
@@ -90,10 +96,12 @@ def agents(kind: str, settings: Mapping[str, Any], seconds: float, seed: int, re
     if expert is None and recorded:
         expert_play(game, 0)  # which says that there is none
     while len(rewards) < TURNS and not done:
-        with redirect_stderr(StringIO()) as said:  # where a game of one's own names its fault
+        with redirect_stderr(StringIO()) as stderr:  # where a game of one's own names its fault
             turn = game.environment.step(expert.best_action() if expert else "help")
         if FAULTS in turn.counted:
-            raise DataError(said.getvalue().strip() or f"{kind}: game {game.seed}: ended by a fault of the environment")
+            raise DataError(
+                stderr.getvalue().strip() or f"{kind}: game {game.seed}: ended by a fault of the environment"
+            )
         rewards.append(turn.reward)
         done = turn.done
     close_hosts()
@@ -111,11 +119,11 @@ def _said(space: "Space[Any]") -> str:
 
 def _tried(configs: Mapping[str, Any], stage: str) -> str:
     section, _, name = stage.partition("@")
-    own = configs[section].environments[name]
+    environment = configs[section].environments[name]
     if section == "behaviour":
-        return f"{stage}{f' ({own.id})' if own.id else ''}: {offline(own.id or name)}"
+        return f"{stage}{f' ({environment.id})' if environment.id else ''}: {offline(environment.id or name)}"
     number = configs[section].seed
-    return f"{stage} ({own.kind}): {agents(own.kind, own.settings, own.seconds, number, own.episodes + own.validation)}"
+    return f"{stage} ({environment.kind}): {agents(environment.kind, environment.settings, environment.seconds, number, environment.episodes + environment.validation)}"
 
 
 def _is_to_be_made(configs: Mapping[str, Any], stage: str) -> bool:

@@ -40,11 +40,13 @@ def read(folder: Path) -> Seed:
     config = section(folder)
     evaluations = folder / EVALUATIONS
     folders: dict[str, Path] = {name: evaluations / name for name in config.policies}
-    answers = {name: tables.read(Generations, place / "generations.parquet") for name, place in folders.items()}
-    found = {name: comparing.evaluation(place) for name, place in folders.items()}
+    answers = {
+        name: tables.read(Generations, policy_folder / "generations.parquet") for name, policy_folder in folders.items()
+    }
+    metrics = {name: comparing.evaluation(policy_folder) for name, policy_folder in folders.items()}
     return Seed(
-        comparing.compared(config, evaluations, answers, found),
-        {name: read_measures(place / "measures.parquet") for name, place in folders.items()},
+        comparing.compared(config, evaluations, answers, metrics),
+        {name: read_measures(policy_folder / "measures.parquet") for name, policy_folder in folders.items()},
         comparing.curves(config, folders, folder / REWARD_MODEL),
     )
 
@@ -60,11 +62,11 @@ def write(folders: Mapping[str, Path], out: Path) -> str:
     """Write the pages of at least two seeds to `out`; the sentence that they begin with."""
     config = section(next(iter(folders.values())))
     seeds = {name: read(folder) for name, folder in folders.items()}
-    each = [one.results for one in seeds.values()]
+    each = [seed.results for seed in seeds.values()]
     merged = over_seeds(each)
-    problems = over_problems(each, [one.measured for one in seeds.values()])
-    drawn = pictures.pictures({name: one.results for name, one in seeds.items()}, merged, problems)
-    learned = pictures.curves({name: one.curves for name, one in seeds.items()})
+    problems = over_problems(each, [seed.measured for seed in seeds.values()])
+    drawn = pictures.pictures({name: seed.results for name, seed in seeds.items()}, merged, problems)
+    learned = pictures.curves({name: seed.curves for name, seed in seeds.items()})
     first, *more = sentences(merged, problems, config.best_by, [*folders])
     made = joined(merged, problems)
     view = {
@@ -87,13 +89,13 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tasks.seeds", description=__doc__)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("seeds", nargs="+", metavar="SEED=FOLDER")
-    given = parser.parse_args(arguments)
-    folders = {text.partition("=")[0]: Path(text.partition("=")[2]) for text in given.seeds}
+    options = parser.parse_args(arguments)
+    folders = {text.partition("=")[0]: Path(text.partition("=")[2]) for text in options.seeds}
     if len(folders) < 2:
         print("tasks.seeds: expected at least two seeds", file=sys.stderr)
         return 2
     try:
-        print(write(folders, given.out))
+        print(write(folders, options.out))
     except ConfigError as error:
         print(error, file=sys.stderr)
         return 2

@@ -25,44 +25,49 @@ OVERVIEW = {  # metric -> title; those that were measured of every policy are dr
 
 def pictures(each: Mapping[str, Results], seeds: Results, problems: Results) -> dict[str, str]:
     """By metric of the report's overview, of each policy: a dot for each seed, the interval over seeds, and over problems."""
-    found = {}
+    svgs = {}
     for metric, title in OVERVIEW.items():
         if not all(metric in judged for judged in seeds.judged.values()):
             continue
         scale = 100 if wording.kind_of(metric) in wording.SHARES else 1
         name = f"seeds-{metric.replace('_', '-')}"
-        found[name] = two_intervals(
+        svgs[name] = two_intervals(
             {policy: _scaled(judged[metric], scale) for policy, judged in seeds.judged.items()},
             {policy: _scaled(judged[metric], scale) for policy, judged in problems.judged.items()},
-            {policy: [scale * one.judged[policy][metric].mean for one in each.values()] for policy in seeds.judged},
+            {
+                policy: [scale * seed_results.judged[policy][metric].mean for seed_results in each.values()]
+                for policy in seeds.judged
+            },
             title,
             name,
             level=scale * seeds.judged[seeds.baseline][metric].mean,
             form="{:.1f}" if scale == 100 else "{:.2f}",
         )
-    return found
+    return svgs
 
 
 def curves(each: Mapping[str, Mapping[str, pd.DataFrame]]) -> dict[str, str]:
     """Of every stage all its curves, a panel for each: a thin line for each seed, and a thick one for their mean."""
-    found = {}
+    svgs = {}
     first = next(iter(each.values()))
     for stage, frame in first.items():
         frames = [seeds[stage] for seeds in each.values() if stage in seeds]
-        columns = [column for column in frame.columns if column != STEP and all(column in one for one in frames)]
+        columns = [
+            column for column in frame.columns if column != STEP and all(column in seed_frame for seed_frame in frames)
+        ]
         panels = [
-            Panel(column, {"each seed, and their mean": [_line(one, column) for one in frames]}, {})
+            Panel(column, {"each seed, and their mean": [_line(seed_frame, column) for seed_frame in frames]}, {})
             for column in columns
-            if all(one[column].notna().any() for one in frames)
+            if all(seed_frame[column].notna().any() for seed_frame in frames)
         ]
         if panels:
-            found[f"seeds-curves-{stage}"] = plots.multiples(panels, STEP, "", f"seeds-curves-{stage}")
-    return found
+            svgs[f"seeds-curves-{stage}"] = plots.multiples(panels, STEP, "", f"seeds-curves-{stage}")
+    return svgs
 
 
 def _line(frame: pd.DataFrame, column: str) -> tuple[list[float], list[float]]:
-    there = frame[frame[column].notna()]
-    return there[STEP].tolist(), there[column].tolist()
+    measured = frame[frame[column].notna()]
+    return measured[STEP].tolist(), measured[column].tolist()
 
 
 def _scaled(estimate: Estimate, scale: float) -> Estimate:
@@ -84,15 +89,15 @@ def two_intervals(
     with mpl.rc_context(plots.STYLE):
         figure = Figure(figsize=(plots.SMALL, 0.5 + 0.36 * len(wide)), layout="constrained")
         axis = figure.subplots()
-        for place, (kind, estimate) in zip(range(len(wide), 0, -1), wide.items(), strict=True):
+        for row, (kind, estimate) in zip(range(len(wide), 0, -1), wide.items(), strict=True):
             axis.plot(
-                [narrow[kind].low, narrow[kind].high], [place - 0.16] * 2, color=plots.COLOURS[4], lw=1.6, alpha=0.8
+                [narrow[kind].low, narrow[kind].high], [row - 0.16] * 2, color=plots.COLOURS[4], lw=1.6, alpha=0.8
             )
-            axis.plot([estimate.low, estimate.high], [place] * 2, color=plots.COLOURS[0], lw=1.6)
-            axis.plot(single[kind], [place + 0.16] * len(single[kind]), "o", color="#777777", ms=2.5)
-            axis.plot([estimate.mean], [place], "o", color=plots.COLOURS[0], ms=4)
+            axis.plot([estimate.low, estimate.high], [row] * 2, color=plots.COLOURS[0], lw=1.6)
+            axis.plot(single[kind], [row + 0.16] * len(single[kind]), "o", color="#777777", ms=2.5)
+            axis.plot([estimate.mean], [row], "o", color=plots.COLOURS[0], ms=4)
             side: Any = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
-            axis.annotate(form.format(estimate.mean), (1.0, place), xycoords=("axes fraction", "data"), **side)
+            axis.annotate(form.format(estimate.mean), (1.0, row), xycoords=("axes fraction", "data"), **side)
         axis.axvline(level, color="#999999", linewidth=0.8, linestyle="--", zorder=0)
         axis.set_yticks([*range(len(wide), 0, -1)], [*wide])
         axis.set(xlabel=x, ylim=(0.4, len(wide) + 0.6))

@@ -14,7 +14,7 @@ FIRST = ("strict_greedy", "reference_loss")  # what is compared: right answers, 
 def sentences(seeds: Results, problems: Results, by: str, names: Sequence[str]) -> list[str]:
     """First the best policy, then what each policy's difference to the baseline rests on."""
     metric = FIRST[0] if seeds.answered else FIRST[1]
-    told = f"Over seeds {', '.join(names[:-1])} and {names[-1]}"
+    opening = f"Over seeds {', '.join(names[:-1])} and {names[-1]}"
     chosen, best = best_policies(seeds, by, [name for name in seeds.judged if name not in seeds.controls])
     top = seeds.baseline if seeds.baseline in best or not best else best[0]
     reached, before = (text(_kind(metric), seeds.judged[policy][metric]) for policy in (top, seeds.baseline))
@@ -23,9 +23,9 @@ def sentences(seeds: Results, problems: Results, by: str, names: Sequence[str]) 
     )
     how = "answers" if seeds.answered else "needs"
     subject = f"{top}, on average the best policy {chosen_by(chosen)}," if best else top
-    lead = f"{told}, {subject} {how} {reached} {unit}"
+    lead = f"{opening}, {subject} {how} {reached} {unit}"
     if top in seeds.changes:
-        over_seeds, over_problems = (one.changes[top][metric].estimate for one in (seeds, problems))
+        over_seeds, over_problems = (results.changes[top][metric].estimate for results in (seeds, problems))
         rest = _rests(seeds.changes[top][metric], problems.changes[top][metric])
         lead += (
             f", {seeds.baseline} {before}. The difference is {_points(metric, over_seeds.mean)} "

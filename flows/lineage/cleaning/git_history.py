@@ -111,6 +111,6 @@ def _git(root: Path, *arguments: str, given: Iterable[str] = ()) -> str:
 
 def _run(root: Path, arguments: Iterable[str], given: bytes) -> bytes:
     try:
-        return source_code.git(root, *arguments, given=given)
+        return source_code.git(root, *arguments, stdin=given)
     except GitError as error:
         raise PlanError(f"git: {error}; without it, it cannot be known which results a commit names") from None

@@ -59,44 +59,46 @@ def play(
     The random numbers of a row depend on the generator, the turn and the row alone, not on which other rows still run.
     """
     device = next(model.parameters()).device
-    found = Played([Transcript() for _ in openings], [False] * len(openings))
+    played = Played([Transcript() for _ in openings], [False] * len(openings))
     rows, cache, turn = (
-        _those_that_fit(found, {row: list(opening) for row, opening in enumerate(openings)}, sampling),
+        _those_that_fit(played, {row: list(opening) for row, opening in enumerate(openings)}, sampling),
         None,
         0,
     )
     mask, unread = torch.zeros(len(rows), 0, dtype=torch.bool, device=device), {row: list[int]() for row in rows}
     while rows:
         for row, tokens in rows.items():
-            found.transcripts[row].observe(tokens, turn)
-        asked = [[*unread[row], *tokens] for row, tokens in rows.items()]
+            played.transcripts[row].observe(tokens, turn)
+        prompts = [[*unread[row], *tokens] for row, tokens in rows.items()]
         uniform = torch.rand(len(openings), sampling.max_action_tokens, generator=generator, device=device)
         state = _State(cache, mask)
-        actions, logps = _act(model, state, asked, uniform[list(rows)], sampling)
-        said = [
+        actions, logps = _act(model, state, prompts, uniform[list(rows)], sampling)
+        turn_actions = [
             Action(row, tokens, tokens[-1] in sampling.end_tokens) for row, tokens in zip(rows, actions, strict=True)
         ]
-        for action, values in zip(said, logps, strict=True):
-            found.transcripts[action.row].act(action.tokens, turn, values)
+        for action, values in zip(turn_actions, logps, strict=True):
+            played.transcripts[action.row].act(action.tokens, turn, values)
         observed = {
-            action.row: [*tokens] for action, tokens in zip(said, react(said), strict=True) if tokens is not None
+            action.row: [*tokens]
+            for action, tokens in zip(turn_actions, react(turn_actions), strict=True)
+            if tokens is not None
         }
-        places = {row: place for place, row in enumerate(rows)}
-        unread = {action.row: action.tokens[-1:] for action in said}
-        rows = _those_that_fit(found, observed, sampling)
-        cache, mask = state.kept([places[row] for row in rows])
+        cache_rows = {row: index for index, row in enumerate(rows)}
+        unread = {action.row: action.tokens[-1:] for action in turn_actions}
+        rows = _those_that_fit(played, observed, sampling)
+        cache, mask = state.kept([cache_rows[row] for row in rows])
         turn += 1
-    return found
+    return played
 
 
-def _those_that_fit(found: Played, observed: dict[int, list[int]], sampling: Sampling) -> dict[int, list[int]]:
+def _those_that_fit(played: Played, observed: dict[int, list[int]], sampling: Sampling) -> dict[int, list[int]]:
     """The rows that have room for their observation and an action; the others are cut."""
     limit = sampling.context
     fitting = {}
     for row, tokens in observed.items():
-        length = len(found.transcripts[row].tokens) + len(tokens) + sampling.max_action_tokens
+        length = len(played.transcripts[row].tokens) + len(tokens) + sampling.max_action_tokens
         if limit is not None and length > limit:
-            found.cut[row] = True
+            played.cut[row] = True
         else:
             fitting[row] = tokens
     return fitting
@@ -113,7 +115,7 @@ class _State:
         seen = self.mask.sum(1, keepdim=True)
         self.mask = torch.cat([self.mask, real], dim=1)
         inputs = {"past_key_values": self.cache} if self.cache is not None else {}
-        found = model(
+        output = model(
             input_ids=tokens,
             attention_mask=self.mask.long(),
             position_ids=(seen + real.cumsum(1) - 1).clamp(min=0),
@@ -121,48 +123,48 @@ class _State:
             logits_to_keep=1,
             **inputs,
         )
-        self.cache = found.past_key_values
-        return found.logits[:, -1]
+        self.cache = output.past_key_values
+        return output.logits[:, -1]
 
     def make_room(self, tokens: int) -> None:
         """Have the next tokens written in place; each would copy the cache."""
         if self.cache is not None:
             make_room(self.cache, torch.arange(len(self.mask), device=self.mask.device), tokens)
 
-    def kept(self, places: list[int]) -> tuple[KeyValueCache | None, Tensor]:
+    def kept(self, indices: list[int]) -> tuple[KeyValueCache | None, Tensor]:
         """Cache and mask of these rows alone, without columns that none of them needs."""
-        if not places or self.cache is None:
+        if not indices or self.cache is None:
             return None, self.mask[:0]
-        rows = torch.tensor(places, device=self.mask.device)
+        rows = torch.tensor(indices, device=self.mask.device)
         return self.cache, close_up(self.cache, rows, self.mask[rows])
 
 
 def _act(
-    model: CausalLM, state: _State, asked: list[list[int]], uniform: Tensor, sampling: Sampling
+    model: CausalLM, state: _State, prompts: list[list[int]], uniform: Tensor, sampling: Sampling
 ) -> tuple[list[list[int]], list[list[float]]]:
     """One action a row, and its tokens' log-probabilities. The last token of each is not yet read."""
-    padded, real = (part.to(uniform.device) for part in pad_left(asked, 0))
+    padded, real = (part.to(uniform.device) for part in pad_left(prompts, 0))
     logits = state.read(model, padded, real)
     state.make_room(sampling.max_action_tokens)
-    going = torch.ones(len(asked), dtype=torch.bool, device=uniform.device)
+    going = torch.ones(len(prompts), dtype=torch.bool, device=uniform.device)
     ends = torch.tensor(sorted(sampling.end_tokens), device=uniform.device)
     tokens, logps, spoken = list[Tensor](), list[Tensor](), list[Tensor]()
-    for place in range(sampling.max_action_tokens):
-        chosen, values = choose(logits, sampling.temperature, partial(_column, uniform, place))
+    for step in range(sampling.max_action_tokens):
+        chosen, values = choose(logits, sampling.temperature, partial(_column, uniform, step))
         tokens.append(chosen)
         logps.append(values)
         spoken.append(going)
         going = going & ~torch.isin(chosen, ends)
-        if place + 1 == sampling.max_action_tokens or not going.any():
+        if step + 1 == sampling.max_action_tokens or not going.any():
             break
         logits = state.read(model, chosen.unsqueeze(1), going.unsqueeze(1))
     columns = [torch.stack(part, dim=1).cpu() for part in (tokens, logps, spoken)]
-    said = columns[2]
+    mask = columns[2]
     return (
-        [row[real].tolist() for row, real in zip(columns[0], said, strict=True)],
-        [row[real].tolist() for row, real in zip(columns[1], said, strict=True)],
+        [row[real].tolist() for row, real in zip(columns[0], mask, strict=True)],
+        [row[real].tolist() for row, real in zip(columns[1], mask, strict=True)],
     )
 
 
-def _column(uniform: Tensor, place: int) -> Tensor:
-    return uniform[:, place : place + 1].double()
+def _column(uniform: Tensor, column: int) -> Tensor:
+    return uniform[:, column : column + 1].double()

@@ -103,18 +103,18 @@ def fit(
     for step in range(start + 1, steps + 1):
         experience = collect(step)
         _check(experience)
-        found = {**_summary(experience)}
+        metrics = {**_summary(experience)}
         credited, more = give_credit(critic, experience, settings)
-        found |= more
+        metrics |= more
         if settings.update == "trust_region":
-            found |= _trust_region(policy, experience, credited, settings)
-            found |= critic_steps(critic, experience, credited, optimizers[1], settings)
+            metrics |= _trust_region(policy, experience, credited, settings)
+            metrics |= critic_steps(critic, experience, credited, optimizers[1], settings)
         elif settings.update == "clip":
-            found |= _clipped(policy, critic, experience, credited, optimizers, settings, step)
+            metrics |= _clipped(policy, critic, experience, credited, optimizers, settings, step)
         else:
-            found |= _plain(policy, experience, credited, optimizers[0], settings)
-            found |= critic_steps(critic, experience, credited, optimizers[1], settings)
-        yield found
+            metrics |= _plain(policy, experience, credited, optimizers[0], settings)
+            metrics |= critic_steps(critic, experience, credited, optimizers[1], settings)
+        yield metrics
 
 
 def _check(experience: Experience) -> None:
@@ -151,7 +151,7 @@ def give_credit(
             part = critic(transcripts.rows(rows)).cpu()
             read_out[rows, : part.shape[1]] = part
         values = _read(read_out, transcripts, settings)
-    found = credit(
+    credited = credit(
         settings.credit,
         transcripts,
         experience.rewards,
@@ -164,10 +164,10 @@ def give_credit(
         lam=settings.lam,
     )
     if values is not None:
-        by_turn = values.shape == found.returns.shape and settings.over == "turns"
+        by_turn = values.shape == credited.returns.shape and settings.over == "turns"
         foreseen = values if by_turn else values.gather(1, transcripts.before + 1) * transcripts.taken
-        logged["val/explained_variance"] = explained_variance(foreseen, found.returns, transcripts.taken)
-    return found, logged
+        logged["val/explained_variance"] = explained_variance(foreseen, credited.returns, transcripts.taken)
+    return credited, logged
 
 
 def _read(values: Tensor, transcripts: Transcripts, settings: Settings) -> Tensor:
@@ -245,12 +245,12 @@ def _clipped(
     for _ in range(settings.epochs):
         order = torch.randperm(len(experience.transcripts), generator=shuffle)
         for some in order.tensor_split(settings.minibatches):
-            found = _add_clipped(policy, experience, credited, settings, some)
-            found["grad_norm"] = optimizers[0].step()
+            metrics = _add_clipped(policy, experience, credited, settings, some)
+            metrics["grad_norm"] = optimizers[0].step()
             if critic is not None and optimizers[1] is not None and credited.targets is not None:
                 part = experience.transcripts.rows(some)
-                found["loss/value"] = _value_step(critic, optimizers[1], part, credited.targets[some], settings)
-            rows.append(found)
+                metrics["loss/value"] = _value_step(critic, optimizers[1], part, credited.targets[some], settings)
+            rows.append(metrics)
     return {**{name: sum(row[name] for row in rows) / len(rows) for name in rows[0]}, "learning_rate": rate}
 
 
@@ -259,11 +259,13 @@ def _add_clipped(
 ) -> dict[str, float]:
     """Add the gradient of a minibatch's surrogate, a mean over its action tokens; the means of what it is watched by."""
     tokens = int(experience.transcripts.acts[minibatch].sum())
-    found = dict.fromkeys(("loss", "kl", "clip_ratio"), 0.0)
+    means = dict.fromkeys(("loss", "kl", "clip_ratio"), 0.0)
     for rows in experience.transcripts.parts(minibatch, settings.micro_batch):
         part = experience.transcripts.rows(rows).on(policy)
         width = part.acts.shape[1]
-        old, advantages = (of[rows, :width].to(part.acts.device) for of in (experience.logps, credited.advantages))
+        old, advantages = (
+            tensor[rows, :width].to(part.acts.device) for tensor in (experience.logps, credited.advantages)
+        )
         logps = token_logps(policy, part, settings.temperature)
         per_token, acts = policy_loss(logps, old, advantages, settings.clip_ratio, settings.clip_ratio)
         loss = (per_token * part.acts).sum() / tokens
@@ -271,8 +273,8 @@ def _add_clipped(
         loss.backward()
         moved = (logps.detach() - old).square() / 2
         for name, values in (("loss", per_token.detach()), ("kl", moved), ("clip_ratio", acts.float())):
-            found[name] += (values * part.acts).sum().item() / tokens
-    return found
+            means[name] += (values * part.acts).sum().item() / tokens
+    return means
 
 
 def _trust_region(policy: CausalLM, experience: Experience, credited: Credited, settings: Settings) -> dict[str, float]:
@@ -290,6 +292,6 @@ def _trust_region(policy: CausalLM, experience: Experience, credited: Credited, 
         now = distributions(policy, transcripts, settings.temperature)
         return (before.exp() * (before - now)).sum(1).mean()
 
-    found = trust_region.step(weights, surrogate, divergence, settings.region)
-    check_finite("gain", found.gain)
-    return {"loss": -found.gain, "kl": found.kl, "step_share": found.share, "grad_norm": found.gradient}
+    stepped = trust_region.step(weights, surrogate, divergence, settings.region)
+    check_finite("gain", stepped.gain)
+    return {"loss": -stepped.gain, "kl": stepped.kl, "step_share": stepped.share, "grad_norm": stepped.gradient}

@@ -57,8 +57,8 @@ def credit(
     `values` are the critic's, read where `how` needs them: V before each action, or Q behind it (N, K); over tokens V before each
     token of the policy (N, T).
     """
-    taken = transcripts.taken
-    to_go = reward_to_go(rewards, taken, gamma)
+    turn_mask = transcripts.taken
+    to_go = reward_to_go(rewards, turn_mask, gamma)
     if how == "advantage" and over == "tokens":
         assert values is not None
         advantages, wanted = _over_tokens(transcripts, rewards, values, gamma, lam)
@@ -67,35 +67,39 @@ def credit(
     targets: Tensor | None = None
     if how == "advantage":
         assert values is not None
-        found, targets = gae(rewards, values, taken, gamma, lam)
+        turn_advantages, targets = gae(rewards, values, turn_mask, gamma, lam)
     elif how == "q":
         assert values is not None
-        found, targets = values * taken, gae(rewards, values, taken, gamma, lam)[1]
+        turn_advantages, targets = values * turn_mask, gae(rewards, values, turn_mask, gamma, lam)[1]
     else:
-        found = to_go if how == "to_go" else to_go[:, :1].expand_as(to_go) * taken
-    found = relative(found, taken, groups, baseline, by_episode=how == "total", standardized=standardized)
-    return Credited(transcripts.by_token(found), targets, to_go)
+        turn_advantages = to_go if how == "to_go" else to_go[:, :1].expand_as(to_go) * turn_mask
+    turn_advantages = relative(
+        turn_advantages, turn_mask, groups, baseline, by_episode=how == "total", standardized=standardized
+    )
+    return Credited(transcripts.by_token(turn_advantages), targets, to_go)
 
 
 def relative(
-    found: Tensor, taken: Tensor, groups: Tensor, baseline: Baseline, *, by_episode: bool, standardized: bool
+    values: Tensor, turn_mask: Tensor, groups: Tensor, baseline: Baseline, *, by_episode: bool, standardized: bool
 ) -> Tensor:
     """Values of turns (N, K) less their baseline, divided by the standard deviation of what it is the mean of if `standardized`."""
     if baseline == "group":
         kind: Literal["standardized", "centered"] = "standardized" if standardized else "centered"
         if by_episode:
-            return group_advantages(found[:, 0], groups, kind).unsqueeze(1) * taken
-        result = torch.zeros_like(found)
-        for turn in range(found.shape[1]):
-            rows = taken[:, turn].nonzero().squeeze(1)
-            result[rows, turn] = group_advantages(found[rows, turn], groups[rows], kind)
+            return group_advantages(values[:, 0], groups, kind).unsqueeze(1) * turn_mask
+        result = torch.zeros_like(values)
+        for turn in range(values.shape[1]):
+            rows = turn_mask[:, turn].nonzero().squeeze(1)
+            result[rows, turn] = group_advantages(values[rows, turn], groups[rows], kind)
         return result
     if baseline == "mean":
-        found = (found - masked_mean(found, taken)) * taken
+        values = (values - masked_mean(values, turn_mask)) * turn_mask
     if standardized:
-        deviation = (masked_mean(found.square(), taken) - masked_mean(found, taken).square()).clamp(min=0).sqrt()
-        found = found / (deviation + FLOOR)
-    return found
+        deviation = (
+            (masked_mean(values.square(), turn_mask) - masked_mean(values, turn_mask).square()).clamp(min=0).sqrt()
+        )
+        values = values / (deviation + FLOOR)
+    return values
 
 
 def _over_tokens(
@@ -110,7 +114,7 @@ def _over_tokens(
     last = transcripts.last[rows, turns]
     paid[rows, last], discount[rows, last] = rewards[rows, turns], gamma
     parts = (part.gather(1, order) for part in (paid, values, discount))
-    compact, own, between = parts
-    found = gae(compact, own, real, between, lam)
-    advantages, targets = (torch.zeros(acts.shape).scatter(1, order, part) for part in found)
+    compact, token_values, between = parts
+    estimates = gae(compact, token_values, real, between, lam)
+    advantages, targets = (torch.zeros(acts.shape).scatter(1, order, part) for part in estimates)
     return advantages, targets

@@ -67,7 +67,7 @@ def fit(
 
 def _both(pairs: Sequence[Pair], pad: int) -> Transcripts:
     """The better episodes, then the worse ones."""
-    return make_transcripts([*(one.better for one in pairs), *(one.worse for one in pairs)], pad)
+    return make_transcripts([*(pair.better for pair in pairs), *(pair.worse for pair in pairs)], pad)
 
 
 def _logps(model: CausalLM, episodes: Transcripts) -> Tensor:

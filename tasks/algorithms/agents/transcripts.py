@@ -98,34 +98,34 @@ class Transcripts:
 
     def by_token(self, values: Tensor) -> Tensor:
         """Values of turns (N, K) at each of the turns' action tokens: (N, T), zero elsewhere."""
-        found = values.gather(1, self.turns.clamp(max=values.shape[1] - 1))
-        return found * self.acts
+        gathered = values.gather(1, self.turns.clamp(max=values.shape[1] - 1))
+        return gathered * self.acts
 
     def _places(self, marked: Tensor) -> Tensor:
         """Where each turn's marked token is: (N, K)."""
-        places = torch.zeros_like(self.taken, dtype=torch.long)
+        positions = torch.zeros_like(self.taken, dtype=torch.long)
         rows, columns = marked.nonzero(as_tuple=True)
-        places[rows, self.turns[rows, columns]] = columns
-        return places
+        positions[rows, self.turns[rows, columns]] = columns
+        return positions
 
 
 def make_transcripts(episodes: Sequence[Transcript], pad: int) -> Transcripts:
     """Pad episodes to one batch."""
-    shape = len(episodes), max(len(one.tokens) for one in episodes)
+    shape = len(episodes), max(len(episode.tokens) for episode in episodes)
     tokens, turns = torch.full(shape, pad), torch.zeros(shape, dtype=torch.long)
     mask, acts = torch.zeros(shape, dtype=torch.bool), torch.zeros(shape, dtype=torch.bool)
-    for row, one in enumerate(episodes):
-        length = len(one.tokens)
-        tokens[row, :length], turns[row, :length] = torch.tensor(one.tokens), torch.tensor(one.turns)
-        acts[row, :length], mask[row, :length] = torch.tensor(one.acts), True
+    for row, episode in enumerate(episodes):
+        length = len(episode.tokens)
+        tokens[row, :length], turns[row, :length] = torch.tensor(episode.tokens), torch.tensor(episode.turns)
+        acts[row, :length], mask[row, :length] = torch.tensor(episode.acts), True
     return Transcripts(tokens, mask, acts, turns)
 
 
 def sampled_logps(episodes: Sequence[Transcript]) -> Tensor:
     """The log-probabilities with which the episodes were sampled: (N, T), zero where the policy did not speak."""
-    logps = torch.zeros(len(episodes), max(len(one.tokens) for one in episodes))
-    for row, one in enumerate(episodes):
-        logps[row, : len(one.logps)] = torch.tensor(one.logps)
+    logps = torch.zeros(len(episodes), max(len(episode.tokens) for episode in episodes))
+    for row, episode in enumerate(episodes):
+        logps[row, : len(episode.logps)] = torch.tensor(episode.logps)
     return logps
 
 
@@ -140,8 +140,8 @@ def token_logps(model: CausalLM, transcripts: Transcripts, temperature: float = 
         values = torch.log_softmax(picked.float() / temperature, dim=-1).gather(1, tokens.unsqueeze(1)).squeeze(1)
     else:
         values, _ = chunked_logps(head, picked, tokens, temperature)
-    found = values.new_zeros(wanted.shape).masked_scatter(wanted, values)
-    return torch.nn.functional.pad(found, (1, 0))
+    logps = values.new_zeros(wanted.shape).masked_scatter(wanted, values)
+    return torch.nn.functional.pad(logps, (1, 0))
 
 
 def distributions(model: CausalLM, transcripts: Transcripts, temperature: float) -> Tensor:
@@ -151,17 +151,17 @@ def distributions(model: CausalLM, transcripts: Transcripts, temperature: float)
     """
     transcripts = transcripts.on(model)
     logits = model(**transcripts.batch().inputs(), use_cache=False).logits[:, :-1]
-    found = torch.log_softmax(logits[transcripts.acts[:, 1:]].float() / temperature, dim=-1)
-    return found.clamp(min=torch.finfo(found.dtype).min)
+    logps = torch.log_softmax(logits[transcripts.acts[:, 1:]].float() / temperature, dim=-1)
+    return logps.clamp(min=torch.finfo(logps.dtype).min)
 
 
 def states(body: Body, transcripts: Transcripts) -> Tensor:
     """The hidden states of a model without its head, after each token: (N, T, D)."""
     mask = transcripts.mask.long()
-    found: Tensor = body(
+    hidden_states: Tensor = body(
         input_ids=transcripts.tokens,
         attention_mask=mask,
         position_ids=(mask.cumsum(1) - 1).clamp(min=0),
         use_cache=False,
     ).last_hidden_state
-    return found
+    return hidden_states

@@ -67,5 +67,5 @@ def recomputing(marked: list[nn.Module]) -> Iterator[None]:
 
 def _without_dropout(layer: nn.Module, forward: Callable[..., Output], *inputs: Tensor) -> Output:
     layer.training = False
-    found: Output = checkpoint(forward, *inputs, use_reentrant=False)
-    return found
+    output: Output = checkpoint(forward, *inputs, use_reentrant=False)
+    return output

@@ -97,9 +97,9 @@ def gathered(rows: Tensor) -> Tensor:
     most = int(summed(counts).max())
     padded = torch.cat([rows, rows.new_zeros(most - len(rows), *rows.shape[1:])]).contiguous()
     sent = padded.to(torch.uint8) if rows.dtype == torch.bool else padded  # NCCL knows no booleans
-    found = [torch.empty_like(sent) for _ in counts]
-    distributed.all_gather(found, sent)
-    kept = [part[:count] for part, count in zip(found, counts.tolist(), strict=True)]
+    received = [torch.empty_like(sent) for _ in counts]
+    distributed.all_gather(received, sent)
+    kept = [part[:count] for part, count in zip(received, counts.tolist(), strict=True)]
     return torch.cat(kept).to(rows.dtype)
 
 
@@ -113,10 +113,10 @@ def gathered_columns(columns: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def gathered_names(names: Iterable[str]) -> list[str]:
     """The names that any rank has, in the order in which the ranks first name them."""
-    own = list(names)
+    local_names = list(names)
     if size() == 1:
-        return own
-    text = torch.tensor(list("".join(f"{json.dumps(name)}\n" for name in own).encode()), dtype=torch.uint8)
+        return local_names
+    text = torch.tensor(list("".join(f"{json.dumps(name)}\n" for name in local_names).encode()), dtype=torch.uint8)
     lines = bytes(gathered(text).tolist()).decode().splitlines()
     return list(dict.fromkeys(json.loads(line) for line in lines))
 
@@ -134,8 +134,8 @@ def broadcast(tensors: Iterable[Tensor]) -> None:
 def send_weights(weights: Sequence[Tensor], owners: Sequence[int]) -> None:
     """Give all ranks each weight as its owner has it, in place; few exchanges of many weights."""
     for owner in range(size()):
-        own = [p for p, whose in zip(weights, owners, strict=True) if whose == owner]
-        for _, same in groupby(own, key=lambda p: (p.device, p.dtype)):
+        owned = [p for p, whose in zip(weights, owners, strict=True) if whose == owner]
+        for _, same in groupby(owned, key=lambda p: (p.device, p.dtype)):
             for bucket in _buckets(same):
                 whole = _sent(torch.cat([p.detach().reshape(-1) for p in bucket]), owner)
                 for p, part in zip(bucket, whole.split([p.numel() for p in bucket]), strict=True):
@@ -147,7 +147,7 @@ def collected(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, 
 
     They are sent one after another, so that no rank holds more than one that is another's.
     """
-    found: dict[str, Tensor] = {}
+    merged: dict[str, Tensor] = {}
     for owner in range(size()):
         kinds = [[name, str(t.dtype).removeprefix("torch."), t.shape] for name, t in tensors.items()]
         for line in gathered_names(json.dumps(kind) for kind in (kinds if rank() == owner else [])):
@@ -155,8 +155,8 @@ def collected(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, 
             empty = torch.empty(shape, dtype=getattr(torch, dtype), device=device)
             sent = _sent(tensors[name].contiguous() if rank() == owner else empty, owner)
             if is_main():
-                found[name] = sent.cpu()
-    return found
+                merged[name] = sent.cpu()
+    return merged
 
 
 def _sent(tensor: Tensor, source: int) -> Tensor:
@@ -177,11 +177,11 @@ def sum_gradients(parameters: Sequence[Tensor]) -> None:
 
 def _sum_bucket(bucket: Sequence[Tensor]) -> None:
     dtype = torch.promote_types(bucket[0].dtype, torch.float32)
-    known = torch.tensor([p.grad is not None for p in bucket], device=bucket[0].device).to(dtype)
+    has_gradient = torch.tensor([p.grad is not None for p in bucket], device=bucket[0].device).to(dtype)
     flat = [(torch.zeros_like(p) if p.grad is None else p.grad).reshape(-1).to(dtype) for p in bucket]
-    found = torch.cat([known, *flat])
-    distributed.all_reduce(found)
-    counts, *sums = found.split([len(bucket), *(p.numel() for p in bucket)])
+    buffer = torch.cat([has_gradient, *flat])
+    distributed.all_reduce(buffer)
+    counts, *sums = buffer.split([len(bucket), *(p.numel() for p in bucket)])
     for p, count, gradient in zip(bucket, counts.tolist(), sums, strict=True):
         p.grad = gradient.view_as(p).to(p.dtype) if count else None
 

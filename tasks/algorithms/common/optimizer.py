@@ -86,8 +86,8 @@ class Optimizer:
         matrices, vectors = [p for p in rest if p.dim() > 1], [p for p in rest if p.dim() <= 1]
         self.numbered = [*matrices, *vectors, *hidden]
         self.owners = owners(self.numbered) if distributed.divides_optimizer() else []
-        own = {id(p) for p, owner in zip(self.numbered, self.owners, strict=False) if owner == distributed.rank()}
-        mine = [[p for p in of if not self.owners or id(p) in own] for of in (matrices, vectors, hidden)]
+        local = {id(p) for p, owner in zip(self.numbered, self.owners, strict=False) if owner == distributed.rank()}
+        mine = [[p for p in group if not self.owners or id(p) in local] for group in (matrices, vectors, hidden)]
         groups = [
             {"params": mine[0], "weight_decay": settings.weight_decay},
             {"params": mine[1], "weight_decay": 0.0},
@@ -95,7 +95,7 @@ class Optimizer:
         betas = (settings.betas[0], settings.betas[1])
         self.parts: list[torch.optim.Optimizer] = [AdamW(groups, lr=learning_rate, betas=betas, fused=True)]
         if mine[2]:
-            self.parts.append(Muon(mine[2], learning_rate, settings.weight_decay, [own for _, own in self.divided]))
+            self.parts.append(Muon(mine[2], learning_rate, settings.weight_decay, [local for _, local in self.divided]))
         self.peak, self.steps_taken = learning_rate, 0
         self.factor = schedule(settings.schedule, steps, settings.warmup, settings.final_rate)
 
@@ -109,8 +109,8 @@ class Optimizer:
 
         TrainingError where that is not finite, before any weight moves: one nan in a gradient would make all weights nan.
         """
-        for weight, own in self.divided:
-            sharding.take_gradient(weight, own)
+        for weight, rows in self.divided:
+            sharding.take_gradient(weight, rows)
         distributed.sum_gradients(self.apart)
         norm = self._norm()
         check_finite("gradient's norm", norm.item())
@@ -134,7 +134,7 @@ class Optimizer:
         norm = get_total_norm([p.grad for p in self.apart if p.grad is not None])
         if not self.divided:
             return norm
-        squares = sum(own.grad.double().square().sum().item() for _, own in self.divided if own.grad is not None)
+        squares = sum(rows.grad.double().square().sum().item() for _, rows in self.divided if rows.grad is not None)
         whole = distributed.total({"squares": squares})["squares"]
         return norm.new_tensor(whole).add(norm.square()).sqrt()
 
@@ -143,18 +143,18 @@ class Optimizer:
 
         Ranks that divide the optimizer or the model all have to ask; the first gets all moments, the others none.
         """
-        found = moments(self.parts, self.numbered)
+        state = moments(self.parts, self.numbered)
         if self.owners:
-            found = distributed.collected(found, self.numbered[0].device)
+            state = distributed.collected(state, self.numbered[0].device)
         if self.divided:
-            rows = {name: value for name, value in found.items() if self._has_rows(name, value)}
-            found = {**sharding.on_main(rows), **{name: value for name, value in found.items() if name not in rows}}
-        return {"steps_taken": torch.tensor(self.steps_taken), **found}
+            rows = {name: value for name, value in state.items() if self._has_rows(name, value)}
+            state = {**sharding.on_main(rows), **{name: value for name, value in state.items() if name not in rows}}
+        return {"steps_taken": torch.tensor(self.steps_taken), **state}
 
     def _has_rows(self, name: str, value: Tensor) -> bool:
         """Whether a moment is of a divided weight's rows; the count of steps is one number."""
         p = self.numbered[int(name.partition(".")[0])]
-        return value.dim() > 0 and any(own is p for _, own in self.divided)
+        return value.dim() > 0 and any(rows is p for _, rows in self.divided)
 
     def load_state_dict(self, state: Mapping[str, Tensor], /) -> None:
         """Go on where `state_dict` was taken; the optimizer must have been made with the same arguments."""

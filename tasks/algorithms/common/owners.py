@@ -14,9 +14,9 @@ from tasks.algorithms.common import distributed
 def owners(weights: Sequence[Tensor]) -> list[int]:
     """The owner of each weight: from the largest down, each goes to the rank that has the fewest numbers so far."""
     held = [0] * distributed.size()
-    found = [0] * len(weights)
+    ranks = [0] * len(weights)
     for index in sorted(range(len(weights)), key=lambda index: -weights[index].numel()):
         owner = held.index(min(held))
-        found[index] = owner
+        ranks[index] = owner
         held[owner] += weights[index].numel()
-    return found
+    return ranks

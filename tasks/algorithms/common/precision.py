@@ -49,15 +49,15 @@ def set_precision(model: Weighted, precision: Precision) -> None:
 
 def master(p: Tensor) -> Tensor:
     """The weight as the optimizer updates it: the fp32 master of a rounded weight, this rank's rows of a divided one, any other itself."""
-    found: Tensor = getattr(p, "master", p)
-    return found
+    weight: Tensor = getattr(p, "master", p)
+    return weight
 
 
 @torch.no_grad()
 def copy_rounded(model: Weighted, rounded: Weighted) -> None:
     """Give `rounded`, the same model in bfloat16, the model's weights as they are now; of a divided model they have to be whole here."""
-    for own, p in zip(rounded.parameters(), model.parameters(), strict=True):
-        own.copy_(p)
+    for rounded_weight, p in zip(rounded.parameters(), model.parameters(), strict=True):
+        rounded_weight.copy_(p)
 
 
 def in_full(model: Weighted) -> None:
@@ -100,8 +100,8 @@ class TrainedWeights:
         for name, tensor in self._trained().items():
             updated = master(tensor)
             if shared:
-                given = sharding.from_main(state.get(name), tensor.shape, updated)
-                updated.copy_(sharding.own_rows(given) if sharding.divided(tensor) else given)
+                whole = sharding.from_main(state.get(name), tensor.shape, updated)
+                updated.copy_(sharding.own_rows(whole) if sharding.divided(tensor) else whole)
             else:
                 updated.copy_(state[name])
             if updated is not tensor and not sharding.divided(tensor):

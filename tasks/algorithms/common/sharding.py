@@ -70,10 +70,10 @@ def whole(model: object) -> Iterator[None]:
             part.reshard()
 
 
-def take_gradient(p: Tensor, own: Tensor) -> None:
+def take_gradient(p: Tensor, rows: Tensor) -> None:
     """Move the gradient of a divided weight to this rank's rows of it."""
     gradient: Any = p.grad
-    own.grad = None if gradient is None else gradient.to_local()
+    rows.grad = None if gradient is None else gradient.to_local()
     p.grad = None
 
 
@@ -82,17 +82,17 @@ def divided(p: Tensor) -> bool:
     return getattr(p, DIVIDED, False)
 
 
-def on_main(own: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def on_main(shards: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The whole tensors in rank 0's main memory, gathered one after another; others get nothing. One that has two names is one tensor."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     seen: dict[int, Tensor] = {}
-    for name, rows in own.items():
+    for name, rows in shards.items():
         if id(rows) not in seen:
             all_rows = distributed.gathered(rows.detach())
             seen[id(rows)] = all_rows.cpu() if distributed.is_main() else all_rows[:0]
         if distributed.is_main():
-            found[name] = seen[id(rows)]
-    return found
+            tensors[name] = seen[id(rows)]
+    return tensors
 
 
 def from_main(values: Tensor | None, shape: torch.Size, like: Tensor) -> Tensor:

@@ -43,7 +43,7 @@ def of_all_rows(model: object, rows: Sequence[tuple[Tensor, int]]) -> Iterator[N
     if not needed(model):
         yield
         return
-    with _Whole({len(own): (own, count) for own, count in rows}):
+    with _Whole({len(numbers): (numbers, count) for numbers, count in rows}):
         yield
     generators = [torch.default_generator]
     if torch.cuda.is_available():
@@ -61,9 +61,9 @@ class UniformDraws:
     decides what the others draw, so ranks tell each other at each token.
     """
 
-    def __init__(self, generator: torch.Generator, count: int, own: slice, full: float) -> None:
+    def __init__(self, generator: torch.Generator, count: int, share: slice, full: float) -> None:
         """Of `count` rows in all this rank has `own`."""
-        self.generator, self.full, self.first = generator, full, own.start
+        self.generator, self.full, self.first = generator, full, share.start
         self.drawing = torch.arange(count, device=generator.device)  # the rows of the whole batch that draw
         self.left = self.count = count  # the rows of all ranks that go on
 
@@ -109,21 +109,21 @@ class _Whole(TorchDispatchMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """Draw for all rows where the operation is a dropout."""
-        given = kwargs or {}
+        options = kwargs or {}
         if func is torch.ops.aten.bernoulli_.float:
             whole = self._of_all(args[0])
-            func(whole, *args[1:], **given)
+            func(whole, *args[1:], **options)
             return args[0].copy_(whole[self.rows[len(args[0])][0]])
         if func is torch.ops.aten.native_dropout.default:
-            whole, kept = func(self._of_all(args[0]).fill_(1), *args[1:], **given)
-            own = self.rows[len(args[0])][0].to(args[0].device)
-            return args[0] * whole[own], kept[own]
-        return func(*args, **given)
+            whole, kept = func(self._of_all(args[0]).fill_(1), *args[1:], **options)
+            rows = self.rows[len(args[0])][0].to(args[0].device)
+            return args[0] * whole[rows], kept[rows]
+        return func(*args, **options)
 
-    def _of_all(self, own: Tensor) -> Tensor:
+    def _of_all(self, local: Tensor) -> Tensor:
         """Room for what is drawn of all rows, laid out in memory as in a pass of the whole batch."""
-        shape = (self.rows[len(own)][1], *own.shape[1:])
-        order = sorted(range(1, own.dim()), key=lambda dim: own.stride(dim), reverse=True)
-        return own.new_empty([shape[dim] for dim in (0, *order)]).permute(
-            [0, *(1 + order.index(dim) for dim in range(1, own.dim()))]
+        shape = (self.rows[len(local)][1], *local.shape[1:])
+        order = sorted(range(1, local.dim()), key=lambda dim: local.stride(dim), reverse=True)
+        return local.new_empty([shape[dim] for dim in (0, *order)]).permute(
+            [0, *(1 + order.index(dim) for dim in range(1, local.dim()))]
         )

@@ -18,14 +18,14 @@ def at_last_token(scores: Tensor, mask: Tensor) -> Tensor:
     return rewards.scatter(1, mask.sum(1, keepdim=True) - 1, scores.unsqueeze(1))
 
 
-def increments(worth: Tensor, known: Tensor) -> Tensor:
+def increments(worth: Tensor, is_known: Tensor) -> Tensor:
     """The reward at each token (N, L): how much `worth` (N, L) has risen since it was last `known` (bool), from 0 at the start.
 
     So a row's rewards add up to its last known worth. A token whose worth is not known gets 0.
     """
     paid, before = torch.zeros_like(worth), torch.zeros_like(worth[:, 0])
     for t in range(worth.shape[1]):
-        now = torch.where(known[:, t], worth[:, t], before)
+        now = torch.where(is_known[:, t], worth[:, t], before)
         paid[:, t], before = now - before, now
     return paid
 

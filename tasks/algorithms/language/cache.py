@@ -49,9 +49,9 @@ def make_room(
 
     `kind` returns the class that replaces a layer.
     """
-    for place, layer in enumerate(cache.layers):
+    for index, layer in enumerate(cache.layers):
         if type(layer) is DynamicLayer:
-            cache.layers[place] = kind(layer)(layer.keys, layer.values, rows, room)
+            cache.layers[index] = kind(layer)(layer.keys, layer.values, rows, room)
         else:
             layer.batch_select_indices(rows)
 
@@ -70,17 +70,17 @@ def close_up(cache: KeyValueCache, rows: Tensor, real: Tensor) -> Tensor:
     """
     longest = int(real.sum(1).max())
     order = real.long().sort(dim=1, stable=True).indices[:, -longest:]  # the real ones last, in their order
-    for place, layer in enumerate(cache.layers):
+    for index, layer in enumerate(cache.layers):
         if type(layer) not in (DynamicLayer, RoomyLayer):
             raise TrainingError(
                 f"a layer of the model keeps its keys in a {type(layer).__name__}; expected plain attention, without a sliding window"
             )
         shape = (len(rows), layer.keys.shape[1], longest, layer.keys.shape[3])
-        places = order.view(len(rows), 1, longest, 1).expand(shape)
+        columns = order.view(len(rows), 1, longest, 1).expand(shape)
         closed = DynamicLayer()
         closed.is_initialized = True
-        closed.keys, closed.values = layer.keys[rows].gather(2, places), layer.values[rows].gather(2, places)
-        cache.layers[place] = closed
+        closed.keys, closed.values = layer.keys[rows].gather(2, columns), layer.values[rows].gather(2, columns)
+        cache.layers[index] = closed
     return real.gather(1, order)
 
 

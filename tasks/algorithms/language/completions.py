@@ -52,9 +52,9 @@ class Completions:
             self.prompts[kept, start:], prompt_mask[:, start:], owner, tokens[:, :longest], mask[:, :longest]
         )
 
-    def kinds_of_rows(self, own: Tensor) -> list[tuple[Tensor, int]]:
+    def kinds_of_rows(self, rows: Tensor) -> list[tuple[Tensor, int]]:
         """The two kinds of rows that a pass of the responses `own` has, as dropout sees them (shared_draws): prompts, and responses."""
-        return [(self.owner[own].unique(), len(self.prompts)), (own, len(self.owner))]
+        return [(self.owner[rows].unique(), len(self.prompts)), (rows, len(self.owner))]
 
 
 def share_of_prompts(prompt: Tensor, model: object) -> tuple[Tensor, float]:
@@ -63,10 +63,10 @@ def share_of_prompts(prompt: Tensor, model: object) -> tuple[Tensor, float]:
     Where ranks divide the model, one that has no prompt has the first, which counts 0; elsewhere it has none.
     """
     prompts = prompt.unique()
-    own, counted = prompts[distributed.share(len(prompts))], 1.0
-    if not len(own) and sharding.is_divided(model):
-        own, counted = prompts[:1], 0.0
-    return own, counted
+    share, counted = prompts[distributed.share(len(prompts))], 1.0
+    if not len(share) and sharding.is_divided(model):
+        share, counted = prompts[:1], 0.0
+    return share, counted
 
 
 def make_completions(

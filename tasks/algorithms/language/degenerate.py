@@ -54,9 +54,9 @@ def corrupted(
     longest = responses.mask.shape[1]
     tokens = torch.zeros(len(rows), longest, dtype=torch.long)
     mask = torch.zeros(len(rows), longest, dtype=torch.bool)
-    for place, (row, kind) in enumerate(zip(rows, kinds, strict=True)):
+    for index, (row, kind) in enumerate(zip(rows, kinds, strict=True)):
         made = KINDS[kind](responses.tokens[row][responses.mask[row]], vocabulary, longest, generator)
-        tokens[place, : len(made)], mask[place, : len(made)] = made, True
+        tokens[index, : len(made)], mask[index, : len(made)] = made, True
     return Completions(responses.prompts, responses.prompt_mask, responses.owner[list(rows)], tokens, mask)
 
 

@@ -81,11 +81,11 @@ def reference_logps(model: CausalLM, batches: Iterable[Completions]) -> Tensor:
     model.eval()
     device = next(model.parameters()).device
     with sharding.whole(model):
-        known = [
+        logps = [
             response_logps(model, batch) if distributed.in_turn(number) else torch.zeros(len(batch), device=device)
             for number, batch in enumerate(batches)
         ]
-    return distributed.summed(torch.cat(known))
+    return distributed.summed(torch.cat(logps))
 
 
 def fit(
@@ -106,17 +106,19 @@ def fit(
     names = [name for name in BY_PAIR if reference is not None or name != "logps/chosen_change"]
     nothing = torch.zeros(0, device=next(model.parameters()).device)
     for pairs in batches:
-        loss, found = 0.0, [dict.fromkeys(names, nothing)]
+        loss, part_metrics = 0.0, [dict.fromkeys(names, nothing)]
         for part in pairs.parts(accumulate):
-            if (own := part.share(model)) is None:
+            if (rank_share := part.share(model)) is None:
                 continue
-            counted = own[2] * len(own[0].chosen) / len(pairs.chosen)
-            portion, values = _add_gradient(model, own[0], counted, reference, objective)
+            counted = rank_share[2] * len(rank_share[0].chosen) / len(pairs.chosen)
+            portion, values = _add_gradient(model, rank_share[0], counted, reference, objective)
             loss += portion
             if counted:
-                found.append(values)
+                part_metrics.append(values)
         norm = optimizer.step()
-        values = distributed.gathered_columns({name: torch.cat([part[name] for part in found]) for name in names})
+        values = distributed.gathered_columns(
+            {name: torch.cat([part[name] for part in part_metrics]) for name in names}
+        )
         loss = distributed.total({"loss": loss})["loss"]
         row = {"loss": loss, **{name: column.mean().item() for name, column in values.items()}, "grad_norm": norm}
         yield {name: row[name] for name in METRICS if name in row}
@@ -127,9 +129,9 @@ def _add_gradient(
 ) -> tuple[float, dict[str, Tensor]]:
     """Add the gradient of a part of a batch with this share of its pairs; its share of the loss, and metrics by pair (P,)."""
     logps = response_logps(model, pairs.responses)
-    known = None if reference is None else reference[pairs.index]
+    ref_logps = None if reference is None else reference[pairs.index]
     lengths = pairs.responses.mask.sum(dim=1).to(logps.device)
-    scores = objective.scores(logps, known, lengths)
+    scores = objective.scores(logps, ref_logps, lengths)
     losses = objective.losses(scores[pairs.chosen] - scores[pairs.rejected])
     nll = -(logps / lengths)[pairs.chosen]
     if objective.nll:
@@ -147,6 +149,6 @@ def _add_gradient(
         "logps/rejected": logps[pairs.rejected],
         "nll": nll.detach(),
     }
-    if known is not None:
-        columns["logps/chosen_change"] = (logps - known)[pairs.chosen]
+    if ref_logps is not None:
+        columns["logps/chosen_change"] = (logps - ref_logps)[pairs.chosen]
     return loss.item(), columns

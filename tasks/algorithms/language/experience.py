@@ -76,9 +76,9 @@ class Experience:
 
     def whole(self, values: Tensor) -> Tensor:
         """Values (n, L) of `samples`, such as advantages, for all responses (N, L): 0 for those without a reward."""
-        found = values.new_zeros(len(self.rewards), values.shape[1])
-        found[self.judged] = values
-        return found
+        full = values.new_zeros(len(self.rewards), values.shape[1])
+        full[self.judged] = values
+        return full
 
 
 Collect = Callable[[int], Experience]
@@ -195,8 +195,8 @@ def _tokens_read(completions: Completions, rows: Tensor) -> int:
     if not len(rows):
         return 0
     prompts = completions.owner[rows].unique()
-    longest, asked = completions.mask[rows].sum(1).max(), completions.prompt_mask[prompts].sum(1).max()
-    return len(prompts) * int(asked) + len(rows) * int(longest)
+    longest, longest_prompt = completions.mask[rows].sum(1).max(), completions.prompt_mask[prompts].sum(1).max()
+    return len(prompts) * int(longest_prompt) + len(rows) * int(longest)
 
 
 def best_of_each(rewards: Tensor, owner: Tensor, minimum: float) -> Tensor:

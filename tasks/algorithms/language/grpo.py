@@ -181,8 +181,8 @@ def _update(
     rows = (used & (differs | (settings.beta > 0) | bnpo)).nonzero().squeeze(1)
     totals = Totals(len(rows) if bnpo else len(batch), int(batch.mask[used].sum()), settings.max_new_tokens)
     parts = micro_batches(batch, rows, settings.micro_batch)
-    own = [(rows, counts, _of(totals, batch, part)) for part, rows, counts in shares(policy, batch, parts)]
-    known = [_reference_logps(reference, batch.rows(rows), settings) for rows, _, _ in own]
+    local_parts = [(rows, counts, _of(totals, batch, part)) for part, rows, counts in shares(policy, batch, parts)]
+    references = [_reference_logps(reference, batch.rows(rows), settings) for rows, _, _ in local_parts]
     spread = torch.zeros(len(batch.prompts)).index_fill(0, batch.owner[differs], 1.0)
     without = 1 - spread.mean().item() if len(spread) else 0.0
     metrics = {"frac_reward_zero_std": without, "learning_rate": optimizer.learning_rate}
@@ -190,7 +190,7 @@ def _update(
     for number in range(settings.updates):
         apart = weighed = 0.0
         loss, sums = torch.zeros(()), dict.fromkeys(("clip_ratio", *(OF_KL if settings.beta else ())), 0.0)
-        for place, ((part, counted, sizes), reference_logps) in enumerate(zip(own, known, strict=True)):
+        for index, ((part, counted, sizes), reference_logps) in enumerate(zip(local_parts, references, strict=True)):
             micro_batch = batch.rows(part).on(policy)
             width = micro_batch.mask.shape[1]
             logps = token_logps(policy, micro_batch, settings.temperature)
@@ -200,11 +200,11 @@ def _update(
                 before.append(sampled if settings.old_from_sampler else logps.detach())
             weights = None
             if settings.importance_cap is not None:
-                weights = importance_weights(before[place], sampled, settings.importance_cap)
+                weights = importance_weights(before[index], sampled, settings.importance_cap)
                 weighed += (weights * micro_batch.mask).sum().item() * counted
             whole, counts = grpo_loss(
                 logps,
-                before[place],
+                before[index],
                 advantages[part, :width].to(micro_batch.mask.device),
                 micro_batch.mask,
                 clip_low=settings.clip_low,
@@ -220,14 +220,14 @@ def _update(
             portion.backward()
             loss = loss + portion.detach().cpu()
             sums = {name: sums[name] + counts[name].item() * counted for name in sums}
-        found = distributed.total({"loss": loss.item(), SAMPLER: apart, WEIGHT: weighed, **sums})
-        check_finite("loss", found["loss"])
+        summed = distributed.total({"loss": loss.item(), SAMPLER: apart, WEIGHT: weighed, **sums})
+        check_finite("loss", summed["loss"])
         if number == 0:
             logged = (SAMPLER,) if settings.importance_cap is None else (SAMPLER, WEIGHT)
-            metrics |= {name: found[name] / max(1, int(batch.mask[rows].sum())) for name in logged}
+            metrics |= {name: summed[name] / max(1, int(batch.mask[rows].sum())) for name in logged}
         metrics["grad_norm"] = optimizer.step()
-        means = {name: found[name] / max(1, totals.tokens) for name in sums}
-        metrics |= {"loss": found["loss"], "clip_ratio": means["clip_ratio"]}
+        means = {name: summed[name] / max(1, totals.tokens) for name in sums}
+        metrics |= {"loss": summed["loss"], "clip_ratio": means["clip_ratio"]}
         if settings.beta:
             spread_of_slope = math.sqrt(max(0.0, means["kl_slope_squared"] - means["kl_slope"] ** 2))
             metrics |= {"kl": means["kl"], "kl_slope_std": spread_of_slope}

@@ -42,8 +42,8 @@ def slopes(estimator: Estimator, logps: Tensor, reference: Tensor) -> Tensor:
     What all tokens share of it has no effect on average, since the mean of grad log pi over samples from pi is 0. k1's is 1 everywhere.
     """
     leaf = logps.detach().requires_grad_()
-    (found,) = torch.autograd.grad(ESTIMATORS[estimator](leaf, reference).sum(), leaf)
-    return found
+    (slope,) = torch.autograd.grad(ESTIMATORS[estimator](leaf, reference).sum(), leaf)
+    return slope
 
 
 class AdaptiveKl:

@@ -71,8 +71,8 @@ def _owned(responses: Completions, prompts: Tensor) -> Tensor:
 
 def outcomes(responses: Completions, right: Sequence[bool], tokens: Literal["all", "last"]) -> Labelled:
     """Answers that are right or wrong (N,), which each of their tokens says, or the last one alone. An answer weighs 1/N."""
-    said = responses.mask if tokens == "all" else responses.last
-    weight = said / said.sum(dim=1, keepdim=True) / len(responses)
+    labelled = responses.mask if tokens == "all" else responses.last
+    weight = labelled / labelled.sum(dim=1, keepdim=True) / len(responses)
     label = torch.tensor(right).float()
     return Labelled(responses, label[:, None, None].expand(*weight.shape, 1), weight, responses.last)
 
@@ -86,8 +86,11 @@ def steps(
     """
     target, weight = torch.zeros(*responses.mask.shape, len(targets[0][0])), torch.zeros(responses.mask.shape)
     total = sum(map(len, ends))
-    for row, (places, labels) in enumerate(zip(ends, targets, strict=True)):
-        target[row, list(places)], weight[row, list(places)] = torch.tensor(labels, dtype=torch.float32), 1 / total
+    for row, (positions, labels) in enumerate(zip(ends, targets, strict=True)):
+        target[row, list(positions)], weight[row, list(positions)] = (
+            torch.tensor(labels, dtype=torch.float32),
+            1 / total,
+        )
     return Labelled(responses, target, weight, weight > 0)
 
 
@@ -120,13 +123,15 @@ def fit(
     model.train()
     device = next(model.parameters()).device
     for batch in batches:
-        total, found = 0.0, [torch.zeros(0, dtype=torch.bool, device=device)]
+        total, hits = 0.0, [torch.zeros(0, dtype=torch.bool, device=device)]
         for whole in batch.parts(accumulate):
-            own = whole.share(model, padded=shared_draws.needed(model))
-            with shared_draws.of_all_rows(model, [] if own is None else whole.responses.kinds_of_rows(own[1])):
-                if own is None:
+            rank_share = whole.share(model, padded=shared_draws.needed(model))
+            with shared_draws.of_all_rows(
+                model, [] if rank_share is None else whole.responses.kinds_of_rows(rank_share[1])
+            ):
+                if rank_share is None:
                     continue
-                part, _, counted = own
+                part, _, counted = rank_share
                 at = part.at
                 logits = logits_at(model, part.responses, at)
                 target, weight = part.target[at].to(device), part.weight[at].to(device)
@@ -138,11 +143,11 @@ def fit(
             total += loss.item()
             if counted:
                 judged = part.judged[at].to(device)
-                found.append(right(logits.detach(), target)[judged])
-        norm, told = optimizer.step(), distributed.gathered(torch.cat(found))
+                hits.append(right(logits.detach(), target)[judged])
+        norm, all_hits = optimizer.step(), distributed.gathered(torch.cat(hits))
         yield {
             "loss": distributed.total({"loss": total})["loss"],
-            "accuracy": told.float().mean().item(),
+            "accuracy": all_hits.float().mean().item(),
             "grad_norm": norm,
         }
     model.eval()
@@ -153,10 +158,10 @@ def predicted(model: CausalLMWithBody, batches: Iterable[Labelled]) -> Tensor:
     """What the model says of every labelled token of all batches, in order: (M, C), on the CPU. Ranks take the batches in turn."""
     model.eval()
     with sharding.whole(model):
-        found = [
+        batch_logits = [
             logits_at(model, batch.responses, batch.at).cpu()
             if distributed.in_turn(number)
             else torch.zeros(int(batch.at.sum()), batch.target.shape[2])
             for number, batch in enumerate(batches)
         ]
-    return distributed.summed(torch.cat(found))
+    return distributed.summed(torch.cat(batch_logits))

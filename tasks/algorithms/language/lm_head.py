@@ -115,11 +115,11 @@ class _ChunkedLogps(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(x, weight, bias, tokens)
         ctx.temperature = temperature
-        found = [
+        chunks = [
             _logps_and_first(_logits(rows, weight, bias, temperature), wanted)
             for rows, wanted in zip(_chunks(x, weight), _chunks(tokens, weight), strict=True)
         ]
-        logps, first = (torch.cat(part) for part in zip(*found, strict=True))
+        logps, first = (torch.cat(part) for part in zip(*chunks, strict=True))
         ctx.mark_non_differentiable(first)
         return logps, first
 
@@ -187,11 +187,11 @@ def _is_plain(model: CausalLM, head: nn.Linear) -> bool:
     """
     if model not in _PLAIN:
         device = head.weight.device
-        told = torch.linspace(-1000, 1000, head.out_features, device=device).to(head.weight.dtype).view(1, 1, -1)
-        with _without_dropout(model), _replaced(head, lambda _: told):
+        probe = torch.linspace(-1000, 1000, head.out_features, device=device).to(head.weight.dtype).view(1, 1, -1)
+        with _without_dropout(model), _replaced(head, lambda _: probe):
             token = torch.zeros(1, 1, dtype=torch.long, device=device)
             logits = model(input_ids=token, attention_mask=torch.ones_like(token), use_cache=False).logits
-        _PLAIN[model] = logits.shape == told.shape and torch.equal(logits, told.to(logits.dtype))
+        _PLAIN[model] = logits.shape == probe.shape and torch.equal(logits, probe.to(logits.dtype))
     return _PLAIN[model]
 
 

@@ -37,9 +37,9 @@ class Pairs:
             return
         prompt = self.responses.owner[self.chosen]
         for prompts in prompt.unique().tensor_split(count):
-            taken = torch.isin(prompt, prompts)
-            if taken.any():
-                yield self._only(taken)
+            mask = torch.isin(prompt, prompts)
+            if mask.any():
+                yield self._only(mask)
 
     def share(self, model: object, padded: bool = False) -> "tuple[Pairs, Tensor, float] | None":
         """The pairs of this rank's share of the prompts, the rows of their responses, and what they count: 1.
@@ -50,20 +50,20 @@ class Pairs:
         if distributed.size() == 1:
             return self, torch.arange(len(self.responses)), 1.0
         prompt = self.responses.owner[self.chosen]
-        own, counted = share_of_prompts(prompt, model)
-        if not len(own):
+        prompts, counted = share_of_prompts(prompt, model)
+        if not len(prompts):
             return None
-        taken = torch.isin(prompt, own)
-        return self._only(taken, padded), torch.cat([self.chosen[taken], self.rejected[taken]]).unique(), counted
+        mask = torch.isin(prompt, prompts)
+        return self._only(mask, padded), torch.cat([self.chosen[mask], self.rejected[mask]]).unique(), counted
 
-    def _only(self, taken: Tensor, padded: bool = False) -> "Pairs":
-        chosen, rejected = self.chosen[taken], self.rejected[taken]
-        rows, place = torch.cat([chosen, rejected]).unique(return_inverse=True)
+    def _only(self, mask: Tensor, padded: bool = False) -> "Pairs":
+        chosen, rejected = self.chosen[mask], self.rejected[mask]
+        rows, inverse = torch.cat([chosen, rejected]).unique(return_inverse=True)
         return Pairs(
             self.responses.rows(rows, padded),
             self.index[rows],
-            place[: len(chosen)],
-            place[len(chosen) :],
-            self.weight[taken],
-            self.level[taken],
+            inverse[: len(chosen)],
+            inverse[len(chosen) :],
+            self.weight[mask],
+            self.level[mask],
         )

@@ -207,26 +207,26 @@ def _epochs(
 ) -> dict[str, float]:
     """All updates on one batch; the means of their metrics."""
     shuffle = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
-    found: list[dict[str, float]] = []
+    updates: list[dict[str, float]] = []
     for _ in range(settings.epochs):
         order = torch.randperm(len(experience.rewards), generator=shuffle)
         for rows in order.tensor_split(settings.minibatches):
             tokens = int(experience.completions.mask[rows].sum())
             metrics = dict.fromkeys(UPDATED, 0.0)
             parts = parts_of(experience.completions, rows, settings.micro_batch)
-            for _, own, counted in shares(policy, experience.completions, parts):
-                portion = int(experience.completions.mask[own].sum()) / tokens * counted
-                losses, values = _losses(policy, critic, experience, prepared, settings, own)
+            for _, local_rows, counted in shares(policy, experience.completions, parts):
+                portion = int(experience.completions.mask[local_rows].sum()) / tokens * counted
+                losses, values = _losses(policy, critic, experience, prepared, settings, local_rows)
                 check_finite("loss", (losses[0] + losses[1]).item())
                 for loss in losses:
                     (loss * portion).backward()
                 metrics = {name: metrics[name] + values[name] * portion for name in UPDATED}
             metrics = distributed.total(metrics)
             norms = [optimizer.step() for optimizer in optimizers]
-            if len(rows) or not found:  # where few responses have a reward, the last minibatches may be empty
-                found.append({**metrics, "grad_norm": norms[0], "grad_norm/value": norms[1]})
-    means = {name: sum(row[name] for row in found) / len(found) for name in found[0]}
-    return {**means, SAMPLER: found[0][SAMPLER]}  # later minibatches meet a policy that has been updated
+            if len(rows) or not updates:  # where few responses have a reward, the last minibatches may be empty
+                updates.append({**metrics, "grad_norm": norms[0], "grad_norm/value": norms[1]})
+    means = {name: sum(row[name] for row in updates) / len(updates) for name in updates[0]}
+    return {**means, SAMPLER: updates[0][SAMPLER]}  # later minibatches meet a policy that has been updated
 
 
 def _losses(

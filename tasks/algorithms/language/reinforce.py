@@ -184,11 +184,11 @@ def _update(
         portion = policy_gradient_loss(logps, paid, mask, len(batch)) * counted
         portion.backward()
         loss = loss + portion.detach().cpu()
-    found, norm = _step(optimizer, loss)
+    total_loss, norm = _step(optimizer, loss)
     tokens = max(1, int(batch.mask.sum()))
     sums = {SAMPLER: apart} if settings.importance_cap is None else {SAMPLER: apart, WEIGHT: weighed}
     means = {name: value / tokens for name, value in distributed.total(sums).items()}
-    return {"loss": found, "grad_norm": norm, **means}
+    return {"loss": total_loss, "grad_norm": norm, **means}
 
 
 def _values(critic: Critic, batch: Completions) -> Tensor:
@@ -198,8 +198,8 @@ def _values(critic: Critic, batch: Completions) -> Tensor:
         return values
     values = torch.zeros(batch.mask.shape)
     if len(rows := share(batch, torch.arange(len(batch)))):
-        found = critic(batch.rows(rows)).cpu()
-        values[rows, : found.shape[1]] = found
+        local_values = critic(batch.rows(rows)).cpu()
+        values[rows, : local_values.shape[1]] = local_values
     return distributed.summed(values)
 
 

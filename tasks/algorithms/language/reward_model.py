@@ -117,13 +117,15 @@ def fit(
     by_level = torch.tensor([*margins, 0.0, 0.0], device=device)  # the last two for NO_LEVEL and TIED
     nothing = torch.zeros(0, device=device)
     for pairs in batches:
-        total, found = 0.0, [{"accuracy": nothing, "margin": nothing}]
+        total, part_metrics = 0.0, [{"accuracy": nothing, "margin": nothing}]
         for whole in pairs.parts(accumulate):
-            own = whole.share(model, padded=shared_draws.needed(model))
-            with shared_draws.of_all_rows(model, [] if own is None else whole.responses.kinds_of_rows(own[1])):
-                if own is None:
+            rank_share = whole.share(model, padded=shared_draws.needed(model))
+            with shared_draws.of_all_rows(
+                model, [] if rank_share is None else whole.responses.kinds_of_rows(rank_share[1])
+            ):
+                if rank_share is None:
                     continue
-                part, _, counted = own
+                part, _, counted = rank_share
                 scores = score(model, part.responses)
                 chosen, rejected = scores[part.chosen], scores[part.rejected]
                 weight, level = part.weight.to(scores.device), part.level.to(scores.device)
@@ -137,9 +139,11 @@ def fit(
                 loss.backward()
             total += loss.item()
             if counted:
-                found.append(_told_apart((chosen - rejected).detach(), tied))
+                part_metrics.append(_told_apart((chosen - rejected).detach(), tied))
         norm = optimizer.step()
-        columns = distributed.gathered_columns({name: torch.cat([part[name] for part in found]) for name in found[0]})
+        columns = distributed.gathered_columns(
+            {name: torch.cat([part[name] for part in part_metrics]) for name in part_metrics[0]}
+        )
         yield {
             "loss": distributed.total({"loss": total})["loss"],
             **{name: values.mean().item() for name, values in columns.items()},
@@ -159,11 +163,11 @@ def scores(model: CausalLMWithBody, batches: Iterable[Completions]) -> Tensor:
     """The score of every response of all batches, in order: (N,), on the CPU. Ranks take the batches in turn."""
     model.eval()
     with sharding.whole(model):
-        found = [
+        batch_scores = [
             score(model, responses).cpu() if distributed.in_turn(number) else torch.zeros(len(responses))
             for number, responses in enumerate(batches)
         ]
-    return distributed.summed(torch.cat(found))
+    return distributed.summed(torch.cat(batch_scores))
 
 
 @torch.no_grad()

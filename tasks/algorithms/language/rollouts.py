@@ -77,9 +77,9 @@ def sample(
         generator = torch.Generator(device=device).manual_seed(seed * 1_000_003 + start)
         batch = prompts[start : start + batch_size]
         count = len(batch) * samples
-        own = distributed.share(len(batch)) if shared else slice(0, len(batch))
-        batch = batch[own]
-        uniform = UniformDraws(generator, count, slice(own.start * samples, own.stop * samples), FULL)
+        share = distributed.share(len(batch)) if shared else slice(0, len(batch))
+        batch = batch[share]
+        uniform = UniformDraws(generator, count, slice(share.start * samples, share.stop * samples), FULL)
         if not batch:
             uniform.finish(max_new_tokens if temperature else 0)
             none = torch.zeros(0, 1)
@@ -123,22 +123,22 @@ def _sample_batch(
     lengths = torch.full((rows,), max_new_tokens, device=device)
     ended = torch.zeros(rows, dtype=torch.bool, device=device)
     ends = torch.tensor(sorted(end_tokens), device=device)
-    place = torch.arange(rows, device=device)  # the row of the result that each row of the running batch fills
+    slots = torch.arange(rows, device=device)  # the row of the result that each row of the running batch fills
     going = torch.ones(rows, dtype=torch.bool, device=device)  # rows of the running batch that have not ended
     for t in range(max_new_tokens):
-        chosen, logp = choose(logits, temperature, partial(uniform, place), top_p)
-        tokens[place[going], t], logps[place[going], t] = chosen[going], logp[going]
+        chosen, logp = choose(logits, temperature, partial(uniform, slots), top_p)
+        tokens[slots[going], t], logps[slots[going], t] = chosen[going], logp[going]
         stopped = going & torch.isin(chosen, ends)
-        lengths[place[stopped]], ended[place[stopped]] = t + 1, True
+        lengths[slots[stopped]], ended[slots[stopped]] = t + 1, True
         going &= ~stopped
         left = int(going.sum())
         if temperature:
-            uniform.go_on(place[going])
+            uniform.go_on(slots[going])
         if t + 1 == max_new_tokens or not left:
             break
         if left < FULL * len(going):  # rows that have ended leave the batch
             cache.batch_select_indices(going.nonzero().squeeze(1))
-            place, chosen, attention, position = place[going], chosen[going], attention[going], position[going]
+            slots, chosen, attention, position = slots[going], chosen[going], attention[going], position[going]
             going = going[going]
         position = position + 1
         step = model(
@@ -174,11 +174,11 @@ def stream(
     device = next(model.parameters()).device
     uniform = UniformDraws(torch.Generator(device=device).manual_seed(seed * 1_000_003), 1, slice(0, 1), FULL)
     output = model(input_ids=torch.tensor([list(prompt)], device=device), use_cache=True, logits_to_keep=1)
-    for place in range(max_new_tokens):
+    for step in range(max_new_tokens):
         chosen, _ = choose(output.logits[:, -1], temperature, lambda: uniform(torch.zeros(1)))
         token = int(chosen)
         yield token
-        if token in end_tokens or place + 1 == max_new_tokens:
+        if token in end_tokens or step + 1 == max_new_tokens:
             return
         output = model(input_ids=chosen.unsqueeze(1), past_key_values=output.past_key_values, use_cache=True)
 
@@ -201,11 +201,11 @@ def nucleus(distribution: Tensor, top_p: float) -> Tensor:
 
     Top-p sampling (arXiv:1904.09751, section 3.1). Of tokens that tie at the edge those with the lower numbers are kept.
     """
-    ordered, places = distribution.sort(dim=-1, descending=True, stable=True)
+    ordered, order = distribution.sort(dim=-1, descending=True, stable=True)
     mass = ordered.double().exp()
     outside = mass.cumsum(dim=-1) - mass >= top_p
     held = ordered.masked_fill(outside, -torch.inf)
-    return torch.empty_like(held).scatter(1, places, held).log_softmax(dim=-1)
+    return torch.empty_like(held).scatter(1, order, held).log_softmax(dim=-1)
 
 
 def choose(

@@ -47,25 +47,27 @@ class Batch:
 
     def share(self, width: int | None = None) -> tuple["Batch", Tensor]:
         """This rank's rows, padded no further than needed unless `width` is given, and their numbers; perhaps none."""
-        own = torch.arange(len(self.tokens))[distributed.share(len(self.tokens))]
-        longest = int(self.attention[own].sum(1).max()) if len(own) else 0
-        return self.rows(own, longest if width is None else width), own
+        rows = torch.arange(len(self.tokens))[distributed.share(len(self.tokens))]
+        longest = int(self.attention[rows].sum(1).max()) if len(rows) else 0
+        return self.rows(rows, longest if width is None else width), rows
 
     def inputs(self) -> SequenceInputs:
         """What the model is called with: where rows hold several documents, each token sees its own document only."""
         if self.document is None:
             return {"input_ids": self.tokens, "attention_mask": self.attention.long()}
-        own = self.document.unsqueeze(2) == self.document.unsqueeze(1)  # (B, T, T)
-        seen = own & self.attention.unsqueeze(1) & torch.ones_like(own).tril()
-        seen |= torch.eye(own.shape[1], dtype=torch.bool, device=own.device)  # padding sees itself: no row of nan
+        same_document = self.document.unsqueeze(2) == self.document.unsqueeze(1)  # (B, T, T)
+        seen = same_document & self.attention.unsqueeze(1) & torch.ones_like(same_document).tril()
+        seen |= torch.eye(
+            same_document.shape[1], dtype=torch.bool, device=same_document.device
+        )  # padding sees itself: no row of nan
         return {"input_ids": self.tokens, "attention_mask": seen.unsqueeze(1), "position_ids": self._positions()}
 
     def _positions(self) -> Tensor:
         """Positions that begin with 0 in each document: (B, T)."""
         assert self.document is not None
-        place = torch.arange(self.document.shape[1], device=self.document.device).expand_as(self.document)
+        columns = torch.arange(self.document.shape[1], device=self.document.device).expand_as(self.document)
         first = self.document.diff(dim=1, prepend=self.document[:, :1] - 1) != 0
-        return place - torch.where(first, place, 0).cummax(dim=1).values
+        return columns - torch.where(first, columns, 0).cummax(dim=1).values
 
 
 def pack(rows: Sequence[Sequence[tuple[Sequence[int], Sequence[bool]]]], pad: int) -> Batch:
@@ -79,10 +81,10 @@ def pack(rows: Sequence[Sequence[tuple[Sequence[int], Sequence[bool]]]], pad: in
     document = torch.full(shape, -1)
     for number, row in enumerate(rows):
         start = 0
-        for place, (ids, mask) in enumerate(row):
+        for index, (ids, mask) in enumerate(row):
             end = start + len(ids)
             tokens[number, start:end], learned[number, start:end] = torch.tensor(ids), torch.tensor(mask)
-            learned[number, start], attention[number, start:end], document[number, start:end] = False, True, place
+            learned[number, start], attention[number, start:end], document[number, start:end] = False, True, index
             start = end
     return Batch(tokens, attention, learned, document if any(len(row) > 1 for row in rows) else None)
 

@@ -72,19 +72,19 @@ def add_gradient(model: CausalLM, batch: Batch, parts: int) -> tuple[float, floa
     Of several ranks each passes its rows of each part through the model.
     """
     tokens = int(batch.response[:, 1:].sum())
-    found = {"loss": 0.0, "accuracy": 0.0}
+    totals = {"loss": 0.0, "accuracy": 0.0}
     for part in batch.parts(parts):
-        own, rows, counted = _share(model, part)
-        learned = int(own.response[:, 1:].sum())
+        rank_part, rows, counted = _share(model, part)
+        learned = int(rank_part.response[:, 1:].sum())
         share = counted * learned / max(1, tokens) if parts > 1 or distributed.size() > 1 else 1.0
         with shared_draws.of_all_rows(model, [(rows, len(part.tokens))]):
             if not learned:
                 continue  # a mean over no tokens is nan
-            mean, hits = cross_entropy(model, own)
+            mean, hits = cross_entropy(model, rank_part)
             (mean * share).backward()
-        found = {"loss": found["loss"] + mean.item() * share, "accuracy": found["accuracy"] + hits.item() * share}
-    found = distributed.total(found)
-    return found["loss"], found["accuracy"]
+        totals = {"loss": totals["loss"] + mean.item() * share, "accuracy": totals["accuracy"] + hits.item() * share}
+    totals = distributed.total(totals)
+    return totals["loss"], totals["accuracy"]
 
 
 def _share(model: CausalLM, part: Batch) -> tuple[Batch, Tensor, float]:
@@ -95,9 +95,9 @@ def _share(model: CausalLM, part: Batch) -> tuple[Batch, Tensor, float]:
     if distributed.size() == 1:
         return part, torch.arange(len(part.tokens)), 1.0
     width = part.tokens.shape[1] if shared_draws.needed(model) else None
-    own, rows = part.share(width)
+    rank_part, rows = part.share(width)
     if len(rows) or not sharding.is_divided(model):
-        return own, rows, 1.0
+        return rank_part, rows, 1.0
     return part.rows(torch.tensor([0]), part.tokens.shape[1]), torch.tensor([0]), 0.0
 
 
@@ -115,8 +115,8 @@ def evaluate(model: CausalLM, batches: Iterable[Batch]) -> dict[str, float]:
                 accuracy + batch_accuracy.item() * tokens,
                 count + tokens,
             )
-    found = distributed.total({"loss": loss, "accuracy": accuracy, "count": count})
+    totals = distributed.total({"loss": loss, "accuracy": accuracy, "count": count})
     return {
-        "eval_loss": found["loss"] / found["count"],
-        "eval_mean_token_accuracy": found["accuracy"] / found["count"],
+        "eval_loss": totals["loss"] / totals["count"],
+        "eval_mean_token_accuracy": totals["accuracy"] / totals["count"],
     }

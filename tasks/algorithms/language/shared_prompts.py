@@ -52,13 +52,13 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
         rows, heads, size = len(query), query.shape[1], query.shape[3]
         # Query heads that share a key head are further queries of it: (N, key heads, queries, size).
         query = query.reshape(rows, self.keys.shape[1], -1, size) * (size**-0.5 if scaling is None else scaling)
-        prompt, own = self._unfold(self._fold(query) @ self.keys.mT), query @ self.own.keys.mT
-        scores = torch.cat([prompt, own], dim=-1)  # (N, key heads, queries, length)
+        prompt, response = self._unfold(self._fold(query) @ self.keys.mT), query @ self.own.keys.mT
+        scores = torch.cat([prompt, response], dim=-1)  # (N, key heads, queries, length)
         if mask is not None:
             scores = scores.masked_fill(~mask, -torch.inf)
         weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
-        prompt, own = weights.tensor_split([self.keys.shape[-2]], dim=-1)
-        out = self._unfold(self._fold(prompt) @ self.values) + own @ self.own.values
+        prompt, response = weights.tensor_split([self.keys.shape[-2]], dim=-1)
+        out = self._unfold(self._fold(prompt) @ self.values) + response @ self.own.values
         return out.reshape(rows, 1, heads, -1)
 
     def _place(self, rows: Tensor) -> None:

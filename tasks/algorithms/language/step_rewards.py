@@ -38,8 +38,8 @@ def step_ends(completions: Completions, breaks: Sequence[int], blanks: Sequence[
     return (broken & (shown > before) & (shown < shown[:, -1:])) | completions.last
 
 
-def _among(tokens: Tensor, known: Sequence[int]) -> Tensor:
-    return torch.isin(tokens, torch.tensor(known, dtype=tokens.dtype, device=tokens.device))
+def _among(tokens: Tensor, token_ids: Sequence[int]) -> Tensor:
+    return torch.isin(tokens, torch.tensor(token_ids, dtype=tokens.dtype, device=tokens.device))
 
 
 def ends(model: CausalLMWithBody, completions: Completions) -> Tensor:
@@ -99,8 +99,8 @@ def probabilities(logits: Tensor) -> Tensor:
 def step_scores(model: CausalLMWithBody, completions: Completions) -> Tensor:
     """The probability that a step is not bad, at its last token, and 0 at all other tokens: (N, L)."""
     at = ends(model, completions)
-    found = 1 - probabilities(logits_at(model, completions, at))[:, 0]
-    return found.new_zeros(at.shape).masked_scatter(at, found)
+    probability = 1 - probabilities(logits_at(model, completions, at))[:, 0]
+    return probability.new_zeros(at.shape).masked_scatter(at, probability)
 
 
 def combined(scores: Tensor, at: Tensor, how: str) -> Tensor:

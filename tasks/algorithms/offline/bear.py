@@ -71,7 +71,7 @@ class Agent(nn.Module):
         return self.log_multiplier.exp()
 
 
-def mmd(one: Tensor, other: Tensor, kernel: Kernel, bandwidth: float) -> Tensor:
+def mmd(first: Tensor, other: Tensor, kernel: Kernel, bandwidth: float) -> Tensor:
     """Maximum mean discrepancy of samples (n, B, A) and (m, B, A) in each state: (B,), from the biased estimate of its square.
 
     Kernels exp(-|x - y|_1 / (2 bandwidth)) and exp(-|x - y|^2 / (2 bandwidth)), as in the authors' code.
@@ -82,7 +82,7 @@ def mmd(one: Tensor, other: Tensor, kernel: Kernel, bandwidth: float) -> Tensor:
         distance = difference.abs() if kernel == "laplacian" else difference.square()
         return (-distance.sum(-1) / (2 * bandwidth)).exp().mean((0, 1))
 
-    square = similarity(one, one) + similarity(other, other) - 2 * similarity(one, other)
+    square = similarity(first, first) + similarity(other, other) - 2 * similarity(first, other)
     return (square + 1e-6).sqrt()  # keeps the root's slope at 0 finite
 
 

@@ -109,17 +109,17 @@ def fit(
         gains.add(summed.flatten())
         rewards = (rollout.rewards / (gains.variance + 1e-8).sqrt()).clamp(-BOUND, BOUND)
         data = _prepare(policy, critic, rollout, rewards, settings)
-        found: list[dict[str, Tensor]] = []
+        minibatch_metrics: list[dict[str, Tensor]] = []
         for _ in range(settings.epochs):
             for rows in torch.randperm(len(data[0]), generator=generator).tensor_split(settings.minibatches):
                 value, metrics = loss(policy, critic, [part[rows] for part in data], settings)
                 optimizer.step(value)
-                found.append(metrics)
+                minibatch_metrics.append(metrics)
         seen.add(rollout.observations.flatten(0, 1))
         for network in (policy, critic):
             network.normaliser.mean.copy_(seen.mean)
             network.normaliser.deviation.copy_((seen.variance + 1e-8).sqrt())
-        yield {name: torch.stack([row[name] for row in found]).mean() for name in found[0]}
+        yield {name: torch.stack([row[name] for row in minibatch_metrics]).mean() for name in minibatch_metrics[0]}
 
 
 def _discounted(rollout: Rollout, before: Tensor, gamma: float) -> tuple[Tensor, Tensor]:

@@ -96,14 +96,14 @@ def fit(
     target, optimizer = deepcopy(critics.layers), Adam(critics.layers.parameters(), learning_rate)
     # The policies are deterministic, so once is enough.
     following = torch.cat([acted(policy, data.next_observations) for policy in policies])
-    own = len(data) * torch.arange(len(policies), device=data.device).unsqueeze(1)
+    offsets = len(data) * torch.arange(len(policies), device=data.device).unsqueeze(1)
     low, high = bounds(data.rewards, gamma)
     while True:
         drawn = [torch.randint(len(data), (batch_size,), generator=generator) for generator in generators]
         rows = torch.stack(drawn).to(data.device)
         flat = data.rows(rows.flatten())
         batch = Batch(*(getattr(flat, field.name).unflatten(0, rows.shape) for field in fields(Batch)))
-        chosen = following.index_select(0, (rows + own).flatten()).unflatten(0, rows.shape)
+        chosen = following.index_select(0, (rows + offsets).flatten()).unflatten(0, rows.shape)
         with torch.no_grad():
             goals = bellman(batch, critics.valued(target, batch.next_observations, chosen), gamma)
         value = (critics(batch.observations, batch.actions) - goals.clamp(low, high)).square().mean(-1)
@@ -116,8 +116,8 @@ def estimates(critics: Evaluators, policies: Sequence[Policy], starts: Tensor) -
     """Each policy's mean discounted return from these states (M, O), according to the critic that was fitted for it."""
     with torch.no_grad():
         actions = torch.stack([acted(policy, starts) for policy in policies])
-        found: list[float] = critics(starts.expand(len(policies), -1, -1), actions).mean(-1).cpu().tolist()
-    return found
+        means: list[float] = critics(starts.expand(len(policies), -1, -1), actions).mean(-1).cpu().tolist()
+    return means
 
 
 def window(data: Transitions, gamma: float, target_rate: float) -> int:
@@ -165,17 +165,19 @@ def converge(
     """
     every, left, remaining = ceil(window / PARTS), most, iter(steps)
     curves: list[list[dict[str, float]]] = [[] for _ in policies]
-    told: list[list[float]] = [[] for _ in policies]
-    while left and not all(settled(own, tolerance) for own in told):
+    histories: list[list[float]] = [[] for _ in policies]
+    while left and not all(settled(history, tolerance) for history in histories):
         losses = [row["loss"] for row in islice(remaining, min(every, left))]
         left -= len(losses)
         means = torch.stack(losses).mean(0).cpu().tolist()
-        for curve, own, loss, value in zip(curves, told, means, estimates(critics, policies, starts), strict=True):
-            if not settled(own, tolerance):
-                own.append(value)
+        for curve, history, loss, value in zip(
+            curves, histories, means, estimates(critics, policies, starts), strict=True
+        ):
+            if not settled(history, tolerance):
+                history.append(value)
                 curve.append({"step": most - left, "loss": loss, "estimate": value})
-    lasts = [own[-PARTS:] for own in told]
+    lasts = [history[-PARTS:] for history in histories]
     return [
-        Fit(sum(last) / len(last), settled(own, tolerance), curve)
-        for last, own, curve in zip(lasts, told, curves, strict=True)
+        Fit(sum(last) / len(last), settled(history, tolerance), curve)
+        for last, history, curve in zip(lasts, histories, curves, strict=True)
     ]

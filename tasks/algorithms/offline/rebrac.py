@@ -42,17 +42,22 @@ class RebracSettings:
 
 def next_actions(transitions: Transitions) -> tuple[Tensor, Tensor]:
     """The data's action in each next observation, (N, A), and whether it is known, (N,): not at the end of an episode."""
-    known = transitions.timesteps + 1 < transitions.lengths[transitions.episode]
-    return transitions.actions.roll(-1, 0), known
+    is_known = transitions.timesteps + 1 < transitions.lengths[transitions.episode]
+    return transitions.actions.roll(-1, 0), is_known
 
 
 @torch.no_grad()
 def q_targets(
-    agent: Agent, batch: Batch, following: Tensor, known: Tensor, settings: RebracSettings, generator: torch.Generator
+    agent: Agent,
+    batch: Batch,
+    following: Tensor,
+    is_known: Tensor,
+    settings: RebracSettings,
+    generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
     """What the critics are fitted to, (B,), and the distance of the next actions from `following` (B, A), 0 where not `known`: (B,)."""
     actions = smoothed(agent.target_policy, batch.next_observations, settings.noise, settings.noise_clip, generator)
-    distance = known * (actions - following).square().sum(-1)
+    distance = is_known * (actions - following).square().sum(-1)
     lowest = agent.targets(batch.next_observations, actions).amin(0)
     return bellman(batch, lowest - settings.critic_beta * distance, settings.gamma), distance
 
@@ -75,11 +80,11 @@ def fit(
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
     """Train in place, without end; yields each step's metrics (METRICS). Optimizers: critics, policy."""
-    following, known = next_actions(transitions)
+    following, is_known = next_actions(transitions)
     while True:
         rows = torch.randint(len(transitions), (batch_size,), generator=generator).to(transitions.device)
         batch = transitions.rows(rows)
-        targets, next_distance = q_targets(agent, batch, following[rows], known[rows], settings, generator)
+        targets, next_distance = q_targets(agent, batch, following[rows], is_known[rows], settings, generator)
         q = agent.critics(batch.observations, batch.actions)
         critic_loss = squared_errors(q, targets)
         optimizers["critics"].step(critic_loss)

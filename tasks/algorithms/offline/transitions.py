@@ -59,19 +59,20 @@ class Referenced(Batch):
 Kind = TypeVar("Kind", bound=Batch)
 
 
-def mixed(first: Tensor, one: Kind, other: Kind) -> Kind:
+def mixed(first: Tensor, batch: Kind, other: Kind) -> Kind:
     """The transitions of `one` where `first` (B,) is true, and those of `other` elsewhere; both have B."""
-    pairs = {field.name: (getattr(one, field.name), getattr(other, field.name)) for field in fields(one)}
+    pairs = {field.name: (getattr(batch, field.name), getattr(other, field.name)) for field in fields(batch)}
     return replace(
-        one,
+        batch,
         **{name: torch.where(first.view(-1, *[1] * (mine.ndim - 1)), mine, its) for name, (mine, its) in pairs.items()},
     )
 
 
-def joined(one: Kind, other: Kind) -> Kind:
+def joined(batch: Kind, other: Kind) -> Kind:
     """The transitions of `one`, then those of `other`."""
     return replace(
-        one, **{field.name: torch.cat([getattr(one, field.name), getattr(other, field.name)]) for field in fields(one)}
+        batch,
+        **{field.name: torch.cat([getattr(batch, field.name), getattr(other, field.name)]) for field in fields(batch)},
     )
 
 

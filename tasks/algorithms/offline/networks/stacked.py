@@ -18,9 +18,11 @@ class Stacked(nn.Module):
         if any(not isinstance(layer, nn.Linear) for member in members for layer in member):
             raise ValueError("only linear layers can be stacked")
         layers = list(zip(*members, strict=True))
-        self.weights = nn.ParameterList(torch.stack([one.weight.detach().t() for one in layer]) for layer in layers)
+        self.weights = nn.ParameterList(
+            torch.stack([linear.weight.detach().t() for linear in layer]) for layer in layers
+        )
         self.biases = nn.ParameterList(
-            torch.stack([one.bias.detach() for one in layer]).unsqueeze(1) for layer in layers
+            torch.stack([linear.bias.detach() for linear in layer]).unsqueeze(1) for layer in layers
         )
 
     def forward(self, inputs: Tensor) -> Tensor:

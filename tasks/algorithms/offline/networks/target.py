@@ -25,8 +25,8 @@ class Target(nn.Module):
 
     def forward(self, observations: Tensor) -> Tensor:
         """The copy's output, in single precision."""
-        said: Tensor = self.network(observations)
-        return said.float()
+        output: Tensor = self.network(observations)
+        return output.float()
 
     def update(self, online: nn.Module) -> None:
         """Count one update of `online`; follow it at every `every`-th."""

@@ -28,12 +28,12 @@ class Block(nn.Module):
     def forward(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
         """(B, T, W) to (B, T, W), or to (B, P, W) for these `positions` (P,) only."""
         asking = seen = self.attention_norm(x)
-        when = asked = torch.arange(seen.shape[1], device=x.device)
+        when = query_positions = torch.arange(seen.shape[1], device=x.device)
         if positions is not None:
-            x, asking, asked = x[:, positions], seen[:, positions], positions
+            x, asking, query_positions = x[:, positions], seen[:, positions], positions
         key, value = self.key_value(seen).chunk(2, dim=-1)
         query, key, value = (self._by_head(part) for part in (self.query(asking), key, value))
-        attended = self._attended(query, key, value, when > asked[:, None]).unflatten(0, (len(x), self.heads))
+        attended = self._attended(query, key, value, when > query_positions[:, None]).unflatten(0, (len(x), self.heads))
         x = x + dropout(self.out(attended.transpose(1, 2).flatten(2)), self.dropout, self.training)
         return x + dropout(self.down(self.up(self.forward_norm(x))), self.dropout, self.training)
 
