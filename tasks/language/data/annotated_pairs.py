@@ -76,31 +76,31 @@ class Perception:
 
 
 def annotate(
-    sampled: pd.DataFrame, known: Mapping[str, Record], sees: Perception, test_share: float, seed: int
+    sampled: pd.DataFrame, problems: Mapping[str, Record], sees: Perception, test_share: float, seed: int
 ) -> Annotated:
     """Score, rank and pair `sampled` (schema Responses) by the problems `known` by their ids."""
     rng = np.random.default_rng(seed)
     sampled = sampled.sort_values(["prompt_id", "sample"])
-    numeric = all(amount(known[prompt_id]["answer"]) is not None for prompt_id in sampled["prompt_id"].unique())
-    found = Annotated(splits.held_out(sampled["prompt_id"].unique(), test_share, rng))
+    numeric = all(amount(problems[prompt_id]["answer"]) is not None for prompt_id in sampled["prompt_id"].unique())
+    annotated = Annotated(splits.held_out(sampled["prompt_id"].unique(), test_share, rng))
     for _, group in sampled.groupby("prompt_id"):
         rows = tables.records(group)
         prompt_id: str = rows[0]["prompt_id"]
-        scores = [CRITERIA[sees.criteria](known[prompt_id], row["response"], row["ended"]) for row in rows]
+        scores = [CRITERIA[sees.criteria](problems[prompt_id], row["response"], row["ended"]) for row in rows]
         liked = [score.total + sees.length_bonus * len(row["tokens"]) for score, row in zip(scores, rows, strict=True)]
         utilities = annotator.noisy_utilities(liked, sees.temperature, rng)
         ranking = annotator.tie_groups(utilities, sees.tie_margin)
         for row, score, rank in zip(rows, scores, annotator.ranks(ranking), strict=True):
             key = {"prompt_id": prompt_id, "sample": row["sample"]}
             judged = {"points": json.dumps(score.points), "reason": score.reason, "total": score.total}
-            found.annotations.append({**key, **judged, "rank": rank})
+            annotated.annotations.append({**key, **judged, "rank": rank})
             row |= {"score": score.total, "rank": rank}
-            found.rankings.append(_ranked(row, prompt_id in found.held_out))
+            annotated.rankings.append(_ranked(row, prompt_id in annotated.held_out))
         pairs = _pairs(rows, utilities, sees.bounds, rng)
-        found.pairs += [_with_verdicts(pair, known[prompt_id]["answer"]) for pair in pairs] if numeric else pairs
+        annotated.pairs += [_with_verdicts(pair, problems[prompt_id]["answer"]) for pair in pairs] if numeric else pairs
         texts = {chr(ord("A") + index): row["response"] for index, row in enumerate(rows)}
-        found.texts.append({"prompt": rows[0]["prompt"], "ranking": annotator.ranking_text(ranking), **texts})
-    return found
+        annotated.texts.append({"prompt": rows[0]["prompt"], "ranking": annotator.ranking_text(ranking), **texts})
+    return annotated
 
 
 def _with_verdicts(pair: Record, answer: str) -> Record:
@@ -134,14 +134,14 @@ def _pairs(
 
     A coin decides which of the two is shown as a; the comparison's id ends in their sample numbers, a first.
     """
-    found = []
+    pairs = []
     for pair in combinations(range(len(rows)), 2):
         a, b = pair if rng.random() < 0.5 else pair[::-1]
         first, second = rows[a], rows[b]
         if first["rank"] == second["rank"] or first["response"] == second["response"]:
             continue
         chosen, rejected = (first, second) if first["rank"] < second["rank"] else (second, first)
-        found.append(
+        pairs.append(
             {
                 "comparison_id": f"{first['prompt_id']}/{first['sample']}-{second['sample']}",
                 "prompt_id": first["prompt_id"],
@@ -158,4 +158,4 @@ def _pairs(
                 "rejected_tokens": rejected["tokens"],
             }
         )
-    return found
+    return pairs

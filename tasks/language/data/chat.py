@@ -40,11 +40,11 @@ def template(tokenizer: Tokenizer) -> str | None:
 
     The tokenizer keeps its own, so that a model that was trained here knows the day where it is used.
     """
-    own = tokenizer.chat_template
-    if own is None or DATED not in own:
-        return own
-    written = "".join(f" | replace('{one}', '{TODAY.strftime(one)}')" for one in DIRECTIVES)
-    return f"{{% macro {DATED}(format) %}}{{{{ format{written} }}}}{{% endmacro %}}\n{own}"
+    chat_template = tokenizer.chat_template
+    if chat_template is None or DATED not in chat_template:
+        return chat_template
+    written = "".join(f" | replace('{directive}', '{TODAY.strftime(directive)}')" for directive in DIRECTIVES)
+    return f"{{% macro {DATED}(format) %}}{{{{ format{written} }}}}{{% endmacro %}}\n{chat_template}"
 
 
 def encode_prompt(tokenizer: Tokenizer, question: str) -> list[int]:
@@ -168,20 +168,20 @@ def _surroundings(tokenizer: Tokenizer, template: str | None, end: int) -> Surro
     tokens = tokenizer.encode(behind, add_special_tokens=False)
     ends = next((token for token in tokens if token in control), None)
     after = "" if ends is None else behind[: behind.find(tokenizer.decode([ends], skip_special_tokens=False))]
-    asked = tokenizer.apply_chat_template(
+    prompt = tokenizer.apply_chat_template(
         [question], chat_template=template, tokenize=False, add_generation_prompt=True
     )
-    if not before.startswith(asked):
+    if not before.startswith(prompt):
         return bare._replace(end=end if ends is None else ends)
-    written = before[len(asked) :]
+    written = before[len(prompt) :]
     opening = tokenizer.encode(written, add_special_tokens=False)
-    last = max((place for place, token in enumerate(opening, 1) if token in control), default=0)
+    last = max((position for position, token in enumerate(opening, 1) if token in control), default=0)
     shown = tokenizer.decode(opening[last - 1 : last], skip_special_tokens=False)
     text = written.rpartition(shown)[2] if last else written
     opened = written.removesuffix(text)
     if text.isspace():  # a SentencePiece tokenizer puts a space before each text by itself
         whole, asked_ids = (
-            tokenizer.encode(part, add_special_tokens=False) for part in (before + answer, asked + opened)
+            tokenizer.encode(part, add_special_tokens=False) for part in (before + answer, prompt + opened)
         )
         text = "" if whole[len(asked_ids) :] == tokenizer.encode(answer, add_special_tokens=False) else text
     spaced = f" \n{answer}\n "

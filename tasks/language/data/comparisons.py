@@ -62,25 +62,25 @@ class ComparisonSet:
         for _, group in table.groupby("prompt_id", sort=True):
             rows = tables.records(group)
             try:
-                asked = prompts.encode(tokenizer, rows[0]["prompt"], rows[0].get("history", ""))
+                prompt = prompts.encode(tokenizer, rows[0]["prompt"], rows[0].get("history", ""))
                 sides = [(_tokens(row, "chosen", tokenizer), _tokens(row, "rejected", tokenizer)) for row in rows]
             except DataError as error:
                 raise DataError(f"comparisons: {rows[0]['prompt_id']}: {error}") from None
-            asked, fitting = self._fitted(asked, sides, limit)
-            self._add(asked, fitting, [_said(row) for row in rows])
+            prompt, fitting = self._fitted(prompt, sides, limit)
+            self._add(prompt, fitting, [_said(row) for row in rows])
         if not self.groups:
             raise DataError(f"no pair is left: all {len(table)} have more tokens than max_length = {limit.tokens}")
 
     def _fitted(
-        self, asked: list[int], sides: list[tuple[Tokens, Tokens]], limit: Limit
+        self, prompt: list[int], sides: list[tuple[Tokens, Tokens]], limit: Limit
     ) -> tuple[list[int], list[tuple[Tokens, Tokens] | None]]:
         """The prompt and the pairs of its responses within the limit; None for a pair that is left out."""
         if limit.tokens is None:
-            return asked, [*sides]
-        long = [len(asked) + max(map(len, pair)) > limit.tokens for pair in sides]
+            return prompt, [*sides]
+        long = [len(prompt) + max(map(len, pair)) > limit.tokens for pair in sides]
         fitting: list[tuple[Tokens, Tokens] | None] = [*sides]
         if limit.truncation == "right":
-            room = limit.tokens - len(asked)
+            room = limit.tokens - len(prompt)
             fitting = (
                 [(chosen[:room], rejected[:room]) for chosen, rejected in sides] if room > 0 else [None] * len(sides)
             )
@@ -88,31 +88,31 @@ class ComparisonSet:
         elif limit.truncation == "left":
             fitting = [pair if max(map(len, pair)) < limit.tokens else None for pair in sides]
             longest = max((len(side) for pair in fitting if pair for side in pair), default=0)
-            asked = asked[-(limit.tokens - longest) :]
+            prompt = prompt[-(limit.tokens - longest) :]
         else:
             fitting = [None if over else pair for over, pair in zip(long, sides, strict=True)]
         self.dropped += fitting.count(None)
         self.truncated += sum(over and pair is not None for over, pair in zip(long, fitting, strict=True))
-        return asked, fitting
+        return prompt, fitting
 
     def _add(
-        self, asked: list[int], rows: Sequence[tuple[Tokens, Tokens] | None], said: Sequence[tuple[int, str]]
+        self, prompt: list[int], rows: Sequence[tuple[Tokens, Tokens] | None], preferences: Sequence[tuple[int, str]]
     ) -> None:
         self.kept += [row is not None for row in rows]
         if not any(self.kept[len(self.kept) - len(rows) :]):
             return
-        self.asked.append(asked)
-        known: dict[Tokens, int] = {}
+        self.asked.append(prompt)
+        answer_index: dict[Tokens, int] = {}
         pairs = []
-        for sides, more in zip(rows, said, strict=True):
+        for sides, more in zip(rows, preferences, strict=True):
             if sides is None:
                 continue
             for response in sides:
-                if response not in known:
-                    known[response] = len(self.answers)
+                if response not in answer_index:
+                    answer_index[response] = len(self.answers)
                     self.owner.append(len(self.asked) - 1)
                     self.answers.append(list(response))
-            pairs.append(Pair(known[sides[0]], known[sides[1]], *more))
+            pairs.append(Pair(answer_index[sides[0]], answer_index[sides[1]], *more))
         self.groups.append(pairs)
 
     @property
@@ -147,7 +147,7 @@ class ComparisonSet:
             weight = [1 / of_ranking[self.owner[pair.chosen], pair.ranking] for pair in pairs]
             chosen, rejected, level, _ = zip(*pairs, strict=True)
             used = sorted({*chosen, *rejected})
-            row = {answer: place for place, answer in enumerate(used)}
+            row = {answer: position for position, answer in enumerate(used)}
             yield Pairs(
                 self._batch(used),
                 torch.tensor(used),
@@ -173,11 +173,11 @@ class ComparisonSet:
         return chosen, rejected
 
     def _batch(self, rows: Sequence[int]) -> Completions:
-        asked = sorted({self.owner[row] for row in rows})
-        place = {prompt: at for at, prompt in enumerate(asked)}
-        owner = [place[self.owner[row]] for row in rows]
+        prompt_indices = sorted({self.owner[row] for row in rows})
+        row_of_prompt = {prompt: at for at, prompt in enumerate(prompt_indices)}
+        owner = [row_of_prompt[self.owner[row]] for row in rows]
         return make_completions(
-            [self.asked[prompt] for prompt in asked], owner, [self.answers[row] for row in rows], self.pad
+            [self.asked[prompt] for prompt in prompt_indices], owner, [self.answers[row] for row in rows], self.pad
         )
 
 

@@ -55,16 +55,16 @@ def encode_conversation(tokenizer: Tokenizer, conversation: Sequence[Message]) -
     cannot be used.
     """
     tools, messages = split_tools(conversation)
-    given = _checked(messages)
-    turns = [place for place, message in enumerate(given) if message["role"] == "assistant"]
-    learned = [place for place in turns if given[place].get("weight") != 0]
+    checked = _checked(messages)
+    turns = [index for index, message in enumerate(checked) if message["role"] == "assistant"]
+    learned = [index for index in turns if checked[index].get("weight") != 0]
     if not turns:
         raise DataError("the conversation has no assistant turn; expected one, since nothing else is trained on")
     if turns[0] == 0:
         raise DataError("message 1 is an assistant turn; expected a user turn or a system prompt before it")
-    marked = _marked(tokenizer, given, tools)
-    whole = _rendered(tokenizer, marked, len(given), opens=False)
-    openings = [_rendered(tokenizer, marked, place, opens=True) for place in learned]
+    marked = _marked(tokenizer, checked, tools)
+    whole = _rendered(tokenizer, marked, len(checked), opens=False)
+    openings = [_rendered(tokenizer, marked, index, opens=True) for index in learned]
     _check_layout(tokenizer, marked, whole)
     _check_generation(tokenizer, marked, turns)
     closing = _end(tokenizer)
@@ -72,10 +72,10 @@ def encode_conversation(tokenizer: Tokenizer, conversation: Sequence[Message]) -
     mask: list[bool] = []
     behind = 0  # how much of the template's text has its tokens in `ids`
     before = ""  # the text of the end token before it
-    for place, opening, later in zip(learned, openings, [*openings[1:], whole], strict=True):
+    for index, opening, later in zip(learned, openings, [*openings[1:], whole], strict=True):
         header = _between(tokenizer, opening[behind:], before)
-        answered = _answer(tokenizer, marked, place, opening, later, closing)
-        tokens = _answer_tokens(tokenizer, given[place], marked.turns[place], answered.text)
+        answered = _answer(tokenizer, marked, index, opening, later, closing)
+        tokens = _answer_tokens(tokenizer, checked[index], marked.turns[index], answered.text)
         ends = [] if answered.end is None else [answered.end]
         ids += [*header, *tokens, *ends]
         mask += [False] * len(header) + [True] * (len(tokens) + len(ends))
@@ -97,11 +97,11 @@ def encode_prompt(tokenizer: Tokenizer, conversation: Sequence[Message]) -> list
     DataError with one line if the conversation or the template cannot be used.
     """
     tools, messages = split_tools(conversation)
-    given = _checked(messages)
-    if given[-1]["role"] == "assistant":
-        raise DataError(f"message {len(given)} is the last and an assistant turn; expected a user or tool turn there")
-    marked = _marked(tokenizer, given, tools)
-    opening = _rendered(tokenizer, marked, len(given), opens=True)
+    checked = _checked(messages)
+    if checked[-1]["role"] == "assistant":
+        raise DataError(f"message {len(checked)} is the last and an assistant turn; expected a user or tool turn there")
+    marked = _marked(tokenizer, checked, tools)
+    opening = _rendered(tokenizer, marked, len(checked), opens=True)
     _check_layout(tokenizer, marked, opening)
     return _tokens(tokenizer, opening)
 
@@ -130,10 +130,10 @@ def _one_line() -> Iterator[None]:
     try:
         yield
     except Exception as error:  # of Jinja, of the template itself, of transformers
-        said = " ".join(str(error).split())[:300]
+        message = " ".join(str(error).split())[:300]
         if type(error) is TemplateError:  # raised by the template, by `raise_exception`
-            raise DataError(f"the chat template refuses the conversation: {said}") from None
-        raise DataError(f"the chat template cannot be rendered ({type(error).__name__}: {said})") from None
+            raise DataError(f"the chat template refuses the conversation: {message}") from None
+        raise DataError(f"the chat template cannot be rendered ({type(error).__name__}: {message})") from None
 
 
 def _marked(tokenizer: Tokenizer, turns: Sequence[Message], tools: list[Any]) -> Marked:
@@ -187,17 +187,17 @@ def _unmarked(closing: str) -> str:
     return f"(?<!{MARK}){re.escape(closing)}"
 
 
-def _answer(tokenizer: Tokenizer, marked: Marked, place: int, opening: str, later: str, closing: str) -> Answered:
+def _answer(tokenizer: Tokenizer, marked: Marked, index: int, opening: str, later: str, closing: str) -> Answered:
     """The assistant turn at `place`; `later` is a rendering of this and further messages."""
-    message, last = marked.turns[place], place + 1 == len(marked.turns)
-    alone = later if last else _rendered(tokenizer, marked, place + 1, opens=False)
+    message, last = marked.turns[index], index + 1 == len(marked.turns)
+    alone = later if last else _rendered(tokenizer, marked, index + 1, opens=False)
     if not alone.startswith(opening):
         raise DataError(
-            f"message {place + 1} (assistant): the chat template opens an answer in another way than it renders one; expected a "
+            f"message {index + 1} (assistant): the chat template opens an answer in another way than it renders one; expected a "
             "template whose prompts are the beginning of what is trained"
         )
-    text, ending = _cut(message, place, alone[len(opening) :], closing)
-    _check_answer(message, text, place + 1)
+    text, ending = _cut(message, index, alone[len(opening) :], closing)
+    _check_answer(message, text, index + 1)
     control = _control_tokens(tokenizer)
     if last:
         return Answered(text, control[ending or closing], len(later))
@@ -205,18 +205,18 @@ def _answer(tokenizer: Tokenizer, marked: Marked, place: int, opening: str, late
     text = _text_before_more(message, text, rest)
     inner = templates.inner_end(tokenizer, chat.template(tokenizer))
     ends = [_unmarked(end) for end in (ending, inner) if end]
-    found = re.compile(rf"(\s*)({'|'.join(ends)})").match(rest, len(text)) if rest.startswith(text) else None
-    if not found:
+    match = re.compile(rf"(\s*)({'|'.join(ends)})").match(rest, len(text)) if rest.startswith(text) else None
+    if not match:
         raise DataError(
-            f"the chat template renders message {place + 1} (assistant) in another way when more messages follow, so that it "
+            f"the chat template renders message {index + 1} (assistant) in another way when more messages follow, so that it "
             "would not be trained as it is sampled; expected a template that keeps earlier turns, or conversations cut off "
             "behind their first assistant turn"
         )
     if not ends:
         return Answered(text, control[closing], len(opening) + len(text))
-    text = rest[: found.end(1)]
-    if found[2] == ending:
-        return Answered(text, control[ending], len(opening) + found.end())
+    text = rest[: match.end(1)]
+    if match[2] == ending:
+        return Answered(text, control[ending], len(opening) + match.end())
     return Answered(text, None, len(opening) + len(text))
 
 
@@ -229,7 +229,7 @@ def _text_before_more(message: Message, text: str, rest: str) -> str:
     return text
 
 
-def _cut(message: Message, place: int, written: str, closing: str) -> tuple[str, str]:
+def _cut(message: Message, index: int, written: str, closing: str) -> tuple[str, str]:
     """What the template writes of an answer that nothing follows, and the end token behind it: the empty text where there is none."""
     end = re.compile(rf"(\s*){_unmarked(closing)}")
     content = message.get("content") or ""
@@ -237,24 +237,24 @@ def _cut(message: Message, place: int, written: str, closing: str) -> tuple[str,
     if not is_plain(message):
         names = map(_name, message.get("tool_calls") or [])
         parts = [*contents[-1:], *(str(message.get(name) or "") for name in THOUGHTS), *names]
-        found = end.search(written, max(written.rfind(part) for part in parts if part))
-        if not found:
+        match = end.search(written, max(written.rfind(part) for part in parts if part))
+        if not match:
             raise DataError(
-                f"message {place + 1} (assistant) is more than a content, but the chat template puts no end token behind it; "
+                f"message {index + 1} (assistant) is more than a content, but the chat template puts no end token behind it; "
                 "expected one, without which it cannot be told where the answer ends"
             )
-        return written[: found.end(1)], closing
+        return written[: match.end(1)], closing
     for content in contents:  # as it is, or trimmed
         start = written.find(content)
         while start >= 0:
-            if found := end.match(written, start + len(content)):
-                return written[: found.end(1)], closing
+            if match := end.match(written, start + len(content)):
+                return written[: match.end(1)], closing
             start = written.find(content, start + 1)
     for content in contents:  # with more between it and the end
-        if content in written and (found := end.search(written, written.rfind(content) + len(content))):
-            return written[: found.end(1)], closing
-    if not contents and (found := end.search(written)):
-        return written[: found.end(1)], closing
+        if content in written and (match := end.search(written, written.rfind(content) + len(content))):
+            return written[: match.end(1)], closing
+    if not contents and (match := end.search(written)):
+        return written[: match.end(1)], closing
     shown = next((content for content in contents if content in written), "")
     return written[: written.rfind(shown) + len(shown)] if shown else "", ""
 
@@ -310,10 +310,10 @@ def _check_layout(tokenizer: Tokenizer, marked: Marked, rendered: str) -> None:
             raise DataError(f"message {number} ({role}): the chat template leaves its content out")
         _check_calls(message, rendered, number)
         if role not in ("user", "assistant"):
-            taken = templates.rendered_as(tokenizer, chat.template(tokenizer), role)
-            if taken:
+            rendered_role = templates.rendered_as(tokenizer, chat.template(tokenizer), role)
+            if rendered_role:
                 raise DataError(
-                    f"message {number} ({role}): the chat template has no such role and renders it as {taken}; expected a "
+                    f"message {number} ({role}): the chat template has no such role and renders it as {rendered_role}; expected a "
                     f"conversation without it, or a template that knows it"
                 )
 
@@ -333,11 +333,11 @@ def _check_generation(tokenizer: Tokenizer, marked: Marked, turns: Sequence[int]
             return_assistant_tokens_mask=True,
             **tokenizer.special_tokens_map,
         )
-    said = [(marked.turns[place].get("content") or "").strip() for place in turns]
-    if len(spans) != len(said) or any(
-        part not in text[start:end] for part, (start, end) in zip(said, spans, strict=True)
+    contents = [(marked.turns[index].get("content") or "").strip() for index in turns]
+    if len(spans) != len(contents) or any(
+        part not in text[start:end] for part, (start, end) in zip(contents, spans, strict=True)
     ):
         raise DataError(
             f"the chat template marks {len(spans)} parts as the assistant's ({{% generation %}}), which are not the "
-            f"conversation's {len(said)} assistant turns"
+            f"conversation's {len(contents)} assistant turns"
         )

@@ -100,13 +100,13 @@ def _has_answer_columns(row: Columns) -> bool:
     """Whether a row with a `text` is in another form as well, which then goes before it."""
     if _first(row, TURNS) is not None or "chosen" in row:
         return True
-    asked = (
+    column_pairs = (
         ("prompt", RESPONSES),
         ("instruction", RESPONSES),
         ("question", ("solution", "answer", "response")),
         ("problem", ("solution",)),
     )
-    return any(row.peek(name) is not None and _present(row, answers) is not None for name, answers in asked)
+    return any(row.peek(name) is not None and _present(row, answers) is not None for name, answers in column_pairs)
 
 
 def _answers(row: Columns, name: str) -> Conversation:
@@ -204,10 +204,10 @@ def _longer(row: Columns, prompt: Conversation, shared: Conversation) -> Convers
 
     A prompt that has other turns than they is not read.
     """
-    own, turns = ([(turn["role"], turn["content"].strip()) for turn in part] for part in (prompt, shared))
-    if own[-len(turns) :] == turns:
+    prompt_turns, turns = ([(turn["role"], turn["content"].strip()) for turn in part] for part in (prompt, shared))
+    if prompt_turns[-len(turns) :] == turns:
         return prompt
-    if not {*own} <= {*turns}:
+    if not {*prompt_turns} <= {*turns}:
         row.unread_keys |= {name for name in PROMPTS if row.peek(name)}
     return shared
 
@@ -233,8 +233,8 @@ def _history(row: Columns) -> Conversation:
     history = row["history"]
     if isinstance(history, list) and all(isinstance(turn, list | tuple) and len(turn) == 2 for turn in history):
         turns = []
-        for asked, answer in history:
-            turns += [*as_turns(asked, "history", "user"), *as_turns(answer, "history", "assistant")]
+        for query, answer in history:
+            turns += [*as_turns(query, "history", "user"), *as_turns(answer, "history", "assistant")]
         return turns
     return conversation(history, "history", row.unread_keys)
 
@@ -264,8 +264,8 @@ def conversation(value: object, field: str, unread: set[str] | None = None) -> C
             raise ValueError(f"field '{field}' is text, and no JSON: {error}") from None
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
         raise ValueError(f"field '{field}' is {kind(value)}; expected a list of messages with role and content")
-    found: set[str] = set()
-    turns = [messages.read(one, f"{field}[{number}]", found) for number, one in enumerate(value)]
+    unread_keys: set[str] = set()
+    turns = [messages.read(message, f"{field}[{number}]", unread_keys) for number, message in enumerate(value)]
     if any(turn["role"] == TOOLS for turn in turns[1:]):
         raise ValueError(f"field '{field}' declares tools behind its first turn; expected them before all turns")
     if turns[0]["role"] == TOOLS:
@@ -273,7 +273,7 @@ def conversation(value: object, field: str, unread: set[str] | None = None) -> C
     elif value[0].get(TOOLS):
         turns = [*messages.tools(value[0][TOOLS], f"{field}[0].{TOOLS}"), *turns]
     if unread is not None:
-        unread |= found
+        unread |= unread_keys
     return turns
 
 
@@ -324,12 +324,12 @@ def split_prompt(prompt: Conversation) -> tuple[str, str]:
     last = prompt[-1]["role"] if prompt else "nobody"
     if last not in ("user", "tool"):
         raise ValueError(f"the prompt ends with a turn of {last}; expected the user's, or a tool's")
-    *before, asked = prompt
-    if not asked["content"].strip():
+    *before, last_turn = prompt
+    if not last_turn["content"].strip():
         raise ValueError("the prompt's last turn is empty; expected text")
     if last == "tool":
-        before = [*before, {**asked, "content": "", messages.ASKED: True}]
-    return str(asked["content"]), as_json(before) if before else ""
+        before = [*before, {**last_turn, "content": "", messages.ASKED: True}]
+    return str(last_turn["content"]), as_json(before) if before else ""
 
 
 def without_weight(message: Message) -> Message:
@@ -365,8 +365,8 @@ def demonstrated(problem: Mapping[str, Any], response: str) -> dict[str, Any]:
 
 def from_json(text: str) -> Conversation:
     """The inverse of `as_json`; no messages for an empty text."""
-    found: Conversation = json.loads(text) if text else []
-    return found
+    turns: Conversation = json.loads(text) if text else []
+    return turns
 
 
 def as_json(messages: Conversation) -> str:

@@ -29,8 +29,10 @@ class GivenPairs:
     def lines(self, source: str) -> list[str]:
         """What is left out or not read of the rows, and where scores contradict the preference; none where there is nothing to say."""
         count = len(self.train) + len(self.test)
-        said = f"{source}: in {self.contradicted:,} of {count:,} pairs the rejected answer has the higher score"
-        return [*self.omissions.lines(source), *([said] if self.contradicted else [])]
+        contradiction_line = (
+            f"{source}: in {self.contradicted:,} of {count:,} pairs the rejected answer has the higher score"
+        )
+        return [*self.omissions.lines(source), *([contradiction_line] if self.contradicted else [])]
 
 
 def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> GivenPairs:
@@ -39,50 +41,54 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
     Rows of files whose names say so (rows.HELD_OUT) are held out. If there are none, a share of the prompts is drawn.
     DataError names file, line and field, or says that one side of the split would be empty.
     """
-    found: dict[Prompt, list[Record]] = {}
+    pairs_by_prompt: dict[Prompt, list[Record]] = {}
     seen: set[tuple[Prompt, str, str]] = set()
     named: set[Prompt] = set()  # prompts of the rows that the files hold out
     omissions = Omissions()
     equal = duplicates = leaked = 0
-    given = sorted(rows, key=lambda row: not held_out(row.name))  # of two equal pairs the held-out one stays
-    for row, one in _comparisons(given, omissions):
-        prompt = forms.prompt_key(one["prompt"], one["history"])
-        key = (prompt, one["chosen"], one["rejected"])
-        if one["chosen"].strip() == one["rejected"].strip():
+    ordered_rows = sorted(rows, key=lambda row: not held_out(row.name))  # of two equal pairs the held-out one stays
+    for row, comparison in _comparisons(ordered_rows, omissions):
+        prompt = forms.prompt_key(comparison["prompt"], comparison["history"])
+        key = (prompt, comparison["chosen"], comparison["rejected"])
+        if comparison["chosen"].strip() == comparison["rejected"].strip():
             equal += 1
         elif key in seen:
             duplicates += 1
         else:
             seen.add(key)
-            found.setdefault(prompt, []).append({**one, "comparison_id": row.name, "held": held_out(row.name)})
+            pairs_by_prompt.setdefault(prompt, []).append(
+                {**comparison, "comparison_id": row.name, "held": held_out(row.name)}
+            )
             if held_out(row.name):
                 named.add(prompt)
-    if len(found) < 2:
+    if len(pairs_by_prompt) < 2:
         raise DataError(
-            f"{source}: pairs with {len(found)} different prompts; expected at least 2, one to train on and one to test"
+            f"{source}: pairs with {len(pairs_by_prompt)} different prompts; expected at least 2, one to train on and one to test"
             f"{omissions.clause()}"
         )
-    kept = named if 0 < len(named) < len(found) else _drawn(list(found), test_share, seed)
+    kept = named if 0 < len(named) < len(pairs_by_prompt) else _drawn(list(pairs_by_prompt), test_share, seed)
     train: list[Record] = []
     test: list[Record] = []
-    for number, (prompt, pairs) in enumerate(found.items()):
-        for one in pairs:
-            held = one.pop("held")
+    for number, (prompt, pairs) in enumerate(pairs_by_prompt.items()):
+        for comparison in pairs:
+            held = comparison.pop("held")
             if prompt in named and kept is named and not held:
                 leaked += 1
                 continue
-            (test if prompt in kept else train).append({**one, "prompt_id": f"prompt-{number}"})
-    contradicted = sum((one["chosen_score"] or 0) < (one["rejected_score"] or 0) for one in (*train, *test))
+            (test if prompt in kept else train).append({**comparison, "prompt_id": f"prompt-{number}"})
+    contradicted = sum(
+        (comparison["chosen_score"] or 0) < (comparison["rejected_score"] or 0) for comparison in (*train, *test)
+    )
     pairs = alike([*train, *test])
     return GivenPairs(pairs[: len(train)], pairs[len(train) :], equal, duplicates, leaked, contradicted, omissions)
 
 
 def read_all(rows: Iterable[Row], omissions: Omissions | None = None) -> list[Record]:
     """The same rows without a split: pairs that nothing is trained on."""
-    found = []
-    for number, (row, one) in enumerate(_comparisons(rows, omissions or Omissions())):
-        found.append({**one, "comparison_id": row.name, "prompt_id": f"prompt-{number}"})
-    return alike(found)
+    comparisons = []
+    for number, (row, comparison) in enumerate(_comparisons(rows, omissions or Omissions())):
+        comparisons.append({**comparison, "comparison_id": row.name, "prompt_id": f"prompt-{number}"})
+    return alike(comparisons)
 
 
 def _comparisons(rows: Iterable[Row], omissions: Omissions) -> Iterator[tuple[Row, Record]]:

@@ -51,8 +51,8 @@ def _answer(row: Mapping[str, Any]) -> Record:
 def flag(row: Mapping[str, Any], column: str) -> bool:
     """A label as a truth value; ValueError naming the column where it is none."""
     value = row.get(column)
-    found = LABELS.get(str(value).strip().lower()) if isinstance(value, str | int | bool) else None
-    if found is None:
-        said = f"has {value!r}" if column in row else f"is missing; there are {forms.columns(row)}"
-        raise ValueError(f"field '{column}' {said}; expected 1 or 0, true or false, positive or negative")
-    return found
+    label = LABELS.get(str(value).strip().lower()) if isinstance(value, str | int | bool) else None
+    if label is None:
+        fault = f"has {value!r}" if column in row else f"is missing; there are {forms.columns(row)}"
+        raise ValueError(f"field '{column}' {fault}; expected 1 or 0, true or false, positive or negative")
+    return label

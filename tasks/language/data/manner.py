@@ -57,8 +57,12 @@ def judge(question: str, response: str, ended: bool) -> Manner:
     if not flat:
         return Manner(0, 0, int(ended and not sentences), 0)
     counted = thing(question)
-    names = [counted is None or _counts(part, of, counted) for part, of in zip(sentences, steps, strict=True) if of]
-    spare = sum(not of for of in steps) + len(sentences) - len(set(sentences))
+    names = [
+        counted is None or _counts(part, sentence_steps, counted)
+        for part, sentence_steps in zip(sentences, steps, strict=True)
+        if sentence_steps
+    ]
+    spare = sum(not sentence_steps for sentence_steps in steps) + len(sentences) - len(set(sentences))
     return Manner(
         named=NAMED * sum(names) // len(names),
         valid=VALID * sum(_valid(question, flat)) // len(flat),
@@ -75,11 +79,11 @@ def _counts(sentence: str, steps: list[Equation], counted: str) -> bool:
 
 
 def _valid(question: str, steps: list[Equation]) -> list[bool]:
-    known = {amount(text) for text in numbers(question)}
+    known_amounts = {amount(text) for text in numbers(question)}
     verdicts = []
     for step in steps:
-        verdicts.append(step.holds and known.issuperset(step.operands))
-        known.add(step.result)
+        verdicts.append(step.holds and known_amounts.issuperset(step.operands))
+        known_amounts.add(step.result)
     return verdicts
 
 
@@ -124,5 +128,8 @@ def applies(question: str, solution: str) -> bool:
         counted is not None
         and last.startswith(LAST_LINE)
         and bool(lines)
-        and all(len(of) == 1 and _counts(line, of, counted) for line, of in zip(lines, steps, strict=True))
+        and all(
+            len(line_steps) == 1 and _counts(line, line_steps, counted)
+            for line, line_steps in zip(lines, steps, strict=True)
+        )
     )

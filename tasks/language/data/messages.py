@@ -41,32 +41,32 @@ def read(value: object, field: str, unread: set[str]) -> Message:
     """A message in the one form; names of its keys that are not read go to `unread`. ValueError names the field at fault."""
     if not isinstance(value, Mapping):
         raise ValueError(f"field '{field}' is {kind(value)}; expected a message with role and content")
-    given = without_nulls(value)
+    fields = without_nulls(value)
     for name, spelled in (("role", "from"), ("content", "value")):
-        if name not in given and spelled in given:
-            given[name] = given.pop(spelled)
-    spoken = given.get("role")
+        if name not in fields and spelled in fields:
+            fields[name] = fields.pop(spelled)
+    spoken = fields.get("role")
     spoken = spoken.lower() if isinstance(spoken, str) else spoken
     role = OTHER_NAMES.get(spoken, spoken) if isinstance(spoken, str) else spoken
     if role not in (*ROLES, TOOLS):
-        raise ValueError(f"field '{field}.role' is {kind(given.get('role'))}; expected {', '.join(ROLES)}")
+        raise ValueError(f"field '{field}.role' is {kind(fields.get('role'))}; expected {', '.join(ROLES)}")
     if role == "assistant" and "content" in value:
-        given.setdefault("content", "")  # null: an empty answer
-    if spoken in CALL_ROLES and isinstance(given.get("content"), str):
-        given |= {"content": "", "tool_calls": given["content"]}
-    calls = _calls(given, field, unread)
-    message: Message = {"role": role, "content": _content(given, field, bool(calls)), **_named(given, field)}
-    thought = _thought(given, field)
+        fields.setdefault("content", "")  # null: an empty answer
+    if spoken in CALL_ROLES and isinstance(fields.get("content"), str):
+        fields |= {"content": "", "tool_calls": fields["content"]}
+    calls = _calls(fields, field, unread)
+    message: Message = {"role": role, "content": _content(fields, field, bool(calls)), **_named(fields, field)}
+    thought = _thought(fields, field)
     if thought.strip():
         message[THOUGHT] = thought
     if calls:
         message["tool_calls"] = calls
-    if role == "assistant" and not all(_learned(given[name], f"{field}.{name}") for name in WEIGHTS if name in given):
+    if role == "assistant" and not all(_learned(fields[name], f"{field}.{name}") for name in WEIGHTS if name in fields):
         message["weight"] = 0
-    if role == "tool" and given.get(ASKED) is True:
+    if role == "tool" and fields.get(ASKED) is True:
         message[ASKED] = True
-    unread |= {f"messages.{name}" for name in given.keys() - READ}
-    unread |= {f"messages.{name} ({role})" for name in WEIGHTS if role != "assistant" and given.get(name)}
+    unread |= {f"messages.{name}" for name in fields.keys() - READ}
+    unread |= {f"messages.{name} ({role})" for name in WEIGHTS if role != "assistant" and fields.get(name)}
     return message
 
 
@@ -78,11 +78,13 @@ def tools(value: object, field: str) -> list[Message]:
     if not isinstance(listed, Sequence) or isinstance(listed, str):
         raise ValueError(f"field '{field}' is {kind(listed)}; expected a list of tools, each with a name")
     declared = []
-    for number, one in enumerate(listed):
-        tool = without_nulls(_loaded(one, f"{field}[{number}]") if isinstance(one, str) else one)
+    for number, declaration in enumerate(listed):
+        tool = without_nulls(
+            _loaded(declaration, f"{field}[{number}]") if isinstance(declaration, str) else declaration
+        )
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            raise ValueError(f"field '{field}[{number}]' is {kind(one)}; expected a tool with a name")
+            raise ValueError(f"field '{field}[{number}]' is {kind(declaration)}; expected a tool with a name")
         if "input_schema" in function and "parameters" not in function:  # as Anthropic's are declared
             function = {"parameters" if name == "input_schema" else name: part for name, part in function.items()}
         declared.append(
@@ -127,8 +129,8 @@ def transcript(written: str) -> list[Message]:
         return []
     roles = {"Human": "user", "Assistant": "assistant"}
     return [
-        {"role": roles[speaker], "content": said.strip()}
-        for speaker, said in zip(speakers[1::2], speakers[2::2], strict=True)
+        {"role": roles[speaker], "content": utterance.strip()}
+        for speaker, utterance in zip(speakers[1::2], speakers[2::2], strict=True)
     ]
 
 
@@ -169,8 +171,8 @@ def kind(value: object) -> str:
     return f"{type(value).__name__} {str(value)[:40]}"
 
 
-def _content(given: Mapping[str, Any], field: str, called: bool) -> str:
-    content = given.get("content", "" if called or any(name in given for name in THOUGHTS) else None)
+def _content(fields: Mapping[str, Any], field: str, called: bool) -> str:
+    content = fields.get("content", "" if called or any(name in fields for name in THOUGHTS) else None)
     if isinstance(content, list):  # the parts of a message, as multimodal models have them
         parts = [part for part in content if not _is_thought(part)]
         if not all(isinstance(part, Mapping) and isinstance(part.get("text"), str) for part in parts):
@@ -185,29 +187,29 @@ def _is_thought(part: object) -> bool:
     return isinstance(part, Mapping) and part.get("type") in THOUGHTS and isinstance(part.get(part["type"]), str)
 
 
-def _thought(given: Mapping[str, Any], field: str) -> str:
+def _thought(fields: Mapping[str, Any], field: str) -> str:
     for name in THOUGHTS:
-        if name in given and not isinstance(given[name], str):
-            raise ValueError(f"field '{field}.{name}' is {kind(given[name])}; expected text")
-    content = given.get("content")
+        if name in fields and not isinstance(fields[name], str):
+            raise ValueError(f"field '{field}.{name}' is {kind(fields[name])}; expected text")
+    content = fields.get("content")
     parts = [part[part["type"]] for part in content if _is_thought(part)] if isinstance(content, list) else []
-    written = [given[name] for name in THOUGHTS if given.get(name)]
+    written = [fields[name] for name in THOUGHTS if fields.get(name)]
     return "".join(parts) or (written[0] if written else "")
 
 
-def _named(given: Mapping[str, Any], field: str) -> Message:
+def _named(fields: Mapping[str, Any], field: str) -> Message:
     for name in NAMES:
-        if name in given and not isinstance(given[name], str):
-            raise ValueError(f"field '{field}.{name}' is {kind(given[name])}; expected text")
-    return {name: given[name] for name in NAMES if name in given}
+        if name in fields and not isinstance(fields[name], str):
+            raise ValueError(f"field '{field}.{name}' is {kind(fields[name])}; expected text")
+    return {name: fields[name] for name in NAMES if name in fields}
 
 
-def _calls(given: Mapping[str, Any], field: str, unread: set[str]) -> list[Message]:
+def _calls(fields: Mapping[str, Any], field: str, unread: set[str]) -> list[Message]:
     """Calls in OpenAI's form with their arguments as an object, from a list, JSON as text, or one call."""
-    name = next((name for name in ("tool_calls", "function_call") if given.get(name)), None)
+    name = next((name for name in ("tool_calls", "function_call") if fields.get(name)), None)
     if name is None:
         return []
-    calls = _loaded(given[name], f"{field}.{name}") if isinstance(given[name], str) else given[name]
+    calls = _loaded(fields[name], f"{field}.{name}") if isinstance(fields[name], str) else fields[name]
     calls = calls if isinstance(calls, list | tuple) else [calls]
     return [_call(call, f"{field}.{name}[{number}]", unread) for number, call in enumerate(calls)]
 

@@ -32,20 +32,20 @@ def read(rows: Iterable[Row], needed_by: str = "") -> list[Record]:
 
     If some reward `needed_by` needs an answer, each row has to have one. Keys of messages that are not read are a line on standard error.
     """
-    found: list[Record] = []
+    problems: list[Record] = []
     gsm8k, omissions = False, Omissions()
     for row in rows:
-        if not found:
+        if not problems:
             gsm8k = is_gsm8k(row.values)
         unread: set[str] = set()
         form = from_gsm8k if gsm8k else partial(problem, unread=unread)
-        found.append({"problem_id": row.name, **parsed(row, form)})
+        problems.append({"problem_id": row.name, **parsed(row, form)})
         omissions.unread.update(unread)
-        if needed_by and not found[-1]["answer"]:
+        if needed_by and not problems[-1]["answer"]:
             raise DataError(f"{row.where}: there is no answer, which {needed_by} needs; expected a column answer")
     for line in omissions.lines("prompts"):
         print(line, file=sys.stderr, flush=True)
-    return found
+    return problems
 
 
 def asked(row: Mapping[str, Any]) -> tuple[str, ...]:
@@ -53,11 +53,11 @@ def asked(row: Mapping[str, Any]) -> tuple[str, ...]:
     return forms.prompt_key(row["question"], row.get("history", ""))
 
 
-def check_skip(section: str, skip: int, there: int) -> None:
+def check_skip(section: str, skip: int, available: int) -> None:
     """ConfigError where a section passes over as many training problems as there are, or more."""
-    if skip >= there:
+    if skip >= available:
         raise ConfigError(
-            f"params.yaml: {section}.skip: expected less than the {there:,} training problems that there are, got {skip}"
+            f"params.yaml: {section}.skip: expected less than the {available:,} training problems that there are, got {skip}"
         )
 
 
@@ -134,8 +134,8 @@ def _prompt(row: Mapping[str, Any], unread: set[str]) -> tuple[tuple[str, ...], 
 
 def choices_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Labels and texts of a multiple choice: from lists of both, a list of pairs, texts by label, or texts alone. No choices: it is none."""
-    own = row.get("question")
-    holder = own if isinstance(own, Mapping) else row
+    question = row.get("question")
+    holder = question if isinstance(question, Mapping) else row
     choices: Any = holder.get("choices")
     if choices is None and _are_choices(holder.get("options")):
         choices = holder["options"]
@@ -148,9 +148,15 @@ def choices_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [(str(label), str(text)) for label, text in zip(labels, texts, strict=True)]
     if isinstance(choices, Mapping) and choices and all(isinstance(text, str) for text in choices.values()):
         return [(str(label), text) for label, text in choices.items()]
-    if isinstance(choices, list) and all(isinstance(one, Mapping) and {"label", "text"} <= {*one} for one in choices):
-        return [(str(one["label"]), str(one["text"])) for one in choices]
-    if isinstance(choices, list) and len(choices) <= len(LETTERS) and all(isinstance(one, str) for one in choices):
+    if isinstance(choices, list) and all(
+        isinstance(choice, Mapping) and {"label", "text"} <= {*choice} for choice in choices
+    ):
+        return [(str(choice["label"]), str(choice["text"])) for choice in choices]
+    if (
+        isinstance(choices, list)
+        and len(choices) <= len(LETTERS)
+        and all(isinstance(choice, str) for choice in choices)
+    ):
         return _lettered(choices)
     raise ValueError(f"field 'choices' is {type(choices).__name__}; expected texts, or labels with texts")
 
@@ -159,22 +165,22 @@ def _are_choices(options: object) -> bool:
     """Whether a column `options`, which may hold anything, has the texts of choices, by letters or alone."""
     by_letter = isinstance(options, Mapping) and options and (*options,) == (*LETTERS[: len(options)],)
     return bool(by_letter) or (
-        isinstance(options, list) and len(options) > 1 and all(isinstance(one, str) for one in options)
+        isinstance(options, list) and len(options) > 1 and all(isinstance(option, str) for option in options)
     )
 
 
 def _lettered(texts: Sequence[str]) -> list[tuple[str, str]]:
     """Texts with the letters from A on; those that begin with them, as `A)21`, without what stands there."""
-    own = [
+    matches = [
         re.fullmatch(rf"\(?{letter}[).:] ?(.+)", text, re.DOTALL) for letter, text in zip(LETTERS, texts, strict=False)
     ]
-    plain = [match[1] for match in own if match]
+    plain = [match[1] for match in matches if match]
     return list(zip(LETTERS, plain if len(plain) == len(texts) else texts, strict=False))
 
 
 def _answer(value: object, field: str) -> str:
     if isinstance(value, list) and value and not isinstance(value[0], list | dict):
-        return ", ".join(_answer(one, field) for one in value)
+        return ", ".join(_answer(part, field) for part in value)
     if (
         isinstance(value, bool)
         or not isinstance(value, str | int | float)

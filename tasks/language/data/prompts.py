@@ -17,15 +17,15 @@ def encode(tokenizer: Tokenizer, question: str, history: str = "") -> list[int]:
 
 def encode_rows(tokenizer: Tokenizer, rows: Iterable[Mapping[str, str]]) -> list[list[int]]:
     """The prompts of rows with a question and, where there is one, a history."""
-    found = []
+    encoded = []
     rows = [*rows]
     warn_of_tools(tokenizer, (row.get("history", "") for row in rows))
     for number, row in enumerate(rows):
         try:
-            found.append(encode(tokenizer, row["question"], row.get("history", "")))
+            encoded.append(encode(tokenizer, row["question"], row.get("history", "")))
         except DataError as error:
             raise DataError(f"prompt {number} ({row['question'][:40]!r}): {error}") from None
-    return found
+    return encoded
 
 
 def warn_of_tools(tokenizer: Tokenizer, conversations_as_json: Iterable[str]) -> None:

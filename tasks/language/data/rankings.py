@@ -16,7 +16,7 @@ def pairs(table: pd.DataFrame, ties: Literal["half", "drop"]) -> pd.DataFrame:
 
     Of two responses that tie the first stands as chosen, with the level TIED; with `drop` they are no pair either.
     """
-    found = []
+    pair_rows = []
     for ranking, group in table.groupby("ranking_id", sort=False):
         rows = tables.records(group)
         if len({row["prompt_id"] for row in rows}) > 1:
@@ -24,10 +24,10 @@ def pairs(table: pd.DataFrame, ties: Literal["half", "drop"]) -> pd.DataFrame:
         for first, second in combinations(rows, 2):
             tied = first["rank"] == second["rank"]
             if first["response"] != second["response"] and not (tied and ties == "drop"):
-                found.append(_pair(first, second, tied))
-    if not found:
+                pair_rows.append(_pair(first, second, tied))
+    if not pair_rows:
         raise DataError("rankings: no pair is left: all responses to a prompt tie, or are equal texts")
-    return pd.DataFrame(found)
+    return pd.DataFrame(pair_rows)
 
 
 def _pair(first: Record, second: Record, tied: bool) -> Record:
@@ -36,9 +36,9 @@ def _pair(first: Record, second: Record, tied: bool) -> Record:
         **{name: first[name] for name in ("ranking_id", "prompt_id", "prompt", "history") if name in first},
         "level": TIED if tied else NO_LEVEL,
         **{
-            f"{side}{name}": row[of]
+            f"{side}{name}": row[column]
             for side, row in (("chosen", chosen), ("rejected", rejected))
-            for name, of in (("", "response"), ("_ended", "ended"), ("_tokens", "tokens"))
-            if of in row
+            for name, column in (("", "response"), ("_ended", "ended"), ("_tokens", "tokens"))
+            if column in row
         },
     }

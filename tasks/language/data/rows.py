@@ -72,10 +72,10 @@ def files(path: Path) -> list[Path]:
     """A file, or all files of a folder by their names."""
     if not path.is_dir():
         return [path]
-    found = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
-    if not found:
+    folder_files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+    if not folder_files:
         raise DataError(f"{path}: expected a file, or a folder with files, of type {', '.join(SUFFIXES)}; found none")
-    return found
+    return folder_files
 
 
 def read_files(path: Path) -> Iterator[Row]:
@@ -95,8 +95,8 @@ def read_training_files(path: Path) -> Iterator[Row]:
 
 def read_test_files(path: Path) -> Iterator[Row]:
     """The rows of a file, or of a folder's held-out files; of all its files where no name says so."""
-    found = files(path)
-    return _read([file for file in found if held_out(file.name)] or found)
+    all_files = files(path)
+    return _read([file for file in all_files if held_out(file.name)] or all_files)
 
 
 def _read(chosen: list[Path]) -> Iterator[Row]:
@@ -137,18 +137,18 @@ def read_hub(name: str, config: str | None, revision: str, split: str) -> Iterat
 
 def hub_rows(name: str, config: str | None, revision: str, split: str) -> int | None:
     """How many rows a split has by what the hub or its cache says of it; None where they do not say it within SECONDS."""
-    found: list[int] = []
+    counts: list[int] = []
 
     def ask() -> None:
         from datasets import load_dataset_builder
 
         with suppress(Exception):  # of the network, of the hub: the stage that reads the rows says what is wrong
-            found.append(load_dataset_builder(name, config, revision=revision).info.splits[split].num_examples)
+            counts.append(load_dataset_builder(name, config, revision=revision).info.splits[split].num_examples)
 
     asking = Thread(target=ask, daemon=True)  # without a network the hub's library tries again for half a minute
     asking.start()
     asking.join(SECONDS)
-    return found[0] if found else None
+    return counts[0] if counts else None
 
 
 def _json_lines(path: Path, name: str) -> Iterator[Row]:
@@ -159,10 +159,10 @@ def _json_lines(path: Path, name: str) -> Iterator[Row]:
 
 
 def _json(path: Path, name: str) -> Iterator[Row]:
-    found = _loaded(path.read_bytes(), str(path))
-    if not isinstance(found, list):
+    loaded = _loaded(path.read_bytes(), str(path))
+    if not isinstance(loaded, list):
         raise DataError(f"{path}: expected a list of objects; lines of objects are a .jsonl file")
-    for number, value in enumerate(found):
+    for number, value in enumerate(loaded):
         where = f"{path}: row {number}"
         yield Row(_object(value, where), f"{name}-{number}", where)
 
@@ -186,8 +186,8 @@ def _loaded(text: bytes, where: str) -> object:
     if text.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{where}: expected UTF-8, found UTF-16")
     try:
-        found: object = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_once)
-        return found
+        loaded: object = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_once)
+        return loaded
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: expected UTF-8, found byte 0x{text[error.start]:02x} at {error.start}") from None
     except (ValueError, RecursionError) as error:
@@ -196,11 +196,11 @@ def _loaded(text: bytes, where: str) -> object:
 
 def _once(pairs: list[tuple[str, Any]]) -> Record:
     """The pairs as an object; a key that stands there twice would hide a value."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice; expected it once")
-    return found
+    return fields
 
 
 def _object(value: object, where: str) -> Record:

@@ -52,20 +52,20 @@ class SolutionSet:
         for _, group in table.groupby("prompt_id", sort=True):
             rows = tables.records(group)
             try:
-                asked = prompts.encode(tokenizer, rows[0]["prompt"], rows[0].get("history", ""))
+                prompt = prompts.encode(tokenizer, rows[0]["prompt"], rows[0].get("history", ""))
             except DataError as error:
                 raise DataError(f"solutions: {rows[0]['prompt_id']}: {error}") from None
-            self._add(asked, rows, limit)
+            self._add(prompt, rows, limit)
         if not self.groups:
             raise DataError(f"no solution is left: all {len(table)} have more tokens than max_length = {limit.tokens}")
 
-    def _add(self, asked: list[int], rows: list[Record], limit: Limit) -> None:
+    def _add(self, prompt: list[int], rows: list[Record], limit: Limit) -> None:
         longest = limit.tokens or sys.maxsize
         if limit.truncation == "left":
             fitting = [len(row["tokens"]) for row in rows if len(row["tokens"]) < longest]
-            whole, asked = asked, asked[-(longest - max(fitting)) :] if fitting else asked
-            self.truncated += len(fitting) * (len(asked) < len(whole))
-        room, group = longest - len(asked), []
+            whole, prompt = prompt, prompt[-(longest - max(fitting)) :] if fitting else prompt
+            self.truncated += len(fitting) * (len(prompt) < len(whole))
+        room, group = longest - len(prompt), []
         for row in rows:
             answer, ends = [int(token) for token in row["tokens"]], [int(end) for end in row["ends"]]
             if len(answer) > room and limit.truncation == "right":
@@ -81,7 +81,7 @@ class SolutionSet:
                 self.rows.append(row)
                 self.owner.append(len(self.asked))
         if group:
-            self.asked.append(asked)
+            self.asked.append(prompt)
             self.groups.append(group)
 
     def check_positions(self, model: PretrainedModel, limited_by: str) -> None:
@@ -118,18 +118,18 @@ class SolutionSet:
 
     def targets(self, row: int) -> list[tuple[float, ...]]:
         """The label of each step of a solution: one class, or the share of good roll-outs."""
-        given, count = self.rows[row], len(self.ends[row])
-        if given.get("good") is not None:
-            found = [(1.0 - share, 0.0, float(share)) for share in given["good"]][:count]
+        solution, count = self.rows[row], len(self.ends[row])
+        if solution.get("good") is not None:
+            probabilities = [(1.0 - share, 0.0, float(share)) for share in solution["good"]][:count]
         else:
-            found = [CLASS_OF[int(label)] for label in given["labels"]][:count]
-        return [*found] if self.classes else [(1.0 - bad,) for bad, _, _ in found]
+            probabilities = [CLASS_OF[int(label)] for label in solution["labels"]][:count]
+        return [*probabilities] if self.classes else [(1.0 - bad,) for bad, _, _ in probabilities]
 
     def _batch(self, rows: Sequence[int], tokens: Literal["all", "last"]) -> Labelled:
-        asked = sorted({self.owner[row] for row in rows})
-        place = {prompt: at for at, prompt in enumerate(asked)}
-        owner, answers = [place[self.owner[row]] for row in rows], [self.answers[row] for row in rows]
-        responses = make_completions([self.asked[prompt] for prompt in asked], owner, answers, self.pad)
+        prompt_indices = sorted({self.owner[row] for row in rows})
+        row_of_prompt = {prompt: at for at, prompt in enumerate(prompt_indices)}
+        owner, answers = [row_of_prompt[self.owner[row]] for row in rows], [self.answers[row] for row in rows]
+        responses = make_completions([self.asked[prompt] for prompt in prompt_indices], owner, answers, self.pad)
         if self.objective == "outcome":
             return labelled.outcomes(responses, [bool(self.rows[row]["right"]) for row in rows], tokens)
         return labelled.steps(responses, [self.ends[row] for row in rows], [self.targets(row) for row in rows])

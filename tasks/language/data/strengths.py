@@ -22,11 +22,11 @@ LEVELS |= {"much better": "significantly", "strong": "", "weak": "slightly"}
 def scores(row: Columns) -> tuple[float, float] | None:
     """The scores of the chosen and of the rejected answer, where somebody gave both; ValueError where one is no number."""
     metadata = row.peek("metadata")
-    for place in (row, metadata) if isinstance(metadata, Mapping) else (row,):
-        for names in (*SCORES, *_ratings(place)):
-            values = [place.peek(name) if isinstance(place, Columns) else place.get(name) for name in names]
+    for source in (row, metadata) if isinstance(metadata, Mapping) else (row,):
+        for names in (*SCORES, *_ratings(source)):
+            values = [source.peek(name) if isinstance(source, Columns) else source.get(name) for name in names]
             if all(value is not None for value in values):
-                row.use(*(("metadata",) if place is metadata else names))
+                row.use(*(("metadata",) if source is metadata else names))
                 chosen, rejected = map(_number, values, names)
                 return chosen, rejected
     return None
@@ -53,7 +53,7 @@ def level(row: Columns) -> str:
     word = row.get("strength")
     if word is None:
         return ""
-    known = {**LEVELS, **{f"{side} {name}": word for side in "ab" for name, word in LEVELS.items()}}
-    if not isinstance(word, str) or word.strip().lower() not in known:
+    levels = {**LEVELS, **{f"{side} {name}": word for side in "ab" for name, word in LEVELS.items()}}
+    if not isinstance(word, str) or word.strip().lower() not in levels:
         raise ValueError(f"field 'strength' is {kind(word)}; expected {' or '.join(LEVELS)}")
-    return known[word.strip().lower()]
+    return levels[word.strip().lower()]

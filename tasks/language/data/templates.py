@@ -26,13 +26,13 @@ def unread_tools(tokenizer: Tokenizer, conversations: Iterable[str]) -> str:
 
 def spelled(tokenizer: Tokenizer, template: str | None, turn: Mapping[str, Any]) -> dict[str, Any]:
     """A message with its thought and its calls as the template reads them."""
-    found = {name: value for name, value in turn.items() if name != "weight"}
-    thought = next((found.pop(name) for name in THOUGHTS if found.get(name)), None)
+    message = {name: value for name, value in turn.items() if name != "weight"}
+    thought = next((message.pop(name) for name in THOUGHTS if message.get(name)), None)
     if thought is not None:
-        found[next((name for name in THOUGHTS if name in (template or "")), THOUGHT)] = thought
-    if found.get("tool_calls") and _arguments_as_text(tokenizer, template):
-        found["tool_calls"] = [_with_text(call) for call in found["tool_calls"]]
-    return found
+        message[next((name for name in THOUGHTS if name in (template or "")), THOUGHT)] = thought
+    if message.get("tool_calls") and _arguments_as_text(tokenizer, template):
+        message["tool_calls"] = [_with_text(call) for call in message["tool_calls"]]
+    return message
 
 
 def _with_text(call: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,5 +102,5 @@ def rendered_as(tokenizer: Tokenizer, template: str | None, role: str) -> str | 
         except Exception:  # refused, which the conversation's own rendering says in a line
             return None
 
-    own = rendered(role)
-    return next((name for name in ("user", "assistant") if own is not None and rendered(name) == own), None)
+    rendering = rendered(role)
+    return next((name for name in ("user", "assistant") if rendering is not None and rendered(name) == rendering), None)

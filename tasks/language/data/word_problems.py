@@ -166,10 +166,10 @@ def generate(rng: random.Random, kind: Kind) -> Problem:
 
 def _draw(rng: random.Random, kind: Kind) -> Problem | None:
     """A problem of these words and numbers; None where a story came to a value that allows no change."""
-    told, largest = kind.words, kind.largest
-    lists = {"n": told.names, "i": told.items, "b": told.boxes}
-    words = {letter: rng.choice(found.split()) for letter, found in lists.items()}
-    words["o"] = rng.choice([name for name in told.names.split() if name != words["n"]])
+    vocabulary, largest = kind.words, kind.largest
+    lists = {"n": vocabulary.names, "i": vocabulary.items, "b": vocabulary.boxes}
+    words = {letter: rng.choice(candidates.split()) for letter, candidates in lists.items()}
+    words["o"] = rng.choice([name for name in vocabulary.names.split() if name != words["n"]])
     sentences, chain, lines = [], [], []
 
     def work_out(left: int, symbol: str, right: int) -> int:
@@ -180,11 +180,11 @@ def _draw(rng: random.Random, kind: Kind) -> Problem | None:
 
     if rng.random() < 0.35:
         count, size = rng.randint(2, 9), rng.randint(2, min(12, largest // 9))
-        sentences.append(rng.choice(told.packed).format(a=count, c=size, **words))
+        sentences.append(rng.choice(vocabulary.packed).format(a=count, c=size, **words))
         value = work_out(count, "*", size)
     else:
         value = rng.randint(5, largest // 2)
-        sentences.append(rng.choice(told.start).format(a=value, **words))
+        sentences.append(rng.choice(vocabulary.start).format(a=value, **words))
     question = rng.choice(ASK)
     while len(chain) < kind.steps:
         changes = _changes(value, kind, last=len(chain) == kind.steps - 1)
@@ -193,13 +193,13 @@ def _draw(rng: random.Random, kind: Kind) -> Problem | None:
         symbol, numbers = rng.choice(changes)
         number = rng.choice(numbers)
         if symbol in "+-":
-            sentence = rng.choice(told.gain if symbol == "+" else told.lose)
+            sentence = rng.choice(vocabulary.gain if symbol == "+" else vocabulary.lose)
         else:
             sentence, question = rng.choice(TIMES if symbol == "*" else SHARE)
         sentences.append(sentence.format(a=number, **words))
         value = work_out(value, symbol, number)
-    asked = " ".join([*sentences, question.format(**words)])
-    return Problem(asked, "\n".join([*lines, f"#### {value}"]), value, tuple(chain), words["i"])
+    story = " ".join([*sentences, question.format(**words)])
+    return Problem(story, "\n".join([*lines, f"#### {value}"]), value, tuple(chain), words["i"])
 
 
 def _changes(value: int, kind: Kind, last: bool) -> list[tuple[str, list[int]]]:

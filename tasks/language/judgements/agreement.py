@@ -28,28 +28,28 @@ class _Counts:
 
 def alpha(units: Units, level: Level) -> float | None:
     """Krippendorff's alpha; None where it is not defined: no unit with two values, or no two values that differ."""
-    found = _counted(units)
-    if found is None:
+    tally = _counted(units)
+    if tally is None:
         return None
-    between = 1 / (found.counts.sum(axis=1, keepdims=True) - 1)
-    pairs = (found.counts * between).T @ found.counts - np.diag((found.counts * between).sum(axis=0))
-    return _alpha(pairs, found, level)
+    between = 1 / (tally.counts.sum(axis=1, keepdims=True) - 1)
+    pairs = (tally.counts * between).T @ tally.counts - np.diag((tally.counts * between).sum(axis=0))
+    return _alpha(pairs, tally, level)
 
 
 def alpha_of_people(units: Units, level: Level) -> dict[str, float | None]:
     """For each person alpha with D_o over the pairs in which one value is the person's: how far the others agree with that person."""
-    found = _counted(units)
+    tally = _counted(units)
     people = sorted({person for unit in units.values() for person in unit})
-    if found is None:
+    if tally is None:
         return dict.fromkeys(people)
-    place = {value: index for index, value in enumerate(found.values.tolist())}
-    pairs = {person: np.zeros((len(place), len(place))) for person in people}
-    for counts, unit in zip(found.counts, found.units, strict=True):
+    columns = {value: index for index, value in enumerate(tally.values.tolist())}
+    pairs = {person: np.zeros((len(columns), len(columns))) for person in people}
+    for counts, unit in zip(tally.counts, tally.units, strict=True):
         for person, value in unit.items():
-            row = pairs[person][place[value]]
+            row = pairs[person][columns[value]]
             row += counts / (counts.sum() - 1)
-            row[place[value]] -= 1 / (counts.sum() - 1)
-    return {person: _alpha(pairs[person], found, level) if pairs[person].any() else None for person in people}
+            row[columns[value]] -= 1 / (counts.sum() - 1)
+    return {person: _alpha(pairs[person], tally, level) if pairs[person].any() else None for person in people}
 
 
 def _counted(units: Units) -> _Counts | None:
@@ -57,17 +57,17 @@ def _counted(units: Units) -> _Counts | None:
     if not several:
         return None
     numbers = np.repeat(np.arange(len(several)), [*map(len, several)])
-    given = np.array([value for unit in several for value in unit.values()], dtype=np.float64)
-    values, places = np.unique(given, return_inverse=True)
+    flat_values = np.array([value for unit in several for value in unit.values()], dtype=np.float64)
+    values, columns = np.unique(flat_values, return_inverse=True)
     counts = np.zeros((len(several), len(values)))
-    np.add.at(counts, (numbers, places), 1.0)
+    np.add.at(counts, (numbers, columns), 1.0)
     return _Counts(counts, values, several) if len(values) > 1 else None
 
 
-def _alpha(pairs: NDArray[np.float64], found: _Counts, level: Level) -> float:
+def _alpha(pairs: NDArray[np.float64], tally: _Counts, level: Level) -> float:
     """From the weight of each pair of values (V, V) within units."""
-    totals = found.counts.sum(axis=0)
-    distance = _squared_distances(found.values, totals, level)
+    totals = tally.counts.sum(axis=0)
+    distance = _squared_distances(tally.values, totals, level)
     observed = (pairs * distance).sum() / pairs.sum()
     expected = totals @ distance @ totals / (totals.sum() * (totals.sum() - 1))
     return float(1 - observed / expected)
@@ -77,8 +77,8 @@ def _squared_distances(values: NDArray[np.float64], totals: NDArray[np.float64],
     """Between any two values (V, V): 0 or 1; the number of given values between them, half of either's own; or their difference."""
     if level == "nominal":
         return 1 - np.eye(len(values))
-    place = totals.cumsum() - totals / 2 if level == "ordinal" else values
-    squared: NDArray[np.float64] = (place[:, None] - place[None, :]) ** 2
+    positions = totals.cumsum() - totals / 2 if level == "ordinal" else values
+    squared: NDArray[np.float64] = (positions[:, None] - positions[None, :]) ** 2
     return squared
 
 

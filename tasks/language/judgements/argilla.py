@@ -75,36 +75,36 @@ def _answers(value: Value, names: list[str]) -> Row:
             return {f"step-{n}": words[label] for n, label in enumerate(labels, start=1) if label is not None}
         case EditValue(text=text, start=start):
             return {"edit": text, **({} if start is None else {"edit-from": names[start]})}
-    places = {f"place-{n}": rank for n, rank in enumerate(value.ranks, start=1)}
+    ranks = {f"place-{n}": rank for n, rank in enumerate(value.ranks, start=1)}
     scores = {
-        f"{name}-{n}": getattr(one, name)
-        for n, one in enumerate(value.scores or (), start=1)
-        if one is not None
+        f"{name}-{n}": getattr(answer_scores, name)
+        for n, answer_scores in enumerate(value.scores or (), start=1)
+        if answer_scores is not None
         for name in CRITERIA
     }
     strict = len(set(value.ranks)) == len(names)
     order = [name for _, name in sorted(zip(value.ranks, names, strict=True))]
-    return {**({"ranking": order} if strict else {}), **places, **scores}
+    return {**({"ranking": order} if strict else {}), **ranks, **scores}
 
 
 def given(row: Mapping[str, Any], name: str) -> Iterator[Given]:
     """The judgements in a record of either version; ValueError names the field at fault."""
     fields, metadata = _object(row, "fields"), row.get("metadata") or {}
-    asked = next((field for field in PROMPTS if field in fields), None)
-    if asked is None:
+    prompt_field = next((field for field in PROMPTS if field in fields), None)
+    if prompt_field is None:
         raise ValueError(
             f"field 'fields' has {', '.join(map(str, fields)) or 'nothing'}; expected one of {', '.join(PROMPTS)}"
         )
-    prompt = forms.split_prompt(forms.as_turns(fields[asked], asked, "user"))
-    texts = {field: text for field, text in fields.items() if field != asked and isinstance(text, str)}
-    known = metadata.get("people") if isinstance(metadata, Mapping) else None
-    people = json.loads(known) if isinstance(known, str) and known.startswith("{") else {}
+    prompt = forms.split_prompt(forms.as_turns(fields[prompt_field], prompt_field, "user"))
+    texts = {field: text for field, text in fields.items() if field != prompt_field and isinstance(text, str)}
+    people_json = metadata.get("people") if isinstance(metadata, Mapping) else None
+    people = json.loads(people_json) if isinstance(people_json, str) and people_json.startswith("{") else {}
     named = str(row.get("id") or row.get("external_id") or name)
     prompt_id = str(metadata.get("prompt_id") or named) if isinstance(metadata, Mapping) else named
     for user, answers in _by_user(row.get("responses")).items():
-        found = _value(answers, texts)
-        if found is not None:
-            mode, value = found
+        judgement = _value(answers, texts)
+        if judgement is not None:
+            mode, value = judgement
             yield Given(prompt_id, *prompt, [*texts.values()], mode, value, person(people.get(user, user)), 0.0)
 
 
@@ -113,24 +113,26 @@ def _object(row: Mapping[str, Any], field: str) -> Mapping[str, Any]:
         raise ValueError(
             f"field '{field}' is {type(row.get(field)).__name__}; expected an object, as in Argilla's records"
         )
-    found: Mapping[str, Any] = row[field]
-    return found
+    mapping: Mapping[str, Any] = row[field]
+    return mapping
 
 
 def _by_user(responses: object) -> dict[str, dict[str, Any]]:
     """What each user answered to each question."""
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    by_user: dict[str, dict[str, Any]] = defaultdict(dict)
     try:
         if isinstance(responses, Mapping):
             for question, answers in responses.items():
-                for one in answers:
-                    found[str(one["user_id"])][question] = one["value"]
-        for one in responses if isinstance(responses, list) else ():
-            if one.get("status", "submitted") == "submitted":
-                found[str(one["user_id"])] |= {question: said["value"] for question, said in one["values"].items()}
+                for response in answers:
+                    by_user[str(response["user_id"])][question] = response["value"]
+        for response in responses if isinstance(responses, list) else ():
+            if response.get("status", "submitted") == "submitted":
+                by_user[str(response["user_id"])] |= {
+                    question: answer["value"] for question, answer in response["values"].items()
+                }
     except (AttributeError, KeyError, TypeError):
         raise ValueError("field 'responses' has an answer without user_id and value; expected Argilla's form") from None
-    return found
+    return by_user
 
 
 def _value(answers: Mapping[str, Any], texts: Mapping[str, str]) -> tuple[Mode, Value] | None:
@@ -161,14 +163,16 @@ def _steps(answers: Mapping[str, Any], texts: Mapping[str, str]) -> StepsValue |
 
 def _ranks(answers: Mapping[str, Any], names: list[str]) -> tuple[int, ...] | None:
     """From places, a ranking with or without ties, or a rating of each answer."""
-    places = [answers.get(f"place-{number}") for number, _ in enumerate(names, start=1)]
-    if names and all(isinstance(place, int) for place in places):
-        return dense([place for place in places if place is not None])
+    stated_ranks = [answers.get(f"place-{number}") for number, _ in enumerate(names, start=1)]
+    if names and all(isinstance(rank, int) for rank in stated_ranks):
+        return dense([rank for rank in stated_ranks if rank is not None])
     for value in answers.values():
         if isinstance(value, list) and value:
             ranked = {
-                one["value"] if isinstance(one, Mapping) else one: one.get("rank", n) if isinstance(one, Mapping) else n
-                for n, one in enumerate(value, start=1)
+                choice["value"] if isinstance(choice, Mapping) else choice: choice.get("rank", n)
+                if isinstance(choice, Mapping)
+                else n
+                for n, choice in enumerate(value, start=1)
             }
             if set(ranked) != set(names):
                 raise ValueError(
@@ -176,10 +180,10 @@ def _ranks(answers: Mapping[str, Any], names: list[str]) -> tuple[int, ...] | No
                 )
             return dense([ranked[name] for name in names])
     ratings = [answers.get(f"{name}-rating") for name in names]
-    known = [-rating for rating in ratings if isinstance(rating, int)]
-    return dense(known) if len(known) == len(names) > 1 else None
+    negated_ratings = [-rating for rating in ratings if isinstance(rating, int)]
+    return dense(negated_ratings) if len(negated_ratings) == len(names) > 1 else None
 
 
 def _scores(answers: Mapping[str, Any], number: int) -> Row | None:
-    found = {name: answers.get(f"{name}-{number}") for name in CRITERIA}
-    return found if None not in found.values() else None
+    scores = {name: answers.get(f"{name}-{number}") for name in CRITERIA}
+    return scores if None not in scores.values() else None

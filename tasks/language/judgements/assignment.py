@@ -65,20 +65,20 @@ class Assignment:
 
     def next(self, record: Record, person: str, before_others: Mapping[str, str] | None = None) -> Shown | None:
         """What the person judges next; None: nothing is left. `before_others` are the items that other people see just now, by person."""
-        own = self._own(record, person)
-        draw = self._hash(person, str(len(own))) / 2**64
+        judgements = self._own(record, person)
+        draw = self._hash(person, str(len(judgements))) / 2**64
         settings = self.settings
-        if draw < settings.repeats and (again := self._repeat(record, own, person)) is not None:
+        if draw < settings.repeats and (again := self._repeat(record, judgements, person)) is not None:
             return self.shown(again, person, 1)
         if settings.repeats <= draw < settings.repeats + settings.gold and not self._everybody_all:
-            unseen = self._unseen(record, own, person, self._gold)
+            unseen = self._unseen(record, judgements, person, self._gold)
             if unseen:
                 return self.shown(min(unseen, key=self._order(person).__getitem__), person, 0)
         counts = self._counts(record)
         for other, item in (before_others or {}).items():
             if other != person and other not in counts.get(item, ()):
                 counts.setdefault(item, set()).add(other)
-        candidates = self._open(record, own, person, counts)
+        candidates = self._open(record, judgements, person, counts)
         if not candidates:
             return None
         skipped = self._skips(record, person)
@@ -88,10 +88,10 @@ class Assignment:
 
     def progress(self, record: Record, person: str) -> Progress:
         """The person's: what is left shrinks too when others judge."""
-        own = self._own(record, person)
-        done = len({line.item for line in own} & set(self._wanted))
-        left = len(self._open(record, own, person, self._counts(record)))
-        return Progress(done, done + left, self._seconds(record, own, left))
+        judgements = self._own(record, person)
+        done = len({line.item for line in judgements} & set(self._wanted))
+        left = len(self._open(record, judgements, person, self._counts(record)))
+        return Progress(done, done + left, self._seconds(record, judgements, left))
 
     def progress_of_all(self, record: Record) -> Progress:
         """Of all people: each item wants `overlap` of them."""
@@ -114,14 +114,16 @@ class Assignment:
             people.setdefault(line.item, set()).add(line.person)
         return people
 
-    def _unseen(self, record: Record, own: Sequence[Judgement], person: str, items: Sequence[str]) -> list[str]:
+    def _unseen(self, record: Record, judgements: Sequence[Judgement], person: str, items: Sequence[str]) -> list[str]:
         """Those that the person has neither judged nor skipped."""
-        seen = {line.item for line in own} | {*self._skips(record, person)}
+        seen = {line.item for line in judgements} | {*self._skips(record, person)}
         return [item for item in items if item not in seen]
 
-    def _open(self, record: Record, own: Sequence[Judgement], person: str, counts: Mapping[str, set[str]]) -> list[str]:
+    def _open(
+        self, record: Record, judgements: Sequence[Judgement], person: str, counts: Mapping[str, set[str]]
+    ) -> list[str]:
         """Items that want one more person and that this one may get."""
-        judged, skipped = {line.item for line in own}, self._skips(record, person)
+        judged, skipped = {line.item for line in judgements}, self._skips(record, person)
         return [
             item
             for item in self._wanted
@@ -130,17 +132,17 @@ class Assignment:
             and (self._everybody_all or len(counts.get(item, ())) < self.settings.overlap)
         ]
 
-    def _repeat(self, record: Record, own: Sequence[Judgement], person: str) -> str | None:
+    def _repeat(self, record: Record, judgements: Sequence[Judgement], person: str) -> str | None:
         """An item that the person judged once, long enough ago."""
-        judged, skipped = Counter(line.item for line in own), self._skips(record, person)
-        old = [line.item for line in own[: max(0, len(own) - self.settings.gap)]]
+        judged, skipped = Counter(line.item for line in judgements), self._skips(record, person)
+        old = [line.item for line in judgements[: max(0, len(judgements) - self.settings.gap)]]
         again = [item for item in old if judged[item] == 1 and not skipped[item] and self.items[item].gold is None]
         return min(again, key=self._order(person).__getitem__) if again else None
 
     def shown(self, item: str, person: str, repeat: int) -> Shown:
         """The item as the person gets it for the first time, or again: the drawn order is the same whenever it is asked for."""
-        places = range(len(self.items[item].answers))
-        order = sorted(places, key=lambda place: self._hash(person, item, str(repeat), str(place)))
+        positions = range(len(self.items[item].answers))
+        order = sorted(positions, key=lambda position: self._hash(person, item, str(repeat), str(position)))
         return Shown(self.items[item], tuple(order), repeat)
 
     def _order(self, person: str) -> dict[str, int]:
@@ -153,7 +155,7 @@ class Assignment:
         text = "\n".join((str(self.settings.seed), *parts))  # no part has a line end
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
-    def _seconds(self, record: Record, own: Sequence[Judgement], left: int) -> float | None:
-        known = [line.seconds for line in own or record.judgements if line.seconds > 0]  # 0: not known
+    def _seconds(self, record: Record, judgements: Sequence[Judgement], left: int) -> float | None:
+        durations = [line.seconds for line in judgements or record.judgements if line.seconds > 0]  # 0: not known
         share = max(0.01, 1 - self.settings.gold * bool(self._gold) - self.settings.repeats)
-        return median(known) * left / share if known else None
+        return median(durations) * left / share if durations else None

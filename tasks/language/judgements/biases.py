@@ -12,7 +12,7 @@ from tasks.language.judgements.outcomes import outcomes
 
 def first_shown_wins(judgement: Judgement) -> float | None:
     """How often the answer that was shown first, left or on top, is the better one."""
-    shown = {place: position for position, place in enumerate(judgement.order)}
+    shown = {answer_index: position for position, answer_index in enumerate(judgement.order)}
     return _share_of_pairs(judgement, lambda better, worse: shown[better] < shown[worse])
 
 
@@ -28,9 +28,9 @@ def longer_wins(judgement: Judgement, item: Item) -> float | None:
 def _share_of_pairs(judgement: Judgement, holds: Callable[[int, int], bool | None]) -> float | None:
     """Over the pairs of answers of which one is better and for which it is known."""
     ordered = [
-        (one.first, one.second) if one.score == 1 else (one.second, one.first)
-        for one in outcomes(judgement.value)
-        if one.score != 0.5
+        (outcome.first, outcome.second) if outcome.score == 1 else (outcome.second, outcome.first)
+        for outcome in outcomes(judgement.value)
+        if outcome.score != 0.5
     ]
-    known = [value for better, worse in ordered if (value := holds(better, worse)) is not None]
-    return sum(known) / len(known) if known else None
+    verdicts = [value for better, worse in ordered if (value := holds(better, worse)) is not None]
+    return sum(verdicts) / len(verdicts) if verdicts else None

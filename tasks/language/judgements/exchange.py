@@ -26,10 +26,12 @@ def export(record: Record, tool: Tool, folder: Path) -> list[Path]:
     if tool == "argilla":
         return _written({folder / "records.json": argilla.rows(record)})
     if tool == "potato":
-        items, said = potato.rows(record)
-        return _written({folder / "items.jsonl": items, **{folder / OUTPUT / who / SAID: said[who] for who in said}})
-    found = trl.rows(record, conversational=tool == "trl-chat")
-    return _written({folder / f"{name}.jsonl": rows for name, rows in found.items()})
+        items, annotations = potato.rows(record)
+        return _written(
+            {folder / "items.jsonl": items, **{folder / OUTPUT / who / SAID: annotations[who] for who in annotations}}
+        )
+    rows_by_name = trl.rows(record, conversational=tool == "trl-chat")
+    return _written({folder / f"{name}.jsonl": rows for name, rows in rows_by_name.items()})
 
 
 def imported(path: Path, tool: Tool, who: str, at: str) -> list[Line]:
@@ -50,15 +52,15 @@ def imported(path: Path, tool: Tool, who: str, at: str) -> list[Line]:
 
 
 def _from_potato(folder: Path, who: str, at: str) -> list[Line]:
-    said = sorted((folder / OUTPUT).rglob(SAID))
-    if not said:
+    annotation_files = sorted((folder / OUTPUT).rglob(SAID))
+    if not annotation_files:
         raise DataError(f"{folder}: expected a folder with {OUTPUT}/PERSON/{SAID}, as Potato writes it; found none")
     items = {item.name: item for row in read_files(folder) for item in [parsed(row, potato.asked)]}
 
     def form(row: Row) -> list[Given]:
         return potato.given(row.values, items, row.name)
 
-    by_person = [(file, file.parent.name if file.parent.name != OUTPUT else who) for file in said]
+    by_person = [(file, file.parent.name if file.parent.name != OUTPUT else who) for file in annotation_files]
     return _merged(_lines(row._replace(name=person), form, at) for file, person in by_person for row in read_file(file))
 
 
@@ -72,9 +74,9 @@ def _lines(row: Row, form: Callable[[Row], Iterable[Given]], at: str) -> list[Li
     return parsed(row, made)
 
 
-def _merged(found: Iterable[list[Line]]) -> list[Line]:
+def _merged(line_groups: Iterable[list[Line]]) -> list[Line]:
     """Each line once."""
-    return list(dict.fromkeys(line for several in found for line in several))
+    return list(dict.fromkeys(line for several in line_groups for line in several))
 
 
 def _written(files: Mapping[Path, list[Columns]]) -> list[Path]:

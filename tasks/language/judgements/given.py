@@ -29,40 +29,40 @@ class Given(NamedTuple):
 
 def lines(judgements: Iterable[Given], at: str) -> list[Line]:
     """Items before their judgements, each once; `at` is when they were read in, as the record has times."""
-    found: dict[str, Line] = {}
-    for one in judgements:
-        item = _item(one)
-        found.setdefault(item.item, item)
-        said = [item.item, one.person, one.value.model_dump(mode="json", by_alias=True)]
-        name = hashlib.sha256(json.dumps(said).encode()).hexdigest()[:32]
-        found[name] = Judgement(
+    lines_by_id: dict[str, Line] = {}
+    for judgement in judgements:
+        item = _item(judgement)
+        lines_by_id.setdefault(item.item, item)
+        identity = [item.item, judgement.person, judgement.value.model_dump(mode="json", by_alias=True)]
+        name = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:32]
+        lines_by_id[name] = Judgement(
             judgement=name,
             item=item.item,
-            person=one.person,
-            mode=one.mode,
-            order=tuple(range(len(one.answers))),
-            value=one.value,
-            seconds=one.seconds,
+            person=judgement.person,
+            mode=judgement.mode,
+            order=tuple(range(len(judgement.answers))),
+            value=judgement.value,
+            seconds=judgement.seconds,
             repeat=0,
             at=at,
         )
-    return list(found.values())
+    return list(lines_by_id.values())
 
 
-def _item(one: Given) -> Item:
+def _item(judgement: Given) -> Item:
     item = Item(
-        item=item_id(one.mode, one.prompt, one.history, one.answers),
-        mode=one.mode,
-        prompt_id=one.prompt_id,
-        prompt=one.prompt,
-        history=one.history,
+        item=item_id(judgement.mode, judgement.prompt, judgement.history, judgement.answers),
+        mode=judgement.mode,
+        prompt_id=judgement.prompt_id,
+        prompt=judgement.prompt,
+        history=judgement.history,
         answers=tuple(
             Answer(sample=number, source="", text=text, ended=True, tokens=None)
-            for number, text in enumerate(one.answers)
+            for number, text in enumerate(judgement.answers)
         ),
-        steps=steps_of(one.answers[0]) if one.mode == "steps" else (),
+        steps=steps_of(judgement.answers[0]) if judgement.mode == "steps" else (),
     )
-    if wrong := misfit(one.value, item):
+    if wrong := misfit(judgement.value, item):
         raise ValueError(wrong)
     return item
 
@@ -75,7 +75,7 @@ def person(name: object) -> str:
     return text
 
 
-def dense(places: Sequence[float]) -> tuple[int, ...]:
+def dense(numbers: Sequence[float]) -> tuple[int, ...]:
     """Ranks from 1 without a gap, from any numbers of which the smallest is best."""
-    known = sorted(set(places))
-    return tuple(known.index(place) + 1 for place in places)
+    distinct = sorted(set(numbers))
+    return tuple(distinct.index(number) + 1 for number in numbers)

@@ -37,12 +37,12 @@ class Answered(NamedTuple):
 
 def from_responses(folder: Path, source: str = "responses") -> list[Answered]:
     """What a policy sampled, by prompt, with its tokens: data/responses, or another folder with such a responses.parquet."""
-    found: dict[str, list[tables.Record]] = {}
+    rows_by_prompt: dict[str, list[tables.Record]] = {}
     for row in tables.records(_table(Responses, folder / "responses.parquet")):
-        found.setdefault(row["prompt_id"], []).append(row)
+        rows_by_prompt.setdefault(row["prompt_id"], []).append(row)
     return [
         Answered(prompt_id, rows[0]["prompt"], rows[0].get("history", ""), tuple(_sampled(rows, source)), None)
-        for prompt_id, rows in found.items()
+        for prompt_id, rows in rows_by_prompt.items()
     ]
 
 
@@ -59,26 +59,26 @@ def from_evaluations(first: Path, second: Path) -> list[Answered]:
     """
     names = (first.name, second.name) if first.name != second.name else (str(first), str(second))
     sides = [_evaluated(folder, name) for folder, name in zip((first, second), names, strict=True)]
-    (asked, ours), (asked_of_second, theirs) = sides
-    place = {problem: number for number, problem in enumerate(asked)}
-    common = sorted(ours.keys() & theirs.keys(), key=lambda key: (place[key[0]], *key[1:]))
-    found = [
-        Answered(key[0], *asked[key[0]], (ours[key], theirs[key]), None)
+    (prompts, ours), (asked_of_second, theirs) = sides
+    order = {problem: number for number, problem in enumerate(prompts)}
+    common = sorted(ours.keys() & theirs.keys(), key=lambda key: (order[key[0]], *key[1:]))
+    answered = [
+        Answered(key[0], *prompts[key[0]], (ours[key], theirs[key]), None)
         for key in common
-        if asked[key[0]] == asked_of_second[key[0]]
+        if prompts[key[0]] == asked_of_second[key[0]]
     ]
-    if not found:
+    if not answered:
         raise DataError(
             f"{first} and {second}: no problem that both policies answered; evaluate both on the same problems"
         )
-    return found
+    return answered
 
 
 def _evaluated(folder: Path, name: str) -> tuple[dict[str, tuple[str, str]], dict[tuple[str, float, int], Answer]]:
     """Prompt and history of each problem, and the answers by problem, temperature and sample."""
-    asked = tables.records(_table(Problems, folder / "asked.parquet"))
+    problems = tables.records(_table(Problems, folder / "asked.parquet"))
     rows = tables.records(_table(Generations, folder / "generations.parquet"))
-    return {one["problem_id"]: (one["question"], one.get("history", "")) for one in asked}, {
+    return {problem["problem_id"]: (problem["question"], problem.get("history", "")) for problem in problems}, {
         (row["problem_id"], row["temperature"], row["sample"]): Answer(
             sample=row["sample"], source=name, text=row["response"], ended=row["ended"], tokens=None
         )
@@ -99,10 +99,10 @@ def from_files(path: Path) -> list[Answered]:
     and `tokens`. `gold` may have an expected judgement: a verdict such as `a better`, a ranking such as `B > A = C`, labels of steps, a
     text, or a value as in the record. DataError names file, line and field.
     """
-    found = [_parsed(row) for row in read_files(path)]
-    if not found:
+    answered = [_parsed(row) for row in read_files(path)]
+    if not answered:
         raise DataError(f"{path}: no rows; expected {EXPECTED}")
-    return found
+    return answered
 
 
 def _parsed(row: Row) -> Answered:
@@ -119,11 +119,11 @@ def _given(row: Mapping[str, Any], name: str) -> Answered:
         ]
     elif row.get("prompt") is not None:
         prompt, history = forms.split_prompt(_turns(row))
-        answers = [_answer(one, number) for number, one in enumerate(_texts(row))]
+        answers = [_answer(answer, number) for number, answer in enumerate(_texts(row))]
     else:
         raise ValueError(f"expected columns {EXPECTED}; got {forms.columns(row)}")
-    own = next((str(row[key]) for key in ("prompt_id", "id") if row.get(key) is not None), name)
-    return Answered(own, prompt, history, tuple(answers), _gold(row.get("gold"), len(answers)))
+    prompt_id = next((str(row[key]) for key in ("prompt_id", "id") if row.get(key) is not None), name)
+    return Answered(prompt_id, prompt, history, tuple(answers), _gold(row.get("gold"), len(answers)))
 
 
 def _turns(row: Mapping[str, Any]) -> forms.Conversation:
@@ -142,11 +142,11 @@ def _texts(row: Mapping[str, Any]) -> list[object]:
 
 
 def _answer(value: object, number: int) -> Answer:
-    given = value if isinstance(value, Mapping) else {"text": value}
-    known = {"sample": number, "source": "", "ended": True, "tokens": None}
-    kept = {key: inner for key, inner in given.items() if key in {*known, "text"} and inner is not None}
+    fields = value if isinstance(value, Mapping) else {"text": value}
+    defaults = {"sample": number, "source": "", "ended": True, "tokens": None}
+    kept = {key: inner for key, inner in fields.items() if key in {*defaults, "text"} and inner is not None}
     try:
-        return Answer.model_validate({**known, **kept})
+        return Answer.model_validate({**defaults, **kept})
     except ValueError:
         raise ValueError(
             f"answer {number} is {str(value)[:40]!r}; expected text, or an object with text, source, ended and tokens"
@@ -170,48 +170,52 @@ def items(answered: Iterable[Answered], mode: Mode, answers: int, seed: int, per
     """
     size = {"pairwise": 2, "steps": 1}.get(mode, min(answers, MOST_ANSWERS))
     by_prompt: dict[tuple[str, str], int] = {}
-    found: dict[str, Item] = {}
-    for one in answered:
-        key = (one.prompt, one.history)
-        for group in [one.answers] if one.gold is not None else _groups(one, mode, size, seed):
-            if one.gold is None and by_prompt.get(key, 0) >= per_prompt:
+    items_by_id: dict[str, Item] = {}
+    for answered_prompt in answered:
+        key = (answered_prompt.prompt, answered_prompt.history)
+        for group in (
+            [answered_prompt.answers]
+            if answered_prompt.gold is not None
+            else _groups(answered_prompt, mode, size, seed)
+        ):
+            if answered_prompt.gold is None and by_prompt.get(key, 0) >= per_prompt:
                 break
-            item = _item(one, group, mode)
-            by_prompt[key] = by_prompt.get(key, 0) + (one.gold is None and item.item not in found)
-            found[item.item] = item
-    if not found:
+            item = _item(answered_prompt, group, mode)
+            by_prompt[key] = by_prompt.get(key, 0) + (answered_prompt.gold is None and item.item not in items_by_id)
+            items_by_id[item.item] = item
+    if not items_by_id:
         raise DataError(f"no items of mode {mode}: expected prompts with {_needed(mode)}")
-    return list(found.values())
+    return list(items_by_id.values())
 
 
-def _groups(one: Answered, mode: Mode, size: int, seed: int) -> list[tuple[Answer, ...]]:
-    distinct = list({answer.text: answer for answer in reversed(one.answers)}.values())[::-1]
+def _groups(answered_prompt: Answered, mode: Mode, size: int, seed: int) -> list[tuple[Answer, ...]]:
+    distinct = list({answer.text: answer for answer in reversed(answered_prompt.answers)}.values())[::-1]
     if mode == "steps":
         return [(answer,) for answer in distinct if steps_of(answer.text)]
     if mode == "edit":
         return [tuple(distinct[:size])]
     if len(distinct) > size:
-        random.Random(f"{seed}\n{one.prompt_id}").shuffle(distinct)
+        random.Random(f"{seed}\n{answered_prompt.prompt_id}").shuffle(distinct)
     groups = [tuple(distinct[start : start + size]) for start in range(0, len(distinct), size)]
     return [group for group in groups if len(group) == size or (mode == "ranking" and len(group) > 1)]
 
 
-def _item(one: Answered, answers: tuple[Answer, ...], mode: Mode) -> Item:
-    given = {
+def _item(answered_prompt: Answered, answers: tuple[Answer, ...], mode: Mode) -> Item:
+    fields = {
         "kind": "item",
-        "item": item_id(mode, one.prompt, one.history, [answer.text for answer in answers]),
+        "item": item_id(mode, answered_prompt.prompt, answered_prompt.history, [answer.text for answer in answers]),
         "mode": mode,
-        "prompt_id": one.prompt_id,
-        "prompt": one.prompt,
-        "history": one.history,
+        "prompt_id": answered_prompt.prompt_id,
+        "prompt": answered_prompt.prompt,
+        "history": answered_prompt.history,
         "answers": answers,
         **({"steps": steps_of(answers[0].text)} if mode == "steps" and answers else {}),
-        "gold": one.gold,
+        "gold": answered_prompt.gold,
     }
     try:
-        item = line_of(given)
+        item = line_of(fields)
     except ValueError as error:
-        raise DataError(f"prompt {one.prompt_id}: {error}") from None
+        raise DataError(f"prompt {answered_prompt.prompt_id}: {error}") from None
     assert isinstance(item, Item)
     return item
 

@@ -76,18 +76,18 @@ class _Asked:
     rankings: list[tuple[Item, list[int], str]] = field(default_factory=list)  # ranks, and who ranked
 
 
-def counted(found: record.Record) -> list[Judgement]:
+def counted(judgement_record: record.Record) -> list[Judgement]:
     """The judgements that pairs are made of."""
     last = {
-        (one.item, one.person): one
-        for one in found.judgements
-        if one.mode in MODES and not one.repeat and found.items[one.item].gold is None
+        (judgement.item, judgement.person): judgement
+        for judgement in judgement_record.judgements
+        if judgement.mode in MODES and not judgement.repeat and judgement_record.items[judgement.item].gold is None
     }
     return list(last.values())
 
 
 def read(
-    found: record.Record,
+    judgement_record: record.Record,
     known: Mapping[str, Record],
     sampled: Mapping[Prompt, str],
     disagreement: Literal["each", "majority"],
@@ -97,22 +97,22 @@ def read(
     `known` has the problems by their ids, so that answers to them have rubric points, and `sampled` the ids of prompts by their
     texts, where a prompt of the record is one of the responses'.
     """
-    judgements = counted(found)
-    asked: dict[Prompt, _Asked] = {}
-    taken = {*sampled.values()}
-    for one in judgements:
-        item = found.items[one.item]
+    judgements = counted(judgement_record)
+    prompts: dict[Prompt, _Asked] = {}
+    prompt_ids = {*sampled.values()}
+    for judgement in judgements:
+        item = judgement_record.items[judgement.item]
         text = item.prompt, item.history
-        if text not in asked:
-            asked[text] = _Asked(sampled.get(text) or _free(item.prompt_id, taken), text)
-            taken.add(asked[text].id)
-        asked[text].votes += _votes(item, one)
-        if (ranks := _ranks(one)) is not None:
-            asked[text].rankings.append((item, ranks, one.person))
+        if text not in prompts:
+            prompts[text] = _Asked(sampled.get(text) or _free(item.prompt_id, prompt_ids), text)
+            prompt_ids.add(prompts[text].id)
+        prompts[text].votes += _votes(item, judgement)
+        if (ranks := _ranks(judgement)) is not None:
+            prompts[text].rankings.append((item, ranks, judgement.person))
     pairs: list[Record] = []
     rankings: list[Record] = []
     equal = 0
-    for prompt in sorted(asked.values(), key=lambda prompt: prompt.id):
+    for prompt in sorted(prompts.values(), key=lambda prompt: prompt.id):
         problem = known.get(prompt.id)
         problem = problem if problem and problem["question"] == prompt.text[0] else None
         votes = sorted(prompt.votes, key=lambda vote: vote.numbers)
@@ -123,43 +123,48 @@ def read(
     return JudgedPairs(
         alike(pairs),
         _same_columns(rankings),
-        [prompt.id for prompt in asked.values()],
-        {mode: sum(one.mode == mode for one in judgements) for mode in MODES},
-        len({one.person for one in judgements}),
-        sum(isinstance(one.value, PairwiseValue) and one.value.strength == TIES[1] for one in judgements),
+        [prompt.id for prompt in prompts.values()],
+        {mode: sum(judgement.mode == mode for judgement in judgements) for mode in MODES},
+        len({judgement.person for judgement in judgements}),
+        sum(
+            isinstance(judgement.value, PairwiseValue) and judgement.value.strength == TIES[1]
+            for judgement in judgements
+        ),
         equal,
     )
 
 
-def _free(name: str, taken: set[str]) -> str:
+def _free(name: str, prompt_ids: set[str]) -> str:
     """The prompt's own id; with a number behind it where another text has this id."""
-    numbered = (f"{name}#{number}" for number in range(2, len(taken) + 3))
-    return name if name not in taken else next(one for one in numbered if one not in taken)
+    numbered = (f"{name}#{number}" for number in range(2, len(prompt_ids) + 3))
+    return name if name not in prompt_ids else next(candidate for candidate in numbered if candidate not in prompt_ids)
 
 
-def _votes(item: Item, one: Judgement) -> Iterator[Vote]:
-    value = one.value
+def _votes(item: Item, judgement: Judgement) -> Iterator[Vote]:
+    value = judgement.value
     if isinstance(value, PairwiseValue):
-        first, second = one.order
-        place = STRENGTHS.index(value.strength) if value.strength in STRENGTHS else None
-        sign = 0 if place is None else (1 if place < len(LEVELS) else -1) * (1 if first == 0 else -1)
-        yield Vote((item.answers[first], item.answers[second]), sign, (place or 0) % len(LEVELS), one.person)
+        first, second = judgement.order
+        strength_index = STRENGTHS.index(value.strength) if value.strength in STRENGTHS else None
+        sign = 0 if strength_index is None else (1 if strength_index < len(LEVELS) else -1) * (1 if first == 0 else -1)
+        yield Vote(
+            (item.answers[first], item.answers[second]), sign, (strength_index or 0) % len(LEVELS), judgement.person
+        )
     elif isinstance(value, RankingValue):
         scores = value.scores or [None] * len(value.ranks)
         for pair in combinations(range(len(value.ranks)), 2):
-            first, second = sorted(pair, key=one.order.index)
+            first, second = sorted(pair, key=judgement.order.index)
             apart = value.ranks[second] - value.ranks[first]
             winner, loser = (first, second) if apart > 0 else (second, first)
             yield Vote(
                 (item.answers[first], item.answers[second]),
                 (apart > 0) - (apart < 0),
                 _level(abs(apart), scores[winner], scores[loser]),
-                one.person,
+                judgement.person,
             )
     elif isinstance(value, EditValue):
         written = Answer(sample=0, source="edit", text=value.text, ended=True, tokens=None)
         for answer in item.answers:
-            yield Vote((written, answer), 1, BETTER, one.person)
+            yield Vote((written, answer), 1, BETTER, judgement.person)
 
 
 def _level(apart: int, winner: Scores | None, loser: Scores | None) -> int:
@@ -175,12 +180,12 @@ def _level(apart: int, winner: Scores | None, loser: Scores | None) -> int:
     return sum((gap > 0, gap >= 1, gap >= 2))
 
 
-def _ranks(one: Judgement) -> list[int] | None:
+def _ranks(judgement: Judgement) -> list[int] | None:
     """The ranks of an item's answers; a pairwise judgement ranks two, which tie if both are bad, and an edit none."""
-    if isinstance(one.value, RankingValue):
-        return list(one.value.ranks)
-    if isinstance(one.value, PairwiseValue):
-        strength = one.value.strength
+    if isinstance(judgement.value, RankingValue):
+        return list(judgement.value.ranks)
+    if isinstance(judgement.value, PairwiseValue):
+        strength = judgement.value.strength
         return [1, 1] if strength in TIES else [1, 2] if strength.startswith("a") else [2, 1]
     return None
 
@@ -190,15 +195,15 @@ def _agreed(votes: Iterable[Vote]) -> list[Vote]:
     by_texts: dict[frozenset[str], list[Vote]] = {}
     for vote in votes:
         by_texts.setdefault(frozenset(answer.text for answer in vote.answers), []).append(vote)
-    found = []
-    for given in by_texts.values():
-        first = given[0].answers
-        signs = [vote.sign if vote.answers[0].text == first[0].text else -vote.sign for vote in given]
+    agreed = []
+    for pair_votes in by_texts.values():
+        first = pair_votes[0].answers
+        signs = [vote.sign if vote.answers[0].text == first[0].text else -vote.sign for vote in pair_votes]
         side = (sum(signs) > 0) - (sum(signs) < 0)
-        levels = [vote.level for vote, sign in zip(given, signs, strict=True) if sign == side]
-        person = MAJORITY if len(given) > 1 else given[0].person
-        found.append(Vote(first, side, int(sum(levels) / len(levels) + 0.5) if side else 0, person))
-    return found
+        levels = [vote.level for vote, sign in zip(pair_votes, signs, strict=True) if sign == side]
+        person = MAJORITY if len(pair_votes) > 1 else pair_votes[0].person
+        agreed.append(Vote(first, side, int(sum(levels) / len(levels) + 0.5) if side else 0, person))
+    return agreed
 
 
 def _pairs(prompt: _Asked, votes: Iterable[Vote], problem: Record | None) -> Iterator[Record]:
@@ -208,7 +213,7 @@ def _pairs(prompt: _Asked, votes: Iterable[Vote], problem: Record | None) -> Ite
             continue
         a, b = vote.answers
         chosen, rejected = (a, b) if vote.sign > 0 else (b, a)
-        name = f"{prompt.id}/{'-'.join('edit' if one.source == 'edit' else str(one.sample) for one in (a, b))}"
+        name = f"{prompt.id}/{'-'.join('edit' if answer.source == 'edit' else str(answer.sample) for answer in (a, b))}"
         ids[name] = ids.get(name, 0) + 1
         sampled = a.tokens is not None and b.tokens is not None
         yield {

@@ -40,10 +40,10 @@ JudgementId = Annotated[str, Strict(), Field(pattern=r"^[0-9a-f]{32}$")]
 Person = Annotated[str, Strict(), Field(pattern=r"^[\w .@-]{1,64}$")]
 
 
-def _one_of(known: Sequence[object]) -> AfterValidator:
+def _one_of(allowed: Sequence[object]) -> AfterValidator:
     def check(value: Any) -> Any:
-        if value not in known:
-            raise ValueError(f"expected {', '.join(map(repr, known))}")
+        if value not in allowed:
+            raise ValueError(f"expected {', '.join(map(repr, allowed))}")
         return value
 
     return AfterValidator(check)
@@ -252,35 +252,35 @@ def parse(text: str | bytes) -> Line:
     return line_of(_loaded(text))
 
 
-def line_of(found: object) -> Line:
+def line_of(loaded: object) -> Line:
     """The line that an object is, as JSON has it; ValueError in one line if it is none."""
-    if not isinstance(found, dict):
-        raise ValueError(f"expected an object, got {type(found).__name__}")
-    kind = KINDS.get(found["kind"]) if isinstance(found.get("kind"), str) else None
+    if not isinstance(loaded, dict):
+        raise ValueError(f"expected an object, got {type(loaded).__name__}")
+    kind = KINDS.get(loaded["kind"]) if isinstance(loaded.get("kind"), str) else None
     if kind is None:
-        raise ValueError(f"kind: expected {', '.join(KINDS)}, got {shown(found.get('kind'))}")
+        raise ValueError(f"kind: expected {', '.join(KINDS)}, got {shown(loaded.get('kind'))}")
     try:
-        return kind.model_validate(found, by_alias=True, by_name=False)
+        return kind.model_validate(loaded, by_alias=True, by_name=False)
     except ValidationError as error:
         raise ValueError(fault(error)) from None
 
 
 def as_text(line: Line) -> str:
     """A line as JSON, without the newline behind it."""
-    found = {"kind": line.kind, **line.model_dump(mode="json", by_alias=True, exclude={"person", "at"})}
+    fields = {"kind": line.kind, **line.model_dump(mode="json", by_alias=True, exclude={"person", "at"})}
     if not isinstance(line, Item):
-        found |= {"person": line.person, "at": line.at}
-    if found.get("steps") == []:
-        del found["steps"]
-    return json.dumps(found, ensure_ascii=False, allow_nan=False)
+        fields |= {"person": line.person, "at": line.at}
+    if fields.get("steps") == []:
+        del fields["steps"]
+    return json.dumps(fields, ensure_ascii=False, allow_nan=False)
 
 
 def _loaded(text: str | bytes) -> object:
     decoded = ""
     try:
         decoded = text.decode() if isinstance(text, bytes) else text
-        found: object = json.loads(decoded, object_pairs_hook=_once, parse_constant=_no_number)
-        return found
+        loaded: object = json.loads(decoded, object_pairs_hook=_once, parse_constant=_no_number)
+        return loaded
     except UnicodeDecodeError as error:
         raise ValueError(f"expected UTF-8, found byte 0x{error.object[error.start]:02x} at {error.start}") from None
     except RecursionError:
@@ -294,11 +294,11 @@ def _loaded(text: str | bytes) -> object:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is there twice; expected it once")
-    return found
+    return fields
 
 
 def _no_number(name: str) -> object:
@@ -308,8 +308,8 @@ def _no_number(name: str) -> object:
 def fault(error: ValidationError) -> str:
     """The first thing that is wrong, in one line."""
     fault = error.errors(include_url=False)[0]
-    place = ".".join(map(str, fault["loc"]))
-    where = f"{place}: " if place else ""
+    location = ".".join(map(str, fault["loc"]))
+    where = f"{location}: " if location else ""
     if fault["type"] == "extra_forbidden":
         return f"{where}unknown field"
     if fault["type"] == "missing":
@@ -319,4 +319,4 @@ def fault(error: ValidationError) -> str:
         if fault["type"] == "value_error"
         else fault["msg"].replace("Input should", "expected to")
     )
-    return f"{where}{text}" if not place or ", got" in text else f"{where}{text}, got {shown(fault['input'])}"
+    return f"{where}{text}" if not location or ", got" in text else f"{where}{text}, got {shown(fault['input'])}"

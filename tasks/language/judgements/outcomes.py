@@ -41,17 +41,17 @@ def _ranked(value: RankingValue, first: int, second: int) -> Outcome:
     return Outcome(first, second, 1.0 if ours < theirs else 0.0 if ours > theirs else 0.5)
 
 
-def alike(one: Value, other: Value) -> float | None:
+def alike(value: Value, other: Value) -> float | None:
     """How far two judgements of one item say the same, from 0 to 1; None where that cannot be said.
 
     Of pairs and rankings: the share of the answers' pairs with the same better one, or with none in both; the level does not count.
     Of steps: the share of the steps judged by both that have the same label. Of edits it cannot be said.
     """
-    if isinstance(one, EditValue) or type(one) is not type(other):
+    if isinstance(value, EditValue) or type(value) is not type(other):
         return None
-    if isinstance(one, StepsValue) and isinstance(other, StepsValue):
-        labels = zip(one.labels, other.labels, strict=True)
+    if isinstance(value, StepsValue) and isinstance(other, StepsValue):
+        labels = zip(value.labels, other.labels, strict=True)
         same = [ours == theirs for ours, theirs in labels if ours is not None and theirs is not None]
     else:
-        same = [ours == theirs for ours, theirs in zip(outcomes(one), outcomes(other), strict=True)]
+        same = [ours == theirs for ours, theirs in zip(outcomes(value), outcomes(other), strict=True)]
     return sum(same) / len(same) if same else None

@@ -28,7 +28,7 @@ BOTH_BAD = "both_bad"  # a scheme of our own, which Potato keeps as it is
 
 def rows(record: Record) -> tuple[list[Row], dict[str, list[Row]]]:
     """The items that were judged as pairs or rankings, and by person what was said of them; repeats are left out."""
-    said: dict[str, list[Row]] = defaultdict(list)
+    annotations: dict[str, list[Row]] = defaultdict(list)
     items: dict[str, Row] = {}
     for line in record.judgements:
         item = record.items[line.item]
@@ -39,7 +39,7 @@ def rows(record: Record) -> tuple[list[Row], dict[str, list[Row]]]:
                 "responses": [answer.text for answer in item.answers],
             }
             seconds = round(line.seconds)
-            said[line.person].append(
+            annotations[line.person].append(
                 {
                     "id": item.item,
                     "displayed_text": _displayed(item),
@@ -50,7 +50,7 @@ def rows(record: Record) -> tuple[list[Row], dict[str, list[Row]]]:
                     },
                 }
             )
-    return [*items.values()], dict(said)
+    return [*items.values()], dict(annotations)
 
 
 def _displayed(item: Item) -> str:
@@ -84,7 +84,7 @@ def asked(row: Mapping[str, Any]) -> Asked:
     """An item of its input; ValueError names the field at fault."""
     sides = [row.get("left"), row.get("right")]
     answers: list[Any] = next((row[name] for name in LISTS if isinstance(row.get(name), list)), sides)
-    if len(answers) < 2 or not all(isinstance(one, str) for one in answers):
+    if len(answers) < 2 or not all(isinstance(answer, str) for answer in answers):
         raise ValueError(f"expected a list of texts in {', '.join(LISTS)}, or left and right; got {forms.columns(row)}")
     name = next((name for name in ("prompt", "question", "instruction", "context") if row.get(name)), None)
     if name is None or row.get("id") is None:
@@ -102,40 +102,42 @@ def given(row: Mapping[str, Any], items: Mapping[str, Asked], who: str) -> list[
         raise ValueError(
             f"field 'label_annotations' is {type(labels).__name__}; expected an object, as Potato writes it"
         )
-    schemes = {str(scheme): said for scheme, said in labels.items() if isinstance(said, Mapping)}
+    schemes = {str(scheme): annotation for scheme, annotation in labels.items() if isinstance(annotation, Mapping)}
     item = items.get(name)
-    found = None if item is None else _value(schemes, len(item.answers))
+    judgement = None if item is None else _value(schemes, len(item.answers))
     time = row.get("behavioral_data")
     seconds = _seconds(str(time.get("time_string", ""))) if isinstance(time, Mapping) else 0.0
     judged_by = person(row.get("user_id") or who)
-    return [] if item is None or found is None else [Given(*item, *found, judged_by, seconds)]
+    return [] if item is None or judgement is None else [Given(*item, *judgement, judged_by, seconds)]
 
 
 def _value(schemes: Mapping[str, Mapping[str, Any]], count: int) -> tuple[Mode, Value] | None:
     names = rankings.letters(count)
-    for said in schemes.values():
-        if "rank_order" in said:
-            return "ranking", RankingValue(ranks=rankings.parse(str(said["rank_order"]).replace(",", ">"), names))
-        if "best" in said and "worst" in said:
-            return "ranking", RankingValue(ranks=_best_worst(str(said["best"]), str(said["worst"]), names))
+    for annotation in schemes.values():
+        if "rank_order" in annotation:
+            return "ranking", RankingValue(ranks=rankings.parse(str(annotation["rank_order"]).replace(",", ">"), names))
+        if "best" in annotation and "worst" in annotation:
+            return "ranking", RankingValue(ranks=_best_worst(str(annotation["best"]), str(annotation["worst"]), names))
     if count == 2:
-        for said in sorted(schemes.values(), key=lambda one: "scale_value" not in one):  # the scale says more
-            if "scale_value" in said or "selection" in said:
-                return "pairwise", PairwiseValue(strength="both bad" if BOTH_BAD in schemes else _strength(said))
+        for annotation in sorted(
+            schemes.values(), key=lambda rating: "scale_value" not in rating
+        ):  # the scale says more
+            if "scale_value" in annotation or "selection" in annotation:
+                return "pairwise", PairwiseValue(strength="both bad" if BOTH_BAD in schemes else _strength(annotation))
     ratings = _ratings(schemes, count)
-    return None if ratings is None else ("ranking", RankingValue(ranks=dense([-one for one in ratings])))
+    return None if ratings is None else ("ranking", RankingValue(ranks=dense([-rating for rating in ratings])))
 
 
-def _strength(said: Mapping[str, Any]) -> str:
-    if "scale_value" not in said:
-        known = {"A": "a better", "B": "b better", "tie": "tie"}
-        if said["selection"] not in known:
-            raise ValueError(f"field 'selection' is {str(said['selection'])[:40]!r}; expected A, B or tie")
-        return known[said["selection"]]
+def _strength(annotation: Mapping[str, Any]) -> str:
+    if "scale_value" not in annotation:
+        strengths = {"A": "a better", "B": "b better", "tie": "tie"}
+        if annotation["selection"] not in strengths:
+            raise ValueError(f"field 'selection' is {str(annotation['selection'])[:40]!r}; expected A, B or tie")
+        return strengths[annotation["selection"]]
     try:
-        step = round(float(said["scale_value"]))
+        step = round(float(annotation["scale_value"]))
     except (TypeError, ValueError, OverflowError):
-        raise ValueError(f"field 'scale_value' is {str(said['scale_value'])[:40]!r}; expected a number") from None
+        raise ValueError(f"field 'scale_value' is {str(annotation['scale_value'])[:40]!r}; expected a number") from None
     level = LEVELS[min(abs(step), SCALE) - 1]
     return f"{'a' if step < 0 else 'b'} {f'{level} better'.strip()}" if step else "tie"
 
@@ -148,19 +150,23 @@ def _best_worst(best: str, worst: str, names: str) -> tuple[int, ...]:
 
 def _ratings(schemes: Mapping[str, Mapping[str, Any]], count: int) -> Sequence[int] | None:
     """A number for each answer from likert schemes whose names end in the answer's number or letter."""
-    found: dict[int, int] = {}
-    for scheme, said in schemes.items():
+    ratings: dict[int, int] = {}
+    for scheme, annotation in schemes.items():
         end = re.search(r"(?:^|[\W_])([A-Z]|\d+)$", scheme)
-        rated = [int(match[1]) for label in said if (match := re.fullmatch(r"(?:scale_)?(\d{1,3})", str(label)))]
+        rated = [int(match[1]) for label in annotation if (match := re.fullmatch(r"(?:scale_)?(\d{1,3})", str(label)))]
         if end is not None and len(rated) == 1:
-            place = int(end[1]) - 1 if end[1].isdigit() else string.ascii_uppercase.index(end[1])
-            found[place] = rated[0]
-    return [found[place] for place in range(count)] if set(found) == set(range(count)) and count > 1 else None
+            answer_index = int(end[1]) - 1 if end[1].isdigit() else string.ascii_uppercase.index(end[1])
+            ratings[answer_index] = rated[0]
+    return (
+        [ratings[answer_index] for answer_index in range(count)]
+        if set(ratings) == set(range(count)) and count > 1
+        else None
+    )
 
 
 def _seconds(text: str) -> float:
-    found = re.search(r"(\d{1,6})d (\d{1,6})h (\d{1,6})m (\d{1,6})s", text)
-    if found is None:
+    match = re.search(r"(\d{1,6})d (\d{1,6})h (\d{1,6})m (\d{1,6})s", text)
+    if match is None:
         return 0.0
-    days, hours, minutes, seconds = map(int, found.groups())
+    days, hours, minutes, seconds = map(int, match.groups())
     return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)

@@ -42,19 +42,19 @@ def agreements(judgements: Iterable[Judgement]) -> list[Agreement]:
 def _answers(line: Judgement) -> Iterator[tuple[str, tuple[str | int, ...], float]]:
     """Question, unit within the item, value."""
     question = "better of a pair" if line.mode == "pairwise" else "better in a ranking"
-    for one in outcomes(line.value):
-        yield question, (one.first, one.second), one.score
+    for outcome in outcomes(line.value):
+        yield question, (outcome.first, outcome.second), outcome.score
     match line.value:
         case PairwiseValue():
             yield "how much better", (), scale(line.value.strength)
         case RankingValue():
-            for place, scores in enumerate(line.value.scores or ()):
+            for position, scores in enumerate(line.value.scores or ()):
                 for name in CRITERIA if scores is not None else ():
-                    yield name, (place,), getattr(scores, name)
+                    yield name, (position,), getattr(scores, name)
         case StepsValue():
-            for place, label in enumerate(line.value.labels):
+            for position, label in enumerate(line.value.labels):
                 if label is not None:
-                    yield "steps", (place,), label
+                    yield "steps", (position,), label
 
 
 def _agreement(question: str, units: Units) -> Agreement:

@@ -21,23 +21,23 @@ def parse(text: str, names: str) -> tuple[int, ...]:
     `D > C > A = B` for ABCD is (3, 3, 2, 1). Spaces and case do not matter.
     """
     signs = re.findall(r"\S", text.upper())
-    found = signs[::2]
-    for place, sign in enumerate(signs):
-        if place % 2 and sign not in ">=":
-            raise ValueError(f"expected > or = behind {signs[place - 1]}, got {sign!r}; such as {_example(names)}")
-        if not place % 2 and sign not in names:
+    ranked_names = signs[::2]
+    for position, sign in enumerate(signs):
+        if position % 2 and sign not in ">=":
+            raise ValueError(f"expected > or = behind {signs[position - 1]}, got {sign!r}; such as {_example(names)}")
+        if not position % 2 and sign not in names:
             raise ValueError(f"expected a letter of {', '.join(names)}, got {sign!r}; such as {_example(names)}")
     if len(signs) % 2 == 0:
         behind = f"a letter behind {signs[-1]}" if signs else "a ranking"
         raise ValueError(f"expected {behind}; such as {_example(names)}")
-    if twice := [name for name in names if found.count(name) > 1]:
-        raise ValueError(f"{twice[0]} stands {found.count(twice[0])} times; expected each letter once")
-    if missing := [name for name in names if name not in found]:
+    if twice := [name for name in names if ranked_names.count(name) > 1]:
+        raise ValueError(f"{twice[0]} stands {ranked_names.count(twice[0])} times; expected each letter once")
+    if missing := [name for name in names if name not in ranked_names]:
         raise ValueError(
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not there; expected each letter once"
         )
-    groups = [[names.index(found[0])]]
-    for sign, name in zip(signs[1::2], found[1:], strict=True):
+    groups = [[names.index(ranked_names[0])]]
+    for sign, name in zip(signs[1::2], ranked_names[1:], strict=True):
         if sign == ">":
             groups.append([])
         groups[-1].append(names.index(name))
@@ -46,19 +46,21 @@ def parse(text: str, names: str) -> tuple[int, ...]:
 
 def text(ranks: Sequence[int]) -> str:
     """The inverse of `parse` for the first letters; ties in the order of the alphabet."""
-    places = range(len(ranks))
-    return annotator.ranking_text([[place for place in places if ranks[place] == rank] for rank in sorted(set(ranks))])
+    positions = range(len(ranks))
+    return annotator.ranking_text(
+        [[position for position in positions if ranks[position] == rank] for rank in sorted(set(ranks))]
+    )
 
 
 def of_item(shown: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
     """Ranks by the answers' places in the item, from those in the `order` in which the answers were shown."""
     placed = dict(zip(order, shown, strict=True))
-    return tuple(placed[place] for place in range(len(order)))
+    return tuple(placed[position] for position in range(len(order)))
 
 
 def as_shown(ranks: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
     """The inverse of `of_item`."""
-    return tuple(ranks[place] for place in order)
+    return tuple(ranks[position] for position in order)
 
 
 def _example(names: str) -> str:

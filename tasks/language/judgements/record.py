@@ -59,11 +59,11 @@ class Record:
     def check(self, line: Line) -> None:
         """ValueError in one line if the line does not fit those before."""
         if isinstance(line, Undo):
-            found = self.known(line.judgement)
-            if found is None:
+            judgement = self.known(line.judgement)
+            if judgement is None:
                 raise ValueError(f"judgement: there is none with id {line.judgement} to take back")
-            if found.person != line.person:
-                raise ValueError(f"person: {line.person!r} takes back a judgement of {found.person!r}")
+            if judgement.person != line.person:
+                raise ValueError(f"person: {line.person!r} takes back a judgement of {judgement.person!r}")
         if isinstance(line, Judgement | Skip | Flag) and line.item not in self.items:
             raise ValueError(f"item: unknown item {line.item}; its own line should stand before")
         if isinstance(line, Judgement):
@@ -108,10 +108,10 @@ def read(path: Path) -> Record:
     """
     if not path.exists():
         raise DataError(f"{path}: no such file or folder; expected a record of judgements (.jsonl)")
-    found = [(where, line) for file in _files(path) for where, line in _lines(file)]
+    located_lines = [(where, line) for file in _files(path) for where, line in _lines(file)]
     record = Record()
     for kinds in ((Item,), (Judgement, Skip, Flag), (Undo,)):
-        for where, line in found:
+        for where, line in located_lines:
             if isinstance(line, kinds):
                 try:
                     record.add(line)
@@ -210,10 +210,10 @@ class Writer:
         """What is written to a file that git has replaced would be lost."""
         ours = os.fstat(self._file)
         try:
-            there = self.path.stat()
+            on_disk = self.path.stat()
         except OSError:
             raise DataError(f"{self.path}: not written: the file is gone; start again") from None
-        if (there.st_dev, there.st_ino, there.st_size) != (ours.st_dev, ours.st_ino, self._size):
+        if (on_disk.st_dev, on_disk.st_ino, on_disk.st_size) != (ours.st_dev, ours.st_ino, self._size):
             raise DataError(f"{self.path}: not written: another program has changed the file; start again")
 
 
@@ -234,8 +234,8 @@ def _cut_torn_line(file: int) -> int:
     size = end = os.fstat(file).st_size
     while end > 0:
         start = max(0, end - 65536)
-        if (place := os.pread(file, end - start, start).rfind(b"\n")) >= 0:
-            end = start + place + 1
+        if (newline := os.pread(file, end - start, start).rfind(b"\n")) >= 0:
+            end = start + newline + 1
             break
         end = start
     if end < size:

@@ -67,32 +67,32 @@ class Statistics:
 
 def statistics(record: Record) -> Statistics:
     """All of it; for ten thousand judgements in about a second."""
-    given = record.judgements
-    first = _first(given)
+    judgements = record.judgements
+    first = _first(judgements)
     values = (
         _on_gold(record, first.values()),
-        _on_repeats(given, first),
-        {line.judgement: biases.first_shown_wins(line) for line in given},
-        {line.judgement: biases.longer_wins(line, record.items[line.item]) for line in given},
+        _on_repeats(judgements, first),
+        {line.judgement: biases.first_shown_wins(line) for line in judgements},
+        {line.judgement: biases.longer_wins(line, record.items[line.item]) for line in judgements},
     )
     return Statistics(
-        judgements=len(given),
-        items=len({line.item for line in given}),
-        modes=Counter(line.mode for line in given),
-        verdicts=Counter(line.value.strength for line in given if isinstance(line.value, PairwiseValue)),
-        measured=_measured(given, values),
-        people=_people(record, given, values),
+        judgements=len(judgements),
+        items=len({line.item for line in judgements}),
+        modes=Counter(line.mode for line in judgements),
+        verdicts=Counter(line.value.strength for line in judgements if isinstance(line.value, PairwiseValue)),
+        measured=_measured(judgements, values),
+        people=_people(record, judgements, values),
         agreement=agreements(first.values()),
         strengths=strengths(_comparisons(record, first.values())),
         disputed=_disputed(record, first.values()),
-        seconds=_seconds(given),
-        hours=sum(line.seconds for line in given) / 3600,
+        seconds=_seconds(judgements),
+        hours=sum(line.seconds for line in judgements) / 3600,
     )
 
 
-def _first(given: Sequence[Judgement]) -> dict[tuple[str, str], Judgement]:
+def _first(judgements: Sequence[Judgement]) -> dict[tuple[str, str], Judgement]:
     """By person and item, the judgement that is not a repeat; the last of several."""
-    return {(line.person, line.item): line for line in given if line.repeat == 0}
+    return {(line.person, line.item): line for line in judgements if line.repeat == 0}
 
 
 def _on_gold(record: Record, judgements: Iterable[Judgement]) -> Shares:
@@ -100,16 +100,16 @@ def _on_gold(record: Record, judgements: Iterable[Judgement]) -> Shares:
     return {line.judgement: alike(line.value, gold) for line, gold in golds if gold is not None}
 
 
-def _on_repeats(given: Sequence[Judgement], first: Mapping[tuple[str, str], Judgement]) -> Shares:
-    before = ((line, first.get((line.person, line.item))) for line in given if line.repeat)
-    return {line.judgement: alike(line.value, own.value) for line, own in before if own is not None}
+def _on_repeats(judgements: Sequence[Judgement], first: Mapping[tuple[str, str], Judgement]) -> Shares:
+    before = ((line, first.get((line.person, line.item))) for line in judgements if line.repeat)
+    return {line.judgement: alike(line.value, original.value) for line, original in before if original is not None}
 
 
-def _people(record: Record, given: Sequence[Judgement], values: Sequence[Shares]) -> list[PersonStatistics]:
-    own: dict[str, list[Judgement]] = defaultdict(list)
-    for line in given:
-        own[line.person].append(line)
-    skips, flags = (Counter(one.person for one in lines) for lines in (record.skips, record.flags))
+def _people(record: Record, judgements: Sequence[Judgement], values: Sequence[Shares]) -> list[PersonStatistics]:
+    by_person: dict[str, list[Judgement]] = defaultdict(list)
+    for line in judgements:
+        by_person[line.person].append(line)
+    skips, flags = (Counter(skip_or_flag.person for skip_or_flag in lines) for lines in (record.skips, record.flags))
     return [
         PersonStatistics(
             person=person,
@@ -119,33 +119,33 @@ def _people(record: Record, given: Sequence[Judgement], values: Sequence[Shares]
             seconds=_seconds(lines),
             measured=_measured(lines, values),
         )
-        for person, lines in sorted(own.items())
+        for person, lines in sorted(by_person.items())
     ]
 
 
 def _measured(judgements: Sequence[Judgement], values: Sequence[Shares]) -> Measured:
     def estimate(shares: Shares) -> Estimate | None:
-        known = [value for line in judgements if (value := shares.get(line.judgement)) is not None]
-        return share(known) if known else None
+        defined_shares = [value for line in judgements if (value := shares.get(line.judgement)) is not None]
+        return share(defined_shares) if defined_shares else None
 
     return Measured(*map(estimate, values))
 
 
 def _seconds(judgements: Sequence[Judgement]) -> float | None:
     """The median; 0 stands for a time that is not known, as of judgements from other tools."""
-    known = [line.seconds for line in judgements if line.seconds > 0]
-    return median(known) if known else None
+    durations = [line.seconds for line in judgements if line.seconds > 0]
+    return median(durations) if durations else None
 
 
 def _comparisons(record: Record, judgements: Iterable[Judgement]) -> list[Comparison]:
     """The answers' sources against each other. A gold item's better answer was known before, so it says nothing of them."""
-    found = []
+    comparisons = []
     for line in judgements:
         item = record.items[line.item]
-        for one in outcomes(line.value) if item.gold is None else ():
-            first, second = item.answers[one.first].source, item.answers[one.second].source
-            found.append(Comparison(first, second, one.score, line.item))
-    return found
+        for outcome in outcomes(line.value) if item.gold is None else ():
+            first, second = item.answers[outcome.first].source, item.answers[outcome.second].source
+            comparisons.append(Comparison(first, second, outcome.score, line.item))
+    return comparisons
 
 
 def _disputed(record: Record, judgements: Iterable[Judgement]) -> list[Disputed]:
@@ -154,8 +154,8 @@ def _disputed(record: Record, judgements: Iterable[Judgement]) -> list[Disputed]
         by_item[line.item].append(line)
     rows = []
     for item, lines in by_item.items():
-        pairs = [alike(one.value, other.value) for one, other in combinations(lines, 2)]
-        known = [value for value in pairs if value is not None]
-        if known and sum(known) < len(known):
-            rows.append(Disputed(record.items[item], len(lines), 1 - sum(known) / len(known)))
+        pairs = [alike(judgement.value, other.value) for judgement, other in combinations(lines, 2)]
+        similarities = [value for value in pairs if value is not None]
+        if similarities and sum(similarities) < len(similarities):
+            rows.append(Disputed(record.items[item], len(lines), 1 - sum(similarities) / len(similarities)))
     return sorted(rows, key=lambda row: (-row.disagreement, -row.people, row.item.item))

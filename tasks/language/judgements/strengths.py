@@ -46,17 +46,17 @@ class Strength:
 
 def strengths(comparisons: Sequence[Comparison]) -> list[Strength]:
     """All sides, the strongest first; comparisons of a side with itself say nothing and are left out."""
-    found = [one for one in comparisons if one.first != one.second]
-    names = sorted({name for one in found for name in (one.first, one.second)})
+    contests = [comparison for comparison in comparisons if comparison.first != comparison.second]
+    names = sorted({name for comparison in contests for name in (comparison.first, comparison.second)})
     if not names:
         return []
-    place = {name: index for index, name in enumerate(names)}
-    pairs = np.array([(place[one.first], place[one.second]) for one in found])
-    scores = np.array([one.score for one in found])
+    side_index = {name: index for index, name in enumerate(names)}
+    pairs = np.array([(side_index[comparison.first], side_index[comparison.second]) for comparison in contests])
+    scores = np.array([comparison.score for comparison in contests])
     above, below = _unbounded(len(names), pairs, scores)
     prior = PRIOR if any(above) or any(below) else 0.0
     fitted = _fit(len(names), pairs, scores, prior)
-    deviations = _deviations(fitted, pairs, scores, [one.group for one in found], prior)
+    deviations = _deviations(fitted, pairs, scores, [comparison.group for comparison in contests], prior)
     rows = [
         Strength(
             name,
@@ -71,8 +71,8 @@ def strengths(comparisons: Sequence[Comparison]) -> list[Strength]:
 
 
 def _tally(index: int, pairs: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[int, int, int]:
-    own = np.concatenate([scores[pairs[:, 0] == index], 1 - scores[pairs[:, 1] == index]])
-    return int((own == 1).sum()), int((own == 0.5).sum()), int((own == 0).sum())
+    side_scores = np.concatenate([scores[pairs[:, 0] == index], 1 - scores[pairs[:, 1] == index]])
+    return int((side_scores == 1).sum()), int((side_scores == 0.5).sum()), int((side_scores == 0).sum())
 
 
 def _unbounded(count: int, pairs: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[list[bool], list[bool]]:
@@ -134,12 +134,12 @@ def _deviations(
     With a prior it is H+ alone, since then the residuals of sides that never lose are next to nothing.
     """
     number = {group: index for index, group in enumerate(dict.fromkeys(groups))}
-    own = np.array([number[group] for group in groups])
+    group_index = np.array([number[group] for group in groups])
     first, second = pairs.T
     residual = scores - _sigmoid(strength[first] - strength[second])
     gradients = np.zeros((len(number), len(strength)))
-    np.add.at(gradients, (own, first), residual)
-    np.add.at(gradients, (own, second), -residual)
+    np.add.at(gradients, (group_index, first), residual)
+    np.add.at(gradients, (group_index, second), -residual)
     inverse = np.linalg.pinv(_slopes(strength, pairs, scores, prior)[1], hermitian=True)
     centre = np.eye(len(strength)) - 1 / len(strength)
     if not prior:

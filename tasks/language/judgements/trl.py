@@ -21,35 +21,37 @@ FILES = ("preferences", "stepwise", "completions")
 
 def rows(record: Record, conversational: bool) -> dict[str, list[Row]]:
     """Rows of each of FILES. Repeats are left out; a prompt with turns before it has only the conversational form."""
-    found: dict[str, list[Row]] = {name: [] for name in FILES}
+    rows_by_file: dict[str, list[Row]] = {name: [] for name in FILES}
     for line in record.judgements:
         if line.repeat == 0:
             item = record.items[line.item]
             if item.history and not conversational:
                 raise DataError(f"item {item.item}: turns before the prompt; expected the conversational form for them")
             for name, row in _rows(line, item):
-                found[name].append(_messages(row, item) if conversational else row)
-    return found
+                rows_by_file[name].append(_messages(row, item) if conversational else row)
+    return rows_by_file
 
 
 def _rows(line: Judgement, item: Item) -> Iterator[tuple[str, Row]]:
-    asked = {"prompt": item.prompt, "person": line.person}
+    shared_columns = {"prompt": item.prompt, "person": line.person}
     match line.value:
         case StepsValue(labels=labels):
             judged = [(step, label >= 0) for step, label in zip(item.steps, labels, strict=True) if label is not None]
             yield (
                 "stepwise",
-                {**asked, "completions": [step for step, _ in judged], "labels": [good for _, good in judged]},
+                {**shared_columns, "completions": [step for step, _ in judged], "labels": [good for _, good in judged]},
             )
         case EditValue(text=text):
-            yield "completions", {**asked, "completion": text}
+            yield "completions", {**shared_columns, "completion": text}
         case value:
             strength = {"strength": value.strength[2:]} if isinstance(value, PairwiseValue) else {}
-            for one in outcomes(value):
-                if one.score != 0.5:
-                    better, worse = (one.first, one.second) if one.score else (one.second, one.first)
+            for outcome in outcomes(value):
+                if outcome.score != 0.5:
+                    better, worse = (
+                        (outcome.first, outcome.second) if outcome.score else (outcome.second, outcome.first)
+                    )
                     sides = {"chosen": item.answers[better].text, "rejected": item.answers[worse].text}
-                    yield "preferences", {**asked, **sides, **strength}
+                    yield "preferences", {**shared_columns, **sides, **strength}
 
 
 def _messages(row: Row, item: Item) -> Row:

@@ -14,9 +14,9 @@ LONGEST = 6000  # characters of an answer on the page; suite_answers.parquet has
 def data(results: Sequence[Result], baseline: str) -> dict[str, Any]:
     """Policies, and for each problem what was asked and each policy's greedy answer; null where a policy was not asked."""
     methods = _methods(results)
-    own = [_answers(one, methods) for one in results]
-    asked = pd.concat([one.asked for one in results]).drop_duplicates("problem_id")
-    names = [one.policy for one in results]
+    policy_answers = [_answers(result, methods) for result in results]
+    problems = pd.concat([result.asked for result in results]).drop_duplicates("problem_id")
+    names = [result.policy for result in results]
     return {
         "policies": names,
         "baseline": names.index(baseline) if baseline in names else 0,
@@ -30,9 +30,9 @@ def data(results: Sequence[Result], baseline: str) -> dict[str, Any]:
                 row["subject"],
                 [f"{label}. {text}" for label, text in json.loads(row["choices"])] if row["choices"] else [],
                 bool(row["readable"]),
-                [answers.get(row["problem_id"]) for answers in own],
+                [answers.get(row["problem_id"]) for answers in policy_answers],
             ]
-            for row in asked.to_dict("records")
+            for row in problems.to_dict("records")
         ],
     }
 

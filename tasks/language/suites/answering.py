@@ -45,20 +45,20 @@ def fitting(
     if room is None or suite.scoring == "likelihood":
         return [*problems]
     lengths = [len(tokens) for tokens in prompting.encoded(suite, tokenizer, problems, examples)]
-    found = [one for one, length in zip(problems, lengths, strict=True) if length + max_new_tokens <= room]
-    if not found:
+    kept = [problem for problem, length in zip(problems, lengths, strict=True) if length + max_new_tokens <= room]
+    if not kept:
         raise DataError(
             f"{suite.title}: the shortest prompt has {min(lengths)} tokens, and max_new_tokens = {max_new_tokens}: together more than "
             f"the {room} positions of the model"
         )
-    if len(found) < len(problems):
+    if len(kept) < len(problems):
         print(
-            f"{suite.title}: {len(problems) - len(found)} of {len(problems)} problems are left out: with max_new_tokens = "
+            f"{suite.title}: {len(problems) - len(kept)} of {len(problems)} problems are left out: with max_new_tokens = "
             f"{max_new_tokens} their prompts do not fit into the {room} positions of the model",
             file=sys.stderr,
             flush=True,
         )
-    return found
+    return kept
 
 
 def answered(
@@ -90,29 +90,30 @@ def _chosen(
     examples: Sequence[Problem],
     batch_size: int,
 ) -> Iterator[Record]:
-    asked = likelihood.pairs(suite, tokenizer, problems, examples)
-    if cut := likelihood.cut(asked, room := chat.positions(model)):
+    encoded_problems = likelihood.pairs(suite, tokenizer, problems, examples)
+    if cut := likelihood.cut(encoded_problems, room := chat.positions(model)):
         print(
-            f"{suite.title}: {cut} of {len(asked)} prompts do not fit into the {room} positions of the model with their choices, and "
+            f"{suite.title}: {cut} of {len(encoded_problems)} prompts do not fit into the {room} positions of the model with their choices, and "
             "are read without their beginning",
             file=sys.stderr,
             flush=True,
         )
-    values = likelihood.log_likelihoods(model, asked, tokenizer.pad_token_id, batch_size)
-    for problem, own, (_, choices) in zip(problems, values, asked, strict=True):
-        chosen = scoring.choose(problem, own)
-        place = [label for label, _ in problem.choices].index(chosen.chosen)
+    values = likelihood.log_likelihoods(model, encoded_problems, tokenizer.pad_token_id, batch_size)
+    for problem, log_likelihoods, (_, choices) in zip(problems, values, encoded_problems, strict=True):
+        chosen = scoring.choose(problem, log_likelihoods)
+        chosen_index = [label for label, _ in problem.choices].index(chosen.chosen)
         yield {
             "problem_id": problem.problem_id,
             "temperature": 0.0,
             "sample": 0,
             "response": "\n".join(
-                f"{value:.2f}  {label}. {text}" for value, (label, text) in zip(own, problem.choices, strict=True)
+                f"{value:.2f}  {label}. {text}"
+                for value, (label, text) in zip(log_likelihoods, problem.choices, strict=True)
             ),
             "extracted": chosen.chosen,
             "right": chosen.right,
             "by_method": json.dumps({scoring.LENGTH_NORMALISED: chosen.right_normalised}),
-            "length": len(choices[place]),
+            "length": len(choices[chosen_index]),
             "ended": True,
         }
 
@@ -141,13 +142,13 @@ def _generated(
     starts = range(0, len(problems), sampling.batch_size)
     for start, batch in zip(starts, tracking.progress(drawn, len(starts)), strict=True):
         ended = batch.ended.tolist()
-        whole = [chat.decode(tokenizer, *one) for one in zip(batch.responses(), ended, strict=True)]
+        whole = [chat.decode(tokenizer, *completion) for completion in zip(batch.responses(), ended, strict=True)]
         texts = [answers.without_thinking(text) if sampling.strip_thinking else text for text in whole]
         texts = [prompting.cut(suite.prompt, text) for text in texts]
-        own = [problems[start + row // samples] for row in range(len(texts))]
-        judged = scoring.verdicts(suite, own, texts, verifier, compared=temperature == 0)
+        row_problems = [problems[start + row // samples] for row in range(len(texts))]
+        judged = scoring.verdicts(suite, row_problems, texts, verifier, compared=temperature == 0)
         lengths = batch.mask.sum(dim=1).tolist()
-        for row, (problem, text, verdict) in enumerate(zip(own, texts, judged, strict=True)):
+        for row, (problem, text, verdict) in enumerate(zip(row_problems, texts, judged, strict=True)):
             yield {
                 "problem_id": problem.problem_id,
                 "temperature": temperature,

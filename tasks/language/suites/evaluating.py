@@ -50,7 +50,7 @@ def evaluate(
     tables.write(Answers, answers, out / "suite_answers.parquet")
     tables.write(Measures, long, out / "measures.parquet")
     tracking.log_table(answers.head(SHOWN), f"answers-{name}.json")
-    found: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         "asked": len(kept),
         "left_out": len(problems) - len(kept),
         "unreadable": readable.count(False),
@@ -62,33 +62,33 @@ def evaluate(
         "title": suite.title,
         "peer": suite.peer,
         "shots": len(examples),
-        **found,
+        **metrics,
     }
     (out / "benchmark.json").write_text(json.dumps(described, indent=1) + "\n")
-    return found
+    return metrics
 
 
 def asked(problems: Sequence[Problem], readable: Sequence[bool]) -> pd.DataFrame:
     """The problems as a table (schema Asked)."""
     rows = [
         {
-            "problem_id": one.problem_id,
-            "question": one.question,
-            "answer": one.answer,
-            "level": one.level,
-            "subject": one.subject,
-            "choices": json.dumps(one.choices) if one.choices else "",
+            "problem_id": problem.problem_id,
+            "question": problem.question,
+            "answer": problem.answer,
+            "level": problem.level,
+            "subject": problem.subject,
+            "choices": json.dumps(problem.choices) if problem.choices else "",
             "readable": good,
         }
-        for one, good in zip(problems, readable, strict=True)
+        for problem, good in zip(problems, readable, strict=True)
     ]
     return pd.DataFrame(rows)
 
 
-def columns(found: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, float]]:
+def columns(metrics_by_suite: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, float]]:
     """A table's columns: for each suite its headline metric and that metric's mean, then their average over the suites."""
-    named = {name: measuring.headline(reading.suite(name), metrics) for name, metrics in found.items()}
-    cells = {name: (metric, float(found[name][metric]["mean"])) for name, metric in named.items()}
+    named = {name: measuring.headline(reading.suite(name), metrics) for name, metrics in metrics_by_suite.items()}
+    cells = {name: (metric, float(metrics_by_suite[name][metric]["mean"])) for name, metric in named.items()}
     if len(cells) > 1:
         cells["average"] = ("of the columns", sum(value for _, value in cells.values()) / len(cells))
     return cells

@@ -20,23 +20,23 @@ MINERVA = ("final answer is $", "$. I hope")
 
 def sentence(response: str) -> str | None:
     """What stands behind the last "answer is", up to the end of its line, without a last full stop and signs of mathematics."""
-    found = list(SENTENCE.finditer(response))
-    if not found:
+    matches = list(SENTENCE.finditer(response))
+    if not matches:
         return None
-    text = response[found[-1].end() :].strip().partition("\n")[0].strip()
+    text = response[matches[-1].end() :].strip().partition("\n")[0].strip()
     return text.removesuffix(".").strip("$ ") or None
 
 
 def line(response: str) -> str | None:
     """What stands on the last line `#### ...`."""
-    found = [one[1].strip() for one in answers.ANSWER_LINE.finditer(response)]
-    return next((text for text in reversed(found) if text), None)
+    line_texts = [match[1].strip() for match in answers.ANSWER_LINE.finditer(response)]
+    return next((text for text in reversed(line_texts) if text), None)
 
 
 def last_number(response: str) -> str | None:
     """The last number, in digits."""
-    found = numerals.numbers(response)
-    number = numerals.parts(found[-1]) if found else None
+    numbers = numerals.numbers(response)
+    number = numerals.parts(numbers[-1]) if numbers else None
     return number.plain if number else None
 
 
@@ -44,16 +44,18 @@ def qwen(response: str) -> str | None:
     """Minerva's sentence, else the last box, else what follows the last "he answer is" or "final answer is", else the last number."""
     begin, end = MINERVA
     if begin in response and end in response:
-        found = response.partition(begin)[2].partition(end)[0].strip()
+        answer = response.partition(begin)[2].partition(end)[0].strip()
     elif "boxed" in response:
-        found = _last_box(response)
-    elif (mark := next((one for one in ("he answer is", "final answer is") if one in response), None)) is not None:
-        found = response.rpartition(mark)[2].strip()
+        answer = _last_box(response)
+    elif (
+        mark := next((phrase for phrase in ("he answer is", "final answer is") if phrase in response), None)
+    ) is not None:
+        answer = response.rpartition(mark)[2].strip()
     else:
         numbers = LAST_NUMBER.findall(response.replace(",", ""))
-        found = numbers[-1] if numbers else ""
-    found = re.sub(r"\n\s*", "", found).removeprefix(":").removesuffix(".").removesuffix("/")
-    return found.strip() or None
+        answer = numbers[-1] if numbers else ""
+    answer = re.sub(r"\n\s*", "", answer).removeprefix(":").removesuffix(".").removesuffix("/")
+    return answer.strip() or None
 
 
 def _last_box(response: str) -> str:
@@ -62,23 +64,23 @@ def _last_box(response: str) -> str:
     if not inside.startswith("{"):
         return inside.partition("$")[0].strip()
     depth = 0
-    for place, sign in enumerate(inside):
+    for position, sign in enumerate(inside):
         depth += {"{": 1, "}": -1}.get(sign, 0)
         if depth == 0:
-            return inside[1:place]
+            return inside[1:position]
     return inside[1:]
 
 
 def strict_match(response: str) -> str | None:
     """The number of the first line `#### N`."""
-    found = STRICT_MATCH.search(response)
-    return found[1].strip() if found else None
+    match = STRICT_MATCH.search(response)
+    return match[1].strip() if match else None
 
 
 def flexible_extract(response: str) -> str | None:
     """The last run of digits, points, commas and dollar signs."""
-    found = FLEXIBLE_EXTRACT.findall(response)
-    return next((part for part in found[-1] if part), "").strip() or None if found else None
+    matches = FLEXIBLE_EXTRACT.findall(response)
+    return next((part for part in matches[-1] if part), "").strip() or None if matches else None
 
 
 def bare_letter(response: str) -> str | None:

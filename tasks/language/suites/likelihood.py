@@ -22,37 +22,45 @@ Pairs = list[tuple[Tokens, list[Tokens]]]  # a context and its choices
 
 def pairs(suite: Suite, tokenizer: Tokenizer, problems: Sequence[Problem], examples: Sequence[Problem]) -> Pairs:
     """Context and choices of each problem as tokens."""
-    found = []
+    encoded_problems = []
     for problem in problems:
         context = prompting.text(suite, problem, examples)
         before = prompting.plain(tokenizer, context)
         wholes = [prompting.plain(tokenizer, f"{context} {text}") for _, text in problem.choices]
-        found.append((before, [whole[len(before) :] for whole in wholes]))
-    return found
+        encoded_problems.append((before, [whole[len(before) :] for whole in wholes]))
+    return encoded_problems
 
 
-def cut(asked: Pairs, room: int | None) -> int:
+def cut(encoded_problems: Pairs, room: int | None) -> int:
     """Of how many contexts the beginning is not read, since a choice behind them would be beyond the model's `room` positions."""
-    lengths = [len(context) + max(map(len, choices)) - 1 for context, choices in asked]
+    lengths = [len(context) + max(map(len, choices)) - 1 for context, choices in encoded_problems]
     return 0 if room is None else sum(length > room for length in lengths)
 
 
 @torch.no_grad()
-def log_likelihoods(model: PretrainedCausalLM, asked: Pairs, pad: int, batch_size: int) -> Iterator[list[float]]:
+def log_likelihoods(
+    model: PretrainedCausalLM, encoded_problems: Pairs, pad: int, batch_size: int
+) -> Iterator[list[float]]:
     """For each context the log-likelihoods of its choices, in order; `batch_size` contexts at a time."""
     room = chat.positions(model)
-    starts = range(0, len(asked), batch_size)
+    starts = range(0, len(encoded_problems), batch_size)
     for start in tracking.progress(iter(starts), len(starts)):
-        batch = asked[start : start + batch_size]
-        longest = max(len(context) for context, _ in batch) + max(len(one) for _, own in batch for one in own) - 1
+        batch = encoded_problems[start : start + batch_size]
+        longest = (
+            max(len(context) for context, _ in batch)
+            + max(len(choice) for _, choices in batch for choice in choices)
+            - 1
+        )
         if room is None or longest <= room:
             values = _together(model, batch, pad)
-            for _, own in batch:
-                yield values[: len(own)]
-                del values[: len(own)]
+            for _, choices in batch:
+                yield values[: len(choices)]
+                del values[: len(choices)]
         else:
-            for context, own in batch:
-                yield [_together(model, [(_cut(context, one, room), [one[-room:]])], pad)[0] for one in own]
+            for context, choices in batch:
+                yield [
+                    _together(model, [(_cut(context, choice, room), [choice[-room:]])], pad)[0] for choice in choices
+                ]
 
 
 def _cut(context: Tokens, choice: Tokens, room: int) -> Tokens:
@@ -61,7 +69,7 @@ def _cut(context: Tokens, choice: Tokens, room: int) -> Tokens:
 
 
 def _together(model: PretrainedCausalLM, batch: Pairs, pad: int) -> list[float]:
-    owner = [row for row, (_, own) in enumerate(batch) for _ in own]
-    answers = [one for _, own in batch for one in own]
+    owner = [row for row, (_, choices) in enumerate(batch) for _ in choices]
+    answers = [choice for _, choices in batch for choice in choices]
     made = completions.make_completions([context for context, _ in batch], owner, answers, pad)
     return [float(value) for value in completions.response_logps(model, made).double().cpu()]

@@ -40,11 +40,11 @@ def per_problem(answers: pd.DataFrame, pass_at: Sequence[int]) -> pd.DataFrame:
     greedy = answers[answers["temperature"] == 0].set_index("problem_id")
     values: dict[str, pd.Series] = {GREEDY: greedy["right"]}
     others = greedy["by_method"].map(json.loads)
-    if others.map(lambda one: LENGTH_NORMALISED in one).all():
-        values[NORMALISED] = others.map(lambda one: one[LENGTH_NORMALISED])
+    if others.map(lambda by_method: LENGTH_NORMALISED in by_method).all():
+        values[NORMALISED] = others.map(lambda by_method: by_method[LENGTH_NORMALISED])
     else:
-        if others.map(lambda one: REWARD in one).all():
-            values[BY_REWARD] = others.map(lambda one: one[REWARD])
+        if others.map(lambda by_method: REWARD in by_method).all():
+            values[BY_REWARD] = others.map(lambda by_method: by_method[REWARD])
         values |= {ENDED: greedy["ended"], FOUND: greedy["extracted"] != ""}
         values |= {LATE: greedy["timed_out"]} if "timed_out" in greedy else {}
     for temperature, sampled in answers[answers["temperature"] > 0].groupby("temperature"):
@@ -55,12 +55,12 @@ def per_problem(answers: pd.DataFrame, pass_at: Sequence[int]) -> pd.DataFrame:
 def _sampled(sampled: pd.DataFrame, how: str, pass_at: Sequence[int]) -> dict[str, pd.Series]:
     problems = sampled.groupby("problem_id")
     k, right = int(problems.size().iloc[0]), problems["right"].sum()
-    found = {f"{MEAN}{k}_{how}": problems["right"].mean()}
+    metrics = {f"{MEAN}{k}_{how}": problems["right"].mean()}
     for at in pass_at:
         if at <= k:
-            found[f"right_pass_at_{at}_{how}"] = pd.Series(estimates.pass_at_k(right, k, at), right.index)
-    voted = {problem_id: _majority(own) for problem_id, own in problems}
-    return {**found, f"right_majority_at_{k}_{how}": pd.Series(voted)}
+            metrics[f"right_pass_at_{at}_{how}"] = pd.Series(estimates.pass_at_k(right, k, at), right.index)
+    voted = {problem_id: _majority(problem_answers) for problem_id, problem_answers in problems}
+    return {**metrics, f"right_majority_at_{k}_{how}": pd.Series(voted)}
 
 
 def _majority(drawn: pd.DataFrame) -> float:
@@ -87,17 +87,17 @@ def headline(suite: Suite, metrics: Mapping[str, object]) -> str:
     return means[0] if suite.headline == "mean" and means else GREEDY
 
 
-def groups(asked: pd.DataFrame, values: pd.Series, column: str) -> dict[str, Estimate]:
+def groups(problems: pd.DataFrame, values: pd.Series, column: str) -> dict[str, Estimate]:
     """The mean of a metric by level or subject, where there are several."""
-    kinds = asked.set_index("problem_id")[column]
+    kinds = problems.set_index("problem_id")[column]
     if kinds.nunique() < 2:
         return {}
-    return {str(kind): estimates.share(values.loc[own.index]) for kind, own in kinds.groupby(kinds)}
+    return {str(kind): estimates.share(values.loc[group.index]) for kind, group in kinds.groupby(kinds)}
 
 
 def agreement(answers: pd.DataFrame) -> dict[str, tuple[float, float]]:
     """Of each method of extraction: the share of the greedy answers that are right by it, and on which it agrees with the suite's own."""
     greedy = answers[(answers["temperature"] == 0) & (answers["by_method"] != "")]
-    methods = pd.DataFrame([json.loads(one) for one in greedy["by_method"]], index=greedy.index)
-    own = greedy["right"].to_numpy()
-    return {str(name): (float(methods[name].mean()), float(np.mean(methods[name] == own))) for name in methods}
+    methods = pd.DataFrame([json.loads(verdicts_json) for verdicts_json in greedy["by_method"]], index=greedy.index)
+    suite_right = greedy["right"].to_numpy()
+    return {str(name): (float(methods[name].mean()), float(np.mean(methods[name] == suite_right))) for name in methods}

@@ -28,9 +28,9 @@ class Cell:
 Cells = list[Cell]
 
 
-def write(found: Sequence[Result], baseline: str, out: Path) -> dict[str, Any]:
+def write(all_results: Sequence[Result], baseline: str, out: Path) -> dict[str, Any]:
     """`out`/SUITE/suite.html for each suite, and `out`/benchmarks.html; the numbers of the table."""
-    grouped = by_suite(found)
+    grouped = by_suite(all_results)
     for name, results in grouped.items():
         pages.write(TEMPLATES, "suite", suite_view(name, results, baseline), figures(name, results), out / name)
     view, numbers = table_view(grouped, baseline)
@@ -41,12 +41,16 @@ def write(found: Sequence[Result], baseline: str, out: Path) -> dict[str, Any]:
 def table_view(grouped: Mapping[str, Sequence[Result]], baseline: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The table of policies by suites, with each policy's average over the suites if it was asked all of them."""
     heads = {name: _shared_headline(name, results) for name, results in grouped.items()}
-    policies = list(dict.fromkeys(one.policy for results in grouped.values() for one in results))
+    policies = list(dict.fromkeys(result.policy for results in grouped.values() for result in results))
     rows, numbers = [], dict[str, Any]()
     for policy in policies:
-        own = {name: one for name, results in grouped.items() for one in results if one.policy == policy}
-        means = {name: one.estimate(heads[name]).mean for name, one in own.items()}
-        cells = [cell(own[name].estimate(heads[name])) if name in own else Cell() for name in heads]
+        policy_results = {
+            name: result for name, results in grouped.items() for result in results if result.policy == policy
+        }
+        means = {name: result.estimate(heads[name]).mean for name, result in policy_results.items()}
+        cells = [
+            cell(policy_results[name].estimate(heads[name])) if name in policy_results else Cell() for name in heads
+        ]
         average = sum(means.values()) / len(means) if len(means) == len(heads) else None
         rows.append((policy, [*cells, Cell(percent(average)) if average is not None else Cell()]))
         numbers[policy] = {name: {"mean": mean} for name, mean in means.items()}
@@ -64,7 +68,7 @@ def table_view(grouped: Mapping[str, Sequence[Result]], baseline: str) -> tuple[
 def suite_view(name: str, results: Sequence[Result], baseline: str) -> dict[str, Any]:
     """What the page of one suite shows."""
     suite, first, head = reading.suite(name), results[0], _shared_headline(name, results)
-    base = next((one for one in results if one.policy == baseline), None)
+    base = next((result for result in results if result.policy == baseline), None)
     metrics = [key for key, value in first.metrics.items() if isinstance(value, dict)]
     return {
         "title": first.metrics["title"],
@@ -73,23 +77,26 @@ def suite_view(name: str, results: Sequence[Result], baseline: str) -> dict[str,
         "extraction": suite.extraction,
         "shots": first.metrics["shots"],
         "sentence": _headline(first.metrics["title"], head, results, baseline),
-        "asked": {one.policy: one.metrics["asked"] for one in results},
-        "left_out": {one.policy: one.metrics["left_out"] for one in results if one.metrics["left_out"]},
-        "unreadable": max(one.metrics["unreadable"] for one in results),
+        "asked": {result.policy: result.metrics["asked"] for result in results},
+        "left_out": {result.policy: result.metrics["left_out"] for result in results if result.metrics["left_out"]},
+        "unreadable": max(result.metrics["unreadable"] for result in results),
         "columns": [said(metric) for metric in metrics],
         "rows": [
-            (one.policy, [cell(one.estimate(metric)) if metric in one.metrics else Cell() for metric in metrics])
-            for one in results
+            (
+                result.policy,
+                [cell(result.estimate(metric)) if metric in result.metrics else Cell() for metric in metrics],
+            )
+            for result in results
         ],
         "baseline": baseline if base is not None else "",
-        "changes": [_change(one, base, metrics) for one in results if base is not None and one is not base],
+        "changes": [_change(result, base, metrics) for result in results if base is not None and result is not base],
         "groups": [
             {"name": column, "rows": rows}
             for column in ("level", "subject")
             if (rows := _groups(results, head, column))
         ],
         "headline": said(head),
-        "policies": [one.policy for one in results],
+        "policies": [result.policy for result in results],
         "agreement": _agreement(results),
         "data": answer_rows.data(results, baseline),
     }
@@ -98,7 +105,7 @@ def suite_view(name: str, results: Sequence[Result], baseline: str) -> dict[str,
 def figures(name: str, results: Sequence[Result]) -> dict[str, str]:
     """Accuracy with its interval by policy."""
     head = _shared_headline(name, results)
-    values = {one.policy: one.estimate(head) for one in results}
+    values = {result.policy: result.estimate(head) for result in results}
     return {
         "accuracy": plots.categories(
             values, f"right, {said(head)}", f"accuracy-{name}", level=0.0, width=plots.SMALL, form="{:.1%}"
@@ -124,61 +131,67 @@ def cell(estimate: Estimate) -> Cell:
 
 def _shared_headline(name: str, results: Sequence[Result]) -> str:
     """The headline metric that all these results have."""
-    common = [metric for metric in results[0].values if all(metric in one.values for one in results)]
+    common = [metric for metric in results[0].values if all(metric in result.values for result in results)]
     return measuring.headline(reading.suite(name), dict.fromkeys(map(str, common)))
 
 
 def _headline(title: str, metric: str, results: Sequence[Result], baseline: str) -> str:
     """One sentence: who is best, and whether that is more than chance."""
-    best = max(results, key=lambda one: (one.estimate(metric).mean, one.policy == baseline))
+    best = max(results, key=lambda result: (result.estimate(metric).mean, result.policy == baseline))
     value = best.estimate(metric)
     start = (
         f"{best.policy} is right on {percent(value.mean)} % of {title}'s problems ({said(metric)}; 95 % interval {percent(value.low)} to "
         f"{percent(value.high)})"
     )
-    base = next((one for one in results if one.policy == baseline), None)
-    if base is None or base is best or (found := difference(best, base, metric)) is None:
+    base = next((result for result in results if result.policy == baseline), None)
+    if base is None or base is best or (comparison := difference(best, base, metric)) is None:
         return f"{start}."
-    change, _ = found
+    change, _ = comparison
     sure = "more than chance explains" if change.low > 0 else "which chance alone may explain"
     return f"{start}, {percent(change.mean)} points above {baseline}, {sure}."
 
 
-def _change(one: Result, base: Result, metrics: Sequence[str]) -> tuple[str, Cells]:
+def _change(result: Result, base: Result, metrics: Sequence[str]) -> tuple[str, Cells]:
     cells = []
     for metric in metrics:
-        found = difference(one, base, metric)
-        if found is None:
+        comparison = difference(result, base, metric)
+        if comparison is None:
             cells.append(Cell())
             continue
-        change, changes = found
+        change, changes = comparison
         mark = "▲" if change.low > 0 else "▼" if change.high < 0 else ""
         flips = f"gained {changes.gained}, lost {changes.lost}, p {changes.p:.2g}" if changes else ""
         interval = f"{100 * change.low:+.1f} to {100 * change.high:+.1f}"
         cells.append(Cell(f"{100 * change.mean:+.1f}", interval, mark, flips))
-    return one.policy, cells
+    return result.policy, cells
 
 
 def _groups(results: Sequence[Result], metric: str, column: str) -> list[tuple[str, int, Cells]]:
     """By level or subject: its name, its number of problems, and a cell for each policy."""
-    found = [measuring.groups(one.asked, one.values[metric], column) for one in results]
+    estimates_by_policy = [measuring.groups(result.asked, result.values[metric], column) for result in results]
     sizes = results[0].asked[column].value_counts()
     return [
-        (kind, int(sizes[kind]), [cell(own[kind]) if kind in own else Cell() for own in found])
-        for kind in sorted(found[0])
+        (
+            kind,
+            int(sizes[kind]),
+            [cell(estimates[kind]) if kind in estimates else Cell() for estimates in estimates_by_policy],
+        )
+        for kind in sorted(estimates_by_policy[0])
     ]
 
 
 def _agreement(results: Sequence[Result]) -> list[tuple[str, Cells]]:
     """By method of extraction: for each policy the accuracy by it, and the share of the answers that it judges as the suite's own."""
-    found = [measuring.agreement(one.answers) for one in results]
+    shares_by_policy = [measuring.agreement(result.answers) for result in results]
     return [
         (
             method,
             [
-                Cell(percent(own[method][0]), f"agrees on {percent(own[method][1])}") if method in own else Cell()
-                for own in found
+                Cell(percent(shares[method][0]), f"agrees on {percent(shares[method][1])}")
+                if method in shares
+                else Cell()
+                for shares in shares_by_policy
             ],
         )
-        for method in found[0]
+        for method in shares_by_policy[0]
     ]

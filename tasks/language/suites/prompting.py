@@ -23,13 +23,13 @@ def filled(template: str, problem: Problem, *, chat_turn: bool = False) -> str:
         "answer": answer,
         "letter": problem.answer,
     }
-    return PLACE.sub(lambda place: values[place[1]], template)
+    return PLACE.sub(lambda match: values[match[1]], template)
 
 
 def text(suite: Suite, problem: Problem, examples: Sequence[Problem]) -> str:
     """The whole prompt of a suite that is asked in plain text."""
     prompt = suite.prompt
-    shown = [f"{filled(prompt.question, one)} {filled(prompt.example, one)}" for one in examples]
+    shown = [f"{filled(prompt.question, example)} {filled(prompt.example, example)}" for example in examples]
     return prompt.between.join([*shown, filled(prompt.question, problem)])
 
 
@@ -40,24 +40,24 @@ def encoded(
     prompt = suite.prompt
     if prompt.chat:
         rows = [
-            {"question": filled(prompt.question, one, chat_turn=True), "history": history(prompt, examples)}
-            for one in problems
+            {"question": filled(prompt.question, problem, chat_turn=True), "history": history(prompt, examples)}
+            for problem in problems
         ]
-        found = prompts.encode_rows(tokenizer, rows)
+        token_lists = prompts.encode_rows(tokenizer, rows)
     else:
-        found = [plain(tokenizer, text(suite, one, examples)) for one in problems]
+        token_lists = [plain(tokenizer, text(suite, problem, examples)) for problem in problems]
     begun = chat.encode_response(tokenizer, prompt.prefix, ended=False) if prompt.prefix else []
-    return [[*tokens, *begun] for tokens in found]
+    return [[*tokens, *begun] for tokens in token_lists]
 
 
 def history(prompt: Prompt, examples: Sequence[Problem]) -> str:
     """The examples as turns before the question, as JSON; empty where there are none."""
     turns = [
         turn
-        for one in examples
+        for example in examples
         for turn in (
-            {"role": "user", "content": filled(prompt.question, one, chat_turn=True)},
-            {"role": "assistant", "content": f"{prompt.prefix} {filled(prompt.example, one)}".strip()},
+            {"role": "user", "content": filled(prompt.question, example, chat_turn=True)},
+            {"role": "assistant", "content": f"{prompt.prefix} {filled(prompt.example, example)}".strip()},
         )
     ]
     return json.dumps(turns) if turns else ""
@@ -82,5 +82,5 @@ def closing(tokenizer: Tokenizer) -> int:
 
 def cut(prompt: Prompt, response: str) -> str:
     """The response up to the first stop."""
-    ends = [place for stop in prompt.stops if (place := response.find(stop)) >= 0]
+    ends = [position for stop in prompt.stops if (position := response.find(stop)) >= 0]
     return response[: min(ends, default=len(response))].strip()

@@ -29,29 +29,31 @@ def suite(name: str) -> Suite:
 
 def problems(name: str, folder: Path, revision: str | None, most: int | None = None) -> list[Problem]:
     """The first `most` problems of a suite: of a file in `folder`, or of the hub at a commit."""
-    own = suite(name)
-    found = list(islice(_distinct(_rows(own, name, folder, revision), own.columns), most))
-    if not found:
-        raise DataError(f"suite {name}: there are no problems in {revision or own.file}")
-    return found
+    suite_spec = suite(name)
+    distinct_problems = list(islice(_distinct(_rows(suite_spec, name, folder, revision), suite_spec.columns), most))
+    if not distinct_problems:
+        raise DataError(f"suite {name}: there are no problems in {revision or suite_spec.file}")
+    return distinct_problems
 
 
 def examples(name: str, folder: Path, count: int) -> list[Problem]:
     """The first `count` examples for few-shot prompts, from the suite's file of examples."""
     if not count:
         return []
-    own = suite(name)
-    found = list(islice(_distinct(_file(name, folder, own.examples), own.columns), count))
-    if len(found) < count:
-        raise DataError(f"suite {name}: {own.examples} has {len(found)} examples; expected {count} for as many shots")
-    return found
+    suite_spec = suite(name)
+    shots = list(islice(_distinct(_file(name, folder, suite_spec.examples), suite_spec.columns), count))
+    if len(shots) < count:
+        raise DataError(
+            f"suite {name}: {suite_spec.examples} has {len(shots)} examples; expected {count} for as many shots"
+        )
+    return shots
 
 
-def _rows(own: Suite, name: str, folder: Path, revision: str | None) -> Iterator[Row]:
+def _rows(suite_spec: Suite, name: str, folder: Path, revision: str | None) -> Iterator[Row]:
     if revision is None:
-        return _file(name, folder, own.file)
+        return _file(name, folder, suite_spec.file)
     check_revision(name, revision)
-    return read_hub(own.hub.hub_id, own.hub.config, revision, own.hub.split)
+    return read_hub(suite_spec.hub.hub_id, suite_spec.hub.config, revision, suite_spec.hub.split)
 
 
 def check_revision(name: str, revision: str) -> None:
@@ -65,25 +67,25 @@ def check_revision(name: str, revision: str) -> None:
 
 
 def _file(name: str, folder: Path, stem: str) -> Iterator[Row]:
-    found = [file for ending in SUFFIXES if (file := folder / f"{stem}{ending}").is_file()]
-    if not found:
+    files = [file for ending in SUFFIXES if (file := folder / f"{stem}{ending}").is_file()]
+    if not files:
         raise DataError(
             f"suite {name}: {folder / stem}: no such file of type {', '.join(SUFFIXES)}; expected it there, or a revision of "
             f"{SUITES[name].hub.hub_id} on the hub"
         )
-    return read_file(found[0])
+    return read_file(files[0])
 
 
 def _distinct(rows: Iterable[Row], columns: Columns) -> Iterator[Problem]:
     """The problems in order; DataError where one is asked twice, which would count twice."""
     seen: dict[object, str] = {}
     for row in rows:
-        found = parsed(row, partial(problem, columns=columns, name=row.name))
-        asked = (found.question, tuple(found.choices))
-        if asked in seen:
-            raise DataError(f"{row.where}: asks the same as {seen[asked]}; expected each problem once")
-        seen[asked] = row.where
-        yield found
+        parsed_problem = parsed(row, partial(problem, columns=columns, name=row.name))
+        key = (parsed_problem.question, tuple(parsed_problem.choices))
+        if key in seen:
+            raise DataError(f"{row.where}: asks the same as {seen[key]}; expected each problem once")
+        seen[key] = row.where
+        yield parsed_problem
 
 
 def problem(row: Mapping[str, Any], columns: Columns, name: str) -> Problem:
@@ -92,15 +94,15 @@ def problem(row: Mapping[str, Any], columns: Columns, name: str) -> Problem:
         _check_length(value, field)
     solution = _solution(row.get(columns.solution))
     choices = problem_forms.choices_of(row) if columns.choices else []
-    place = next((field for field in columns.answer if row.get(field) is not None), None)
-    if place is None:
+    answer_field = next((field for field in columns.answer if row.get(field) is not None), None)
+    if answer_field is None:
         raise ValueError(f"expected a column {' or '.join(columns.answer)} with a value; got {forms.columns(row)}")
     if columns.choices:
         if not choices:
             raise ValueError(f"expected choices with labels and texts; got {forms.columns(row)}")
-        choices, answer = _lettered(choices, problem_forms.label_of(row[place], place, choices))
+        choices, answer = _lettered(choices, problem_forms.label_of(row[answer_field], answer_field, choices))
     else:
-        answer = _answer(row[place], place, columns)
+        answer = _answer(row[answer_field], answer_field, columns)
     question = _question(row, columns)
     return Problem(
         name, question, answer, solution, _shown(row.get(columns.level)), _shown(row.get(columns.subject)), choices
@@ -112,10 +114,10 @@ def _lettered(choices: Sequence[tuple[str, str]], label: str) -> tuple[list[tupl
     letters = problem_forms.LETTERS[: len(choices)]
     if len(letters) < len(choices):
         raise ValueError(f"there are {len(choices)} choices; expected at most {len(letters)}, a letter for each")
-    named = dict(zip((own for own, _ in choices), letters, strict=True))
+    named = dict(zip((original_label for original_label, _ in choices), letters, strict=True))
     if len(named) < len(choices):
         raise ValueError(
-            f"the labels of the choices are {', '.join(own for own, _ in choices)[:60]}; expected each once"
+            f"the labels of the choices are {', '.join(original_label for original_label, _ in choices)[:60]}; expected each once"
         )
     return list(zip(letters, (text for _, text in choices), strict=True)), named[label]
 
@@ -128,8 +130,8 @@ def _question(row: Mapping[str, Any], columns: Columns) -> str:
     if field is None:
         raise ValueError(f"expected a column {' or '.join(columns.question)}; got {forms.columns(row)}")
     forms.text(row, field)  # which refuses what is no text
-    asked: str = row[field]  # with the spaces around it, which lm-evaluation-harness keeps
-    return asked
+    question: str = row[field]  # with the spaces around it, which lm-evaluation-harness keeps
+    return question
 
 
 def _is_stem(value: object) -> bool:
@@ -154,7 +156,7 @@ def _answer(value: object, field: str, columns: Columns) -> str:
 def _number_or_text(value: object, field: str) -> str:
     """The answer as text: 27.0 is `27`, a list its items behind each other, without the signs that begin and end mathematics."""
     if isinstance(value, list) and value:
-        return ", ".join(_number_or_text(one, field).replace("$", "") for one in value)
+        return ", ".join(_number_or_text(part, field).replace("$", "") for part in value)
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):

@@ -46,14 +46,16 @@ def read(folder: Path) -> Result:
     )
 
 
-def by_suite(found: Sequence[Result]) -> dict[str, list[Result]]:
+def by_suite(results: Sequence[Result]) -> dict[str, list[Result]]:
     """The results of each suite, suites and policies in the order given; DataError where a policy stands twice in one."""
     grouped: dict[str, list[Result]] = {}
-    for one in found:
-        others = grouped.setdefault(one.suite, [])
-        if one.policy in [other.policy for other in others]:
-            raise DataError(f"benchmark pages: {one.policy} stands twice for {one.suite}; expected each policy once")
-        others.append(one)
+    for result in results:
+        others = grouped.setdefault(result.suite, [])
+        if result.policy in [other.policy for other in others]:
+            raise DataError(
+                f"benchmark pages: {result.policy} stands twice for {result.suite}; expected each policy once"
+            )
+        others.append(result)
     return grouped
 
 

@@ -44,12 +44,14 @@ def verdicts(
     """One for each response; `compared`: by other methods too, which costs as much again for each."""
     others = extraction.OF_LETTERS if suite.columns.choices else extraction.OF_MATHEMATICS
     methods = dict.fromkeys((suite.extraction, *(others if compared else ())))
-    found = {name: [extraction.METHODS[name](text) or "" for text in responses] for name in methods}
+    texts_by_method = {name: [extraction.METHODS[name](text) or "" for text in responses] for name in methods}
     right, late = {}, {}
-    for name, texts in found.items():
+    for name, texts in texts_by_method.items():
         right[name], late[name] = right_ones(suite, problems, texts, verifier, name)
-    own = (
-        [extraction.qwen(text) or "" for text in responses] if suite.extraction == "whole" else found[suite.extraction]
+    suite_extracted = (
+        [extraction.qwen(text) or "" for text in responses]
+        if suite.extraction == "whole"
+        else texts_by_method[suite.extraction]
     )
     return [
         Verdict(
@@ -58,7 +60,7 @@ def verdicts(
             {name: values[row] for name, values in right.items()},
             late[suite.extraction][row],
         )
-        for row, text in enumerate(own)
+        for row, text in enumerate(suite_extracted)
     ]
 
 
@@ -77,8 +79,8 @@ def right_ones(
         ], never
     if method == "whole":
         references = [problem.solution or in_box(problem.answer) for problem in problems]
-        found = verifier.texts(references, extracted)
-        return [value == 1 for value in found], verifier.timed_out(references, extracted)
+        scores = verifier.texts(references, extracted)
+        return [value == 1 for value in scores], verifier.timed_out(references, extracted)
     boxed = [in_box(unwrapped(text)) if text else "" for text in extracted]
     return [value == 1 for value in verifier(golds, boxed)], verifier.timed_out(golds, boxed)
 
@@ -103,5 +105,7 @@ def readable(suite: Suite, problems: Sequence[Problem], verifier: Verifier) -> l
     """Whether each problem's own answer is right by the suite's scoring: where it is not, no response can be."""
     if suite.columns.choices or suite.scoring == "exact number":
         return [True] * len(problems)
-    found = verifier([one.answer for one in problems], [in_box(unwrapped(one.answer)) for one in problems])
-    return [not math.isnan(value) and value == 1 for value in found]
+    scores = verifier(
+        [problem.answer for problem in problems], [in_box(unwrapped(problem.answer)) for problem in problems]
+    )
+    return [not math.isnan(value) and value == 1 for value in scores]
