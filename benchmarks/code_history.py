@@ -53,7 +53,7 @@ class Commits:
         def source(path: str) -> bytes | None:
             return self._content(blobs[path]) if path in blobs else None
 
-        code = Code(source, without_influence=WITHOUT_INFLUENCE, looked_at=LOOKED_AT, known=self._modules)
+        code = Code(source, without_influence=WITHOUT_INFLUENCE, looked_at=LOOKED_AT, cache=self._modules)
         if "dvc.yaml" not in blobs:
             return {}
         pipeline = YAML(typ="safe").load(self._content(blobs["dvc.yaml"]))

@@ -64,12 +64,19 @@ def newest_runs(root: Path, count: int, points: bool) -> list[PipelineRun]:
 
 def newest(root: Path, wanted: Callable[[PipelineRun], bool], flow: str | None = None) -> PipelineRun | None:
     """The newest pipeline run of this clone that is wanted; no more runs are read than that takes."""
-    limit = 4
+    return next(iter(newest_where(root, wanted, 1, flow)), None)
+
+
+def newest_where(
+    root: Path, wanted: Callable[[PipelineRun], bool], count: int, flow: str | None = None
+) -> list[PipelineRun]:
+    """The newest pipeline runs of this clone that are wanted, at most `count`; no more runs are read than that takes."""
+    limit = 4 * count
     while True:
         runs = pipelines(root, limit, flow, own=True)
-        found = next(filter(wanted, runs), None)
-        if found is not None or len(runs) < limit:
-            return found
+        matches = list(filter(wanted, runs))
+        if len(matches) >= count or len(runs) < limit:
+            return matches[:count]
         limit *= 8
 
 

@@ -7,6 +7,7 @@ params.yaml, which `posttrain apply` lays over the workspace's.
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from flows.engine import mlflow_runs, mlflow_seal, mlflow_store
@@ -119,13 +120,18 @@ def same(root: Path, names: Sequence[str], texts: Sequence[str], early: str = ""
     newest = history.newest(root, lambda run: bool(run.point))
     if newest is None:
         return None
-    runs = [run for run in history.pipelines(root, len(names) + 1, own=True) if run.sweep == newest.sweep and run.point]
+    of_sweep = partial(_is_point, newest.sweep)
+    runs = history.newest_where(root, of_sweep, len(names) + 1)
     wanted = {
         str(number): (name, hashlib.sha256(text.encode()).hexdigest(), early)
         for number, (name, text) in enumerate(zip(names, texts, strict=True), 1)
     }
     finished = {run.number: (run.point, run.pages.get(PARAMS), run.early) for run in runs if run.status == "FINISHED"}
     return {int(run.number): run.id for run in runs} if finished == wanted else None
+
+
+def _is_point(sweep: str, run: PipelineRun) -> bool:
+    return bool(run.point) and run.sweep == sweep
 
 
 def find(root: Path, text: str) -> tuple[PipelineRun, str]:

@@ -45,12 +45,12 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
 
     `environment_files` are those of the user's environments.
     """
-    own, world = config.sets[out.name], recorded.read_world(episodes)
-    whole = [*_expert(own, world, episodes, out.name), *_played(config, own, world, policies)]
+    episode_set, world = config.sets[out.name], recorded.read_world(episodes)
+    whole = [*_expert(episode_set, world, episodes, out.name), *_played(config, episode_set, world, policies)]
     pairs = _common(whole, config.least)
-    found, known = [one for one, _ in pairs], [best for _, best in pairs if best is not None]
-    returns = [sum(one.rewards) for one in found]
-    if not found:
+    kept_episodes, optima = [episode for episode, _ in pairs], [best for _, best in pairs if best is not None]
+    returns = [sum(episode.rewards) for episode in kept_episodes]
+    if not kept_episodes:
         raise DataError(
             f"branches.agent_episodes.{out.name}: no episode is left; expected a smaller agent_episodes.least"
         )
@@ -60,38 +60,40 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
         world.seconds,
         config.features,
         config.decay,
-        actions=sorted({action for one in found for action in one.actions}),
-        optimum=sum(known) / len(known) if known else max(returns),
+        actions=sorted({action for episode in kept_episodes for action in episode.actions}),
+        optimum=sum(optima) / len(optima) if optima else max(returns),
         code=code_of(world.kind, environment_files),
     )
-    transcribed.write(found, described, out)
+    transcribed.write(kept_episodes, described, out)
     return {
-        "episodes": len(found),
-        "left_out": 1 - len(found) / len(whole),
-        "turns": sum(len(one.actions) for one in found),
+        "episodes": len(kept_episodes),
+        "left_out": 1 - len(kept_episodes) / len(whole),
+        "turns": sum(len(episode.actions) for episode in kept_episodes),
         "actions": len(described.actions),
         "observation": described.observation_space.shape[0],
-        "terminated": sum(one.terminated for one in found) / len(found),
-        "return": sum(returns) / len(found),
+        "terminated": sum(episode.terminated for episode in kept_episodes) / len(kept_episodes),
+        "return": sum(returns) / len(kept_episodes),
         "optimum": described.optimum,
     }
 
 
-def _expert(own: EpisodeSet, world: World, folder: Path, name: str) -> Iterator[tuple[Transcribed, float | None]]:
+def _expert(
+    episode_set: EpisodeSet, world: World, folder: Path, name: str
+) -> Iterator[tuple[Transcribed, float | None]]:
     """The expert's first recorded episodes, each with its game's optimum. Its actions are said again, since what is read behind the last one is not recorded."""
     turns = recorded.read_turns(folder, "train")
     games = tables.records(tables.read(Episodes, folder / "train_episodes.parquet").sort_values("episode"))
-    if own.expert > len(games):
+    if episode_set.expert > len(games):
         raise ConfigError(
-            f"params.yaml: branches.agent_episodes.{name}.expert: expected at most the {len(games)} that are recorded, got {own.expert}"
+            f"params.yaml: branches.agent_episodes.{name}.expert: expected at most the {len(games)} that are recorded, got {episode_set.expert}"
         )
-    said = {number: rows.sort_values("turn") for number, rows in turns.groupby("episode")}
-    for row in games[: own.expert]:
-        rows, game = said[row["episode"]], world.open(row["game"])
+    turns_by_episode = {number: rows.sort_values("turn") for number, rows in turns.groupby("episode")}
+    for row in games[: episode_set.expert]:
+        rows, game = turns_by_episode[row["episode"]], world.open(row["game"])
         heard = [game.environment.step(action) for action in rows["action"]]
         if [turn.reward for turn in heard] != [*rows["reward"]]:
             raise DataError(f"{folder}: game {game.seed} pays something else than when it was recorded")
-        one = Transcribed(
+        episode = Transcribed(
             game.seed,
             game.opening,
             [*rows["action"]],
@@ -99,7 +101,7 @@ def _expert(own: EpisodeSet, world: World, folder: Path, name: str) -> Iterator[
             [turn.reward for turn in heard],
             terminated=heard[-1].done and not is_unfinished(heard[-1].counted),
         )
-        yield one, None if pd.isna(row["optimum"]) else float(row["optimum"])
+        yield episode, None if pd.isna(row["optimum"]) else float(row["optimum"])
 
 
 def _common(pairs: Sequence[tuple[Transcribed, float | None]], least: int) -> list[tuple[Transcribed, float | None]]:
@@ -107,33 +109,37 @@ def _common(pairs: Sequence[tuple[Transcribed, float | None]], least: int) -> li
 
     What is said is the policy's choice, so what is left is the play of one that makes no rare slips, in the same game.
     """
-    said = Counter(action for one, _ in pairs for action in one.actions)
-    return [(one, best) for one, best in pairs if all(said[action] >= least for action in one.actions)]
+    counts = Counter(action for episode, _ in pairs for action in episode.actions)
+    return [(episode, best) for episode, best in pairs if all(counts[action] >= least for action in episode.actions)]
 
 
 def _played(
-    config: AgentEpisodesConfig, own: EpisodeSet, world: World, policies: Path
+    config: AgentEpisodesConfig, episode_set: EpisodeSet, world: World, policies: Path
 ) -> Iterator[tuple[Transcribed, float | None]]:
     """The policy's episodes, seed by seed, each with its game's optimum."""
-    if not own.episodes:
+    if not episode_set.episodes:
         return
     first = world.seed + FIRST + SEEDS * config.seed
     folders = recorded.policies_in(policies)
     for folder in progress(folders, len(folders)):
         model, tokenizer = models.load_model(folder), models.load_tokenizer(folder)
         generator = torch.Generator(models.device()).manual_seed(config.seed)
-        how = playing.sampling(model, tokenizer, config.max_action_tokens, own.temperature)
-        stream = islice(world.stream("train", first), own.episodes)
+        how = playing.sampling(model, tokenizer, config.max_action_tokens, episode_set.temperature)
+        stream = islice(world.stream("train", first), episode_set.episodes)
         while games := [*islice(stream, AT_ONCE)]:
             best = [optimum(game.environment) for game in games]
             played = playing.play(model, tokenizer, games, how, generator)
-            yield from ((_transcribed(one), value) for one, value in zip(played, best, strict=True) if one.actions)
+            yield from (
+                (_transcribed(episode), value) for episode, value in zip(played, best, strict=True) if episode.actions
+            )
 
 
-def _transcribed(one: Episode) -> Transcribed:
+def _transcribed(episode: Episode) -> Transcribed:
     """An episode that the context cut short, the limit of turns, or a fault of its environment, would have gone on."""
-    terminated = not one.context_cut and not is_unfinished(one.counted)
-    return Transcribed(one.game.seed, one.game.opening, one.actions, one.observations, one.rewards, terminated)
+    terminated = not episode.context_cut and not is_unfinished(episode.counted)
+    return Transcribed(
+        episode.game.seed, episode.game.opening, episode.actions, episode.observations, episode.rewards, terminated
+    )
 
 
 if __name__ == "__main__":

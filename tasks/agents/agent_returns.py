@@ -54,9 +54,9 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
         key = {"seed": seed, "temperature": temperature}
         frames.append(_episodes(played, best).assign(**key))
         turns.append(_turns(played).assign(**key))
-        context_cut += [one.context_cut for one in played]
-    found = pd.concat(frames, ignore_index=True)
-    tables.write(SampledEpisodes, found, out / EPISODES)
+        context_cut += [episode.context_cut for episode in played]
+    sampled_episodes = pd.concat(frames, ignore_index=True)
+    tables.write(SampledEpisodes, sampled_episodes, out / EPISODES)
     tables.write(SampledTurns, pd.concat(turns, ignore_index=True), out / TURNS)
     copyfile(episodes / recorded.ENVIRONMENT, out / recorded.ENVIRONMENT)
     for name in OF_TRAINING:
@@ -64,40 +64,40 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
             copyfile(policies / name, out / name)
     means: dict[str, Mapping[str, float] | float] = {
         f"t{float(str(temperature))}": {"return": float(rows["total"].mean()), "turns": float(rows["turns"].mean())}
-        for temperature, rows in found.groupby("temperature", sort=False)
+        for temperature, rows in sampled_episodes.groupby("temperature", sort=False)
     }
-    known = found["optimum"].dropna()
-    counted = [json.loads(row) for row in found["counted"]]
+    optima = sampled_episodes["optimum"].dropna()
+    counted = [json.loads(row) for row in sampled_episodes["counted"]]
     means |= {name: float(np.mean([name in row for row in counted])) for name in (FAULTS, TURNS_CUT)}
     means["context_cut"] = float(np.mean(context_cut))
-    return {**means, **({"optimum": float(known.mean())} if len(known) else {})}
+    return {**means, **({"optimum": float(optima.mean())} if len(optima) else {})}
 
 
 def _episodes(played: list[Episode], best: list[float | None]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "episode": range(len(played)),
-            "game": [one.game.seed for one in played],
-            "total": [float(one.total) for one in played],
+            "game": [episode.game.seed for episode in played],
+            "total": [float(episode.total) for episode in played],
             "optimum": pd.Series(best, dtype=float),
-            "turns": [len(one.rewards) for one in played],
-            "counted": [json.dumps(one.counted) for one in played],
+            "turns": [len(episode.rewards) for episode in played],
+            "counted": [json.dumps(episode.counted) for episode in played],
         }
     )
 
 
 def _turns(played: list[Episode]) -> pd.DataFrame:
     rows = []
-    for number, one in enumerate(played):
-        for row in one.spoken(number):
-            places = [at for at, turn in enumerate(one.transcript.turns) if turn == row["turn"]]
-            acts = [at for at in places if one.transcript.acts[at]]
+    for number, episode in enumerate(played):
+        for row in episode.spoken(number):
+            positions = [at for at, turn in enumerate(episode.transcript.turns) if turn == row["turn"]]
+            acts = [at for at in positions if episode.transcript.acts[at]]
             rows.append(
                 {
                     **row,
-                    "tokens": [one.transcript.tokens[at] for at in acts],
-                    "logps": [one.transcript.logps[at] for at in acts],
-                    "observed": [one.transcript.tokens[at] for at in places if not one.transcript.acts[at]],
+                    "tokens": [episode.transcript.tokens[at] for at in acts],
+                    "logps": [episode.transcript.logps[at] for at in acts],
+                    "observed": [episode.transcript.tokens[at] for at in positions if not episode.transcript.acts[at]],
                 }
             )
     return pd.DataFrame(rows)

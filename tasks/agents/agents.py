@@ -32,7 +32,7 @@ def run(config: AgentsConfig, policy: Path, episodes: Path, environment_files: P
 
     `environment_files` are those of the user's environments.
     """
-    own, world = config.policies[out.name], recorded.read_world(episodes)
+    agent_config, world = config.policies[out.name], recorded.read_world(episodes)
     curves = list[list[Row]]()
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, seed in enumerate(config.seeds):
@@ -42,7 +42,7 @@ def run(config: AgentsConfig, policy: Path, episodes: Path, environment_files: P
                 )
             )
             with part(number, len(config.seeds)):
-                curves.append(_train(training, config, own, world, seed, policy, out / f"seed-{seed}"))
+                curves.append(_train(training, config, agent_config, world, seed, policy, out / f"seed-{seed}"))
         curves = playing.counted_throughout(curves)
         steps = [
             {"seed": seed, "step": step, **row}
@@ -54,19 +54,25 @@ def run(config: AgentsConfig, policy: Path, episodes: Path, environment_files: P
 
 
 def _train(
-    training: Training, config: AgentsConfig, own: AgentConfig, world: World, seed: int, policy: Path, out: Path
+    training: Training,
+    config: AgentsConfig,
+    agent_config: AgentConfig,
+    world: World,
+    seed: int,
+    policy: Path,
+    out: Path,
 ) -> list[Row]:
     """One seed: its curve; the policy goes to `out`."""
     torch.manual_seed(seed)
     trained, tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
-    settings, optimizing = loop_settings(config, own, seed), settings_of(config.training, OptimizerSettings)
-    updates = config.steps * (config.epochs * config.minibatches if own.update == "clip" else 1)
-    optimizer = Optimizer(trained.model, own.learning_rate, updates, config.clip, optimizing)
+    settings, optimizing = loop_settings(config, agent_config, seed), settings_of(config.training, OptimizerSettings)
+    updates = config.steps * (config.epochs * config.minibatches if agent_config.update == "clip" else 1)
+    optimizer = Optimizer(trained.model, agent_config.learning_rate, updates, config.clip, optimizing)
     state: dict[str, Stateful] = {"policy": trained.weights, "optimizer": optimizer}
     critic = critic_optimizer = None
     if settings.criticised:
         critic = TurnCritic(trained.model)
-        steps = updates if own.update == "clip" else config.steps * config.critic_updates
+        steps = updates if agent_config.update == "clip" else config.steps * config.critic_updates
         critic_optimizer = Optimizer(critic, config.critic_learning_rate, steps, config.clip, optimizing)
         state |= {"critic": TrainedWeights(critic), "critic_optimizer": critic_optimizer}
     how = playing.sampling(trained.model, tokenizer, config.max_action_tokens, config.temperature)
@@ -83,16 +89,16 @@ def _train(
     return rows
 
 
-def loop_settings(config: AgentsConfig, own: AgentConfig, seed: int) -> actor_critic.Settings:
+def loop_settings(config: AgentsConfig, agent_config: AgentConfig, seed: int) -> actor_critic.Settings:
     """What the loop needs to know of a policy and of what all share."""
     return actor_critic.Settings(
-        credit=own.credit,
-        over=own.over,
-        baseline=own.baseline,
-        standardized=own.standardized,
+        credit=agent_config.credit,
+        over=agent_config.over,
+        baseline=agent_config.baseline,
+        standardized=agent_config.standardized,
         gamma=config.gamma,
-        lam=own.lam,
-        update=own.update,
+        lam=agent_config.lam,
+        update=agent_config.update,
         clip_ratio=config.clip_ratio,
         epochs=config.epochs,
         minibatches=config.minibatches,

@@ -20,7 +20,9 @@ def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
     missing = [name for name in config.policies if not (returns / name).is_dir()]
     if missing:
         raise ConfigError(f"params.yaml: agents_report.policies: {missing[0]} was not measured ({returns} lacks it)")
-    policies = {name: measured.read(returns / name, name, asked) for name, asked in config.policies.items()}
+    policies = {
+        name: measured.read(returns / name, name, policy_config) for name, policy_config in config.policies.items()
+    }
     judged = [verdicts.judge(one, policies) for one in config.expectations]
     by_environment: dict[str, list[measured.Policy]] = {}
     for one in policies.values():
@@ -28,20 +30,20 @@ def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
     rows = {name: measured.row(one) for name, one in policies.items()}
     tables = {
         environment: {
-            "rows": [rows[one.name] for one in own],
-            "temperatures": own[0].temperatures,
-            "counted": sorted({name for one in own for name in rows[one.name].counted} - {"told"}),
-            "optimum": own[0].optimum,
-            "games": int(own[0].episodes["episode"].nunique()),
+            "rows": [rows[one.name] for one in group],
+            "temperatures": group[0].temperatures,
+            "counted": sorted({name for one in group for name in rows[one.name].counted} - {"told"}),
+            "optimum": group[0].optimum,
+            "games": int(group[0].episodes["episode"].nunique()),
         }
-        for environment, own in by_environment.items()
+        for environment, group in by_environment.items()
     }
-    known, drawn = knowing.view([*policies.values()])
+    knowing_tables, drawn = knowing.view([*policies.values()])
     view = {
         "sentence": verdicts.headline(judged),
         "verdicts": judged,
         "tables": tables,
-        "known": known,
+        "known": knowing_tables,
         "bought": costs.table([*policies.values()]),
         "episodes": [read for one in policies.values() for read in measured.readable(one, config.shown)],
     }

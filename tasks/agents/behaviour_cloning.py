@@ -35,8 +35,8 @@ def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path) ->
     """Clone the play in `episodes`; the model and the training curve go to `out`. `raw` is the folder of an existing model."""
     torch.manual_seed(config.seed)
     turns = recorded.read_turns(episodes, "train")
-    if own := config.sizes.get(out.name):
-        config = config.model_copy(update=dict(own))
+    if overrides := config.sizes.get(out.name):
+        config = config.model_copy(update=dict(overrides))
     model, tokenizer = _model(config, recorded.texts(turns), raw)
     trained = TrainedModel(lambda _: model, config.training)
     learned, held_out = (
@@ -44,7 +44,10 @@ def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path) ->
     )
     for part in (learned, held_out):
         chat.check_positions(
-            model, [len(one.tokens) for one in part], "the expert's episodes", limited_by="behaviour_cloning.context"
+            model,
+            [len(transcript.tokens) for transcript in part],
+            "the expert's episodes",
+            limited_by="behaviour_cloning.context",
         )
     if not learned and config.init == "scratch":
         raise ConfigError(
@@ -64,9 +67,9 @@ def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path) ->
         size = config.batch_size
         parts = (held_out[at : at + size] for at in range(0, len(held_out), size))
         batches = [make_transcripts(part, tokenizer.pad_token_id).batch() for part in parts]
-        found = sft.evaluate(model, batches) if batches else {}
+        held_out_metrics = sft.evaluate(model, batches) if batches else {}
         trained.save(tokenizer, out)
-    return {"weights": model.num_parameters(), **found}
+    return {"weights": model.num_parameters(), **held_out_metrics}
 
 
 def _model(config: BehaviourCloningConfig, texts: Sequence[str], raw: Path) -> tuple[PretrainedCausalLM, Tokenizer]:

@@ -54,7 +54,7 @@ def run(
 
     `teacher` is the folder of the other model, `environment_files` are those of the user's environments.
     """
-    own, world = config.policies[out.name], recorded.read_world(episodes)
+    budget, world = config.policies[out.name], recorded.read_world(episodes)
     paid, curves = list[dict[str, float]](), list[dict[str, object]]()
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, seed in enumerate(config.seeds):
@@ -62,13 +62,15 @@ def run(
             training = trainings.enter_context(resumable(f"budgets-{out.name}-{seed}", config, *inputs))
             with part(number, len(config.seeds)):
                 learner = _Learner(config, out.name, world, seed, policy)
-                found, rows = learner.train(training, teacher, out / f"seed-{seed}")
-            paid.append(found)
+                purchase, rows = learner.train(training, teacher, out / f"seed-{seed}")
+            paid.append(purchase)
             curves += [{"seed": seed, "step": step, **row} for step, row in enumerate(rows, start=1)]
     frame = pd.DataFrame(curves, columns=None if curves else ["seed", "step"])
     frame.to_csv(out / CURVE, index=False)
     means = {name: float(pd.Series([row[name] for row in paid]).mean()) for name in METRICS}
-    (out / PURCHASES).write_text(json.dumps({"source": own.source, "dollars": own.dollars, **means}, indent=2) + "\n")
+    (out / PURCHASES).write_text(
+        json.dumps({"source": budget.source, "dollars": budget.dollars, **means}, indent=2) + "\n"
+    )
     return means
 
 
@@ -112,17 +114,17 @@ class _Learner:
         return {**paid, "steps": float(steps)}, rows
 
     def _buy(self, teacher: Path) -> Bought:
-        config, own, prices = self.config, self.own, self.config.prices
-        if own.source == "demonstrations":
-            return purchases.demonstrations(self.world, self.tokenizer, self.seed, own.dollars, prices.demonstration)
-        if own.source == "teacher":
+        config, budget, prices = self.config, self.own, self.config.prices
+        if budget.source == "demonstrations":
+            return purchases.demonstrations(self.world, self.tokenizer, self.seed, budget.dollars, prices.demonstration)
+        if budget.source == "teacher":
             model, words = models.load_model(teacher), models.load_tokenizer(teacher)
             greedy = playing.sampling(model, words, config.max_action_tokens, 0.0)
             plays = Collector(model, words, self.world, self.seed, config.games * config.episodes, 1, greedy)
-            return purchases.anothers(plays, self.tokenizer, own.dollars, prices.teacher)
-        if own.source == "successes":
-            return purchases.successes(self.collect, own.dollars, prices.reward)
-        return purchases.comparisons(self.collect, own.dollars, prices.comparison)
+            return purchases.anothers(plays, self.tokenizer, budget.dollars, prices.teacher)
+        if budget.source == "successes":
+            return purchases.successes(self.collect, budget.dollars, prices.reward)
+        return purchases.comparisons(self.collect, budget.dollars, prices.comparison)
 
     def _check(self, number: int, what: str) -> None:
         if not number:
@@ -144,12 +146,12 @@ class _Learner:
     def _imitated(self, episodes: Sequence[Transcript], optimizer: Optimizer, start: int) -> Iterator[Row]:
         pad = self.tokenizer.pad_token_id
         rows = self._rows(len(episodes), start)
-        batches = (make_transcripts([episodes[row] for row in own], pad).batch() for own in rows)
+        batches = (make_transcripts([episodes[row] for row in batch_rows], pad).batch() for batch_rows in rows)
         return sft.fit(self.trained.model, batches, optimizer)
 
     def _compared(self, pairs: Sequence[Pair], reference: Tensor, optimizer: Optimizer, start: int) -> Iterator[Row]:
         rows = self._rows(len(pairs), start)
-        batches = (([pairs[row] for row in own], reference[own]) for own in rows)
+        batches = (([pairs[row] for row in batch_rows], reference[batch_rows]) for batch_rows in rows)
         return preference.fit(self.trained.model, batches, self.tokenizer.pad_token_id, self.config.beta, optimizer)
 
     def _rewarded(self, optimizer: Optimizer, steps: int, start: int) -> Iterator[Row]:

@@ -28,10 +28,10 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
 
     `environment_files` are those of the user's environments.
     """
-    own = config.environments[out.name]
-    world = recorded.write_world(own, config.seed, out)
+    environment_config = config.environments[out.name]
+    world = recorded.write_world(environment_config, config.seed, out)
     metrics, ended = dict[str, dict[str, float]](), False
-    counts: dict[Split, int] = {"train": own.episodes, "validation": own.validation}
+    counts: dict[Split, int] = {"train": environment_config.episodes, "validation": environment_config.validation}
     for split, count in counts.items():
         turns, episodes, fault = list[Record](), list[Record](), ""
         for game in islice(world.stream(split, config.seed), count):  # one open game at a time
@@ -45,12 +45,12 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
             episodes.append({**row, "turns": len(expert.turns), "cut": expert.cut})
             ended = ended or not expert.cut
             if not ended and len(episodes) == UNENDED:
-                raise DataError(_unended(own.kind, episodes))
+                raise DataError(_unended(environment_config.kind, episodes))
         if episodes and not ended:
-            raise DataError(_unended(own.kind, episodes))
+            raise DataError(_unended(environment_config.kind, episodes))
         if count and not episodes:
             wrong = f"all {count} games of the split {split} were ended by faults of the environment"
-            raise DataError(f"{own.kind}: {wrong}; the last one: {fault}")
+            raise DataError(f"{environment_config.kind}: {wrong}; the last one: {fault}")
         tables.write(Turns, tables.frame(Turns, turns), out / f"{split}_turns.parquet")
         table = tables.frame(Episodes, episodes)
         tables.write(Episodes, table, out / f"{split}_episodes.parquet")

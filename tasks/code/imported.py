@@ -67,11 +67,11 @@ class _Recorded:
     def _unchanged(self, content: bytes) -> dict[str, str]:
         """MD5 of each file that the hashes were made from, where that is on record; else every file is compared by its syntax."""
         try:
-            known = json.loads((self.file.parent / "sources.json").read_bytes())
+            sources = json.loads((self.file.parent / "sources.json").read_bytes())
         except (OSError, ValueError):
             return {}
-        made_here = known["stages"].get(self.file.stem) == _md5(content)
-        return dict(known["files"]) if made_here else {}
+        made_here = sources["stages"].get(self.file.stem) == _md5(content)
+        return dict(sources["files"]) if made_here else {}
 
     @cached_property
     def _code(self) -> "stages.StageCode":
@@ -118,8 +118,8 @@ class _Later(MetaPathFinder):
     def find_spec(self, fullname: str, path: Sequence[str] | None = None, target: Any = None) -> None:
         if fullname.partition(".")[0] != PACKAGE:
             return
-        place = self.recorded.root / fullname.replace(".", "/")
-        for file in (place.with_suffix(".py"), place / "__init__.py"):
+        stem = self.recorded.root / fullname.replace(".", "/")
+        for file in (stem.with_suffix(".py"), stem / "__init__.py"):
             if file.is_file():
                 self.recorded.compare(fullname, file)
 

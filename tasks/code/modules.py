@@ -107,25 +107,25 @@ class Module:
 def read(source: bytes, name: str, *, package: bool) -> Module:
     """The module of this name; SyntaxError or ValueError where the source is none."""
     tree = ast.parse(source)
-    found = Module()
+    module = Module()
     above = name if package else name.rpartition(".")[0]
     for statement in _at_import(tree.body):
         if statement is docstring(tree):
             continue
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            found.imported |= _import(statement, above, found.imports)
+            module.imported |= _import(statement, above, module.imports)
             if any(alias.asname for alias in statement.names) and (part := _part(statement, above, {})).reads:
-                found.running.append(part)  # a reader that goes by another name here
+                module.running.append(part)  # a reader that goes by another name here
         elif _is_program(statement):
-            found.program.append(_part(statement, above, found.imports))
+            module.program.append(_part(statement, above, module.imports))
         else:
-            part = replace(_part(statement, above, found.imports), names=(*sorted(_defined(statement)),))
-            for one in part.names:
-                found.definitions.setdefault(one, []).append(part)
+            part = replace(_part(statement, above, module.imports), names=(*sorted(_defined(statement)),))
+            for definition in part.names:
+                module.definitions.setdefault(definition, []).append(part)
             if not part.names:
-                found.running.append(part)
-                found.bound |= _bound(statement)
-    return found
+                module.running.append(part)
+                module.bound |= _bound(statement)
+    return module
 
 
 def _bound(statement: ast.stmt) -> set[str]:
@@ -152,8 +152,10 @@ def _is_program(statement: ast.stmt) -> bool:
 def _defined(statement: ast.stmt) -> list[str]:
     """The names that a statement defines without any other effect; none where it may have one."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        decorators = (one.func if isinstance(one, ast.Call) else one for one in statement.decorator_list)
-        return [statement.name] if all(dotted(one) in DECORATORS for one in decorators) else []
+        decorators = (
+            decorator.func if isinstance(decorator, ast.Call) else decorator for decorator in statement.decorator_list
+        )
+        return [statement.name] if all(dotted(decorator) in DECORATORS for decorator in decorators) else []
     if isinstance(statement, ast.Assign):
         targets = statement.targets
     elif isinstance(statement, ast.AnnAssign):
@@ -302,15 +304,15 @@ class _Names(ast.NodeVisitor):
                 self._chain(node.func)
         else:
             self.visit(node.func)
-        for given in [*node.args, *node.keywords]:
-            described = isinstance(given, ast.keyword) and given.arg in ("description", "epilog")
+        for argument in [*node.args, *node.keywords]:
+            described = isinstance(argument, ast.keyword) and argument.arg in ("description", "epilog")
             if not (described and function.endswith("ArgumentParser")):
-                self.visit(given)
+                self.visit(argument)
 
     def visit_Constant(self, node: ast.Constant) -> None:
         """A text may be an annotation, or a name that is looked up; one such as "{0.__doc__}" is asked for by it."""
         if isinstance(node.value, str):
-            self.reads.update(found.strip("()") for found in IN_TEXTS.findall(node.value))
+            self.reads.update(word.strip("()") for word in IN_TEXTS.findall(node.value))
         if isinstance(node.value, str) and EXPRESSION.fullmatch(node.value):
             for name in re.findall(r"[A-Za-z_][\w.]*", node.value):
                 self.texts.add((*name.split("."),))
@@ -339,8 +341,18 @@ class _Names(ast.NodeVisitor):
 
 def _local(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
     """The names that are a function's own, as Python sees it; without those of its comprehensions, which end with them."""
-    given = function.args
-    names = {one.arg for one in (*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg) if one}
+    parameters = function.args
+    names = {
+        parameter.arg
+        for parameter in (
+            *parameters.posonlyargs,
+            *parameters.args,
+            *parameters.kwonlyargs,
+            parameters.vararg,
+            parameters.kwarg,
+        )
+        if parameter
+    }
     shared, waiting = set[str](), list[ast.AST](function.body)
     while waiting:
         node = waiting.pop()

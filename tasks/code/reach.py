@@ -28,10 +28,10 @@ class Code:
         package: str = "tasks",
         without_influence: Collection[str] = (),
         looked_at: Collection[str] = (),
-        known: dict[tuple[str, bytes], Module] | None = None,
+        cache: dict[tuple[str, bytes], Module] | None = None,
     ) -> None:
         self.source, self.package = source, package
-        self._known = {} if known is None else known
+        self._known = {} if cache is None else cache
         self.without_influence, self.looked_at = frozenset(without_influence), frozenset(looked_at)
         self._modules: dict[str, Module | None] = {}
         self._paths: dict[str, str] = {}
@@ -49,8 +49,8 @@ class Code:
     def _read(self, name: str) -> Module | None:
         if name.partition(".")[0] != self.package or name in self.without_influence:
             return None
-        place = name.replace(".", "/")
-        for path, package in ((f"{place}.py", False), (f"{place}/__init__.py", True)):
+        stem = name.replace(".", "/")
+        for path, package in ((f"{stem}.py", False), (f"{stem}/__init__.py", True)):
             if (content := self.source(path)) is not None:
                 self._paths[name] = path
                 return self._parsed(name, path, content, package)
@@ -99,8 +99,8 @@ class Reached:
             for module in self.chosen.get(f"{name}.{_name(part)}", ()):
                 self._dotted((module, module.rpartition(".")[2]))
             if ("__name__",) in part.references:  # it may start its own module as a program
-                for own in self._program(name):
-                    self._add(name, own)
+                for program_part in self._program(name):
+                    self._add(name, program_part)
             for reference in part.references:
                 self._follow(name, reference)
             for reference in part.texts:
@@ -115,16 +115,19 @@ class Reached:
         counted = [part for name, definition, part in parts if f"{name}.{definition}" not in self.code.looked_at]
         reads = {name for part in counted for name in part.reads}
         mentioned = {name for _, _, part in parts for name in part.mentioned}
-        found: dict[str, dict[str, list[str]]] = {}
-        for name, definition, part in sorted(parts, key=lambda one: one[2].node.lineno):
+        hashes: dict[str, dict[str, list[str]]] = {}
+        for name, definition, part in sorted(parts, key=lambda triple: triple[2].node.lineno):
             digest = part.digest(
                 docstrings=bool(reads & DOCSTRINGS),
                 annotations=name in self.whole or bool(part.functions & mentioned),
             )
-            found.setdefault(self.code.path(name), {}).setdefault(definition, []).append(digest)
+            hashes.setdefault(self.code.path(name), {}).setdefault(definition, []).append(digest)
         for (name, imported), what in self.bound.items():
-            found.setdefault(self.code.path(name), {}).setdefault(imported, []).append(_hash(what))
-        digests = {path: {name: _joined(parts) for name, parts in sorted(of.items())} for path, of in found.items()}
+            hashes.setdefault(self.code.path(name), {}).setdefault(imported, []).append(_hash(what))
+        digests = {
+            path: {name: _joined(parts) for name, parts in sorted(definitions.items())}
+            for path, definitions in hashes.items()
+        }
         if reads & SOURCES:
             for path in digests:
                 digests[path]["source"] = _hash(self.code.source(path) or b"")
@@ -156,7 +159,11 @@ class Reached:
                 for part in module.running:
                     self._add(name, part)
                 waiting += module.imported
-                outside = [one for one in module.for_effect if one.partition(".")[0] != self.code.package]
+                outside = [
+                    imported_name
+                    for imported_name in module.for_effect
+                    if imported_name.partition(".")[0] != self.code.package
+                ]
                 if outside:
                     self.bound[name, RUNS] = ", ".join(outside)
                 for target in module.imports.get("*", ()):
@@ -173,27 +180,27 @@ class Reached:
 
     def _follow(self, module: str, reference: Reference) -> None:
         """Reach what a name means in a module, with the attributes that are asked of it."""
-        found = self.code.module(module)
+        parsed = self.code.module(module)
         first = reference[0]
-        if found is None or (module, reference) in self._followed:
+        if parsed is None or (module, reference) in self._followed:
             return
         self._followed.add((module, reference))
         if first == "globals":
             self._dotted((module,))
-        for part in found.definitions.get(first, ()):
+        for part in parsed.definitions.get(first, ()):
             self._add(module, part)
-        if first in found.imports:
-            self.bound[module, first] = ", ".join(sorted(".".join(target) for target in found.imports[first]))
-        for target in found.imports.get(first, ()):
+        if first in parsed.imports:
+            self.bound[module, first] = ", ".join(sorted(".".join(target) for target in parsed.imports[first]))
+        for target in parsed.imports.get(first, ()):
             self._dotted((*target, *reference[1:]))
 
     def _look_up(self, module: str, text: Reference) -> None:
         """Reach what a text names: a definition, or a module by its whole name; the short name of a module is a word like any other."""
-        found = self.code.module(module)
-        targets = found.imports.get(text[0], ()) if found else ()
-        if found and found.program and ".".join(text) == module:  # it starts itself as a program
-            for own in found.program:
-                self._add(module, own)
+        parsed = self.code.module(module)
+        targets = parsed.imports.get(text[0], ()) if parsed else ()
+        if parsed and parsed.program and ".".join(text) == module:  # it starts itself as a program
+            for program_part in parsed.program:
+                self._add(module, program_part)
         elif text[0] == self.code.package:
             self._dotted(text)
         elif not any(self.code.longest((*target, *text[1:]))[1] == () for target in targets):
@@ -211,8 +218,8 @@ class Reached:
             return  # what it is made of runs at the import
         elif name not in self.whole:
             self.whole.add(name)
-            for one in module.imports:
-                self._follow(name, (one,))
+            for imported_name in module.imports:
+                self._follow(name, (imported_name,))
             for part in (*module.parts, *module.program):  # it may be started as a program
                 self._add(name, part)
 

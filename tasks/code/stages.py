@@ -28,18 +28,18 @@ class StageCode:
     `chosen` is what params.yaml chooses. `known` keeps modules by name and content, for who looks at several versions of the code.
     """
 
-    def __init__(self, files: Mapping[str, bytes], chosen: Choices, known: Known | None = None) -> None:
+    def __init__(self, files: Mapping[str, bytes], chosen: Choices, cache: Known | None = None) -> None:
         self.files, self.chosen = files, chosen
-        self._code = Code(files.get, PACKAGE, WITHOUT_INFLUENCE, LOOKED_AT, known)
+        self._code = Code(files.get, PACKAGE, WITHOUT_INFLUENCE, LOOKED_AT, cache)
 
     def modules(self) -> dict[str, str]:
         """Stage -> its module: each of a flow's folder that hands its `run` to `tasks.stage.main`."""
-        found = {}
+        stage_modules = {}
         for path, content in sorted(self.files.items()):
             named = MODULE.fullmatch(path)
             if named and PROGRAM.search(content):
-                found[named[1]] = path.removesuffix(".py").replace("/", ".")
-        return found
+                stage_modules[named[1]] = path.removesuffix(".py").replace("/", ".")
+        return stage_modules
 
     def hashes(self, module: str) -> Hashes:
         """Path -> hash of what a stage reaches in each module that it imports, and of each file that these name beside them.
@@ -47,13 +47,16 @@ class StageCode:
         The hash is "" where a module is imported and nothing of it is reached. ValueError where there is no such module, or one of them is no Python of this version.
         """
         reached = Reached(self._code, module, modules_of(module.rpartition(".")[2], self.chosen))
-        parts = {path: _hash(json.dumps(of, sort_keys=True).encode()) for path, of in reached.digests().items()}
-        found = {
+        parts = {
+            path: _hash(json.dumps(definitions, sort_keys=True).encode())
+            for path, definitions in reached.digests().items()
+        }
+        hashes = {
             **dict.fromkeys({*reached.imported().values(), *self._idle}, ""),
             **parts,
             **self._beside(reached.files()),
         }
-        return dict(sorted(found.items()))
+        return dict(sorted(hashes.items()))
 
     def imported(self, module: str) -> dict[str, str]:
         """Name -> path of each module that a program imports, at once or when what it reaches runs; without those without influence."""
@@ -63,14 +66,17 @@ class StageCode:
     def _idle(self) -> set[str]:
         """What only modules without influence import, which every stage may import with them."""
         everything = Code(self.files.get, PACKAGE)
-        found, waiting = set[str](), [name for name in WITHOUT_INFLUENCE if everything.module(name)]
+        seen, waiting = set[str](), [name for name in WITHOUT_INFLUENCE if everything.module(name)]
         while waiting:
             name = waiting.pop()
             module = everything.module(name)
-            if module is not None and name not in found:
-                found.add(name)
-                waiting += [*module.imported, *(one for part in module.parts for one in part.modules)]
-        return {everything.path(name) for name in found - WITHOUT_INFLUENCE}
+            if module is not None and name not in seen:
+                seen.add(name)
+                waiting += [
+                    *module.imported,
+                    *(imported_module for part in module.parts for imported_module in part.modules),
+                ]
+        return {everything.path(name) for name in seen - WITHOUT_INFLUENCE}
 
     def _beside(self, named: set[str]) -> Hashes:
         """The files that modules name, and those below the folders that they name; of Python the syntax."""
@@ -79,7 +85,7 @@ class StageCode:
                 file_dump(content) if path.endswith(".py") else content
             )
             for path, content in self.files.items()
-            if any(PurePosixPath(path).is_relative_to(one) for one in named)
+            if any(PurePosixPath(path).is_relative_to(named_path) for named_path in named)
         }
 
 
@@ -102,9 +108,9 @@ def working_files(root: Path) -> dict[str, bytes]:
     }
 
 
-def contents(files: Mapping[str, bytes], chosen: Choices, known: Known | None = None) -> dict[Path, bytes]:
+def contents(files: Mapping[str, bytes], chosen: Choices, cache: Known | None = None) -> dict[Path, bytes]:
     """What the stage `code` writes: a file for each stage, and SOURCES with MD5 hashes of these and of all `files`."""
-    code = StageCode(files, chosen, known)
+    code = StageCode(files, chosen, cache)
     made = {place(stage): text(code.hashes(module)) for stage, module in code.modules().items()}
     sources = {"stages": {path.stem: md5(content) for path, content in made.items()}, "files": _md5s(files)}
     return {**made, SOURCES: (json.dumps(sources, indent=0) + "\n").encode()}

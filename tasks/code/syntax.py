@@ -32,7 +32,7 @@ def file_dump(content: bytes) -> bytes:
         statements = ast.parse(content).body
     except (SyntaxError, ValueError):
         return content
-    return "\n".join(dump(one, docstrings=False) for one in statements if not _is_text(one)).encode()
+    return "\n".join(dump(statement, docstrings=False) for statement in statements if not _is_text(statement)).encode()
 
 
 def failing(node: ast.Raise) -> ast.Name | None:
@@ -66,8 +66,8 @@ class _Writer:
             self._node(value)
         elif isinstance(value, list):
             self.text.append("[")
-            for one in value:
-                self.write(one)
+            for element in value:
+                self.write(element)
                 self.text.append(",")
             self.text.append("]")
         else:
@@ -87,12 +87,12 @@ class _Writer:
             self._fields(type(node).__name__, [("name", node.name), ("body", self._body(node))])
             self._fields("arguments", arguments)
         else:
-            given: dict[str, object] = dict(ast.iter_fields(node))
+            fields: dict[str, object] = dict(ast.iter_fields(node))
             if isinstance(node, Function | ast.ClassDef):
-                given["body"] = self._body(node)
+                fields["body"] = self._body(node)
             elif isinstance(node, ast.JoinedStr):
-                given["values"] = _joined(node)
-            self._fields(type(node).__name__, given.items())
+                fields["values"] = _joined(node)
+            self._fields(type(node).__name__, fields.items())
         self._in_function = outside
 
     def _fields(self, name: str, fields: Iterable[tuple[str, object]]) -> None:
@@ -114,7 +114,7 @@ def _bare(value: object) -> object:
     """A function's arguments by their names alone; their defaults stay."""
     if isinstance(value, ast.arg):
         return value.arg
-    return [_bare(one) for one in value] if isinstance(value, list) else value
+    return [_bare(element) for element in value] if isinstance(value, list) else value
 
 
 def _joined(text: ast.JoinedStr) -> list[ast.expr]:

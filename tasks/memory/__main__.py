@@ -33,10 +33,10 @@ class Plan:
 
     def change(self) -> str:
         """What would make it fit, in one sentence."""
-        found = advice.advise(self.work, self.memory, self.base)
-        if found is None:
+        remedy = advice.advise(self.work, self.memory, self.base)
+        if remedy is None:
             return "nothing that is known here makes it fit"
-        change, total = found
+        change, total = remedy
         settings = " ".join(f"--set {shlex.quote(setting)}" for setting in change.settings)
         return f"{' '.join(part for part in (settings, change.devices) if part)} would need {shown(total)}"
 
@@ -53,43 +53,45 @@ def configs() -> dict[str, Any]:
 
     from tasks.stage import PARAMS, read_section
 
-    data, found = YAML(typ="safe").load(PARAMS) or {}, {}
+    data, sections = YAML(typ="safe").load(PARAMS) or {}, {}
     for name in (*STAGES, "tokenizer", "preferences"):
         module = import_module(f"tasks.language.configs.{name}")
         kind = getattr(module, "".join(map(str.title, name.split("_"))) + "Config")
         try:
-            found[name] = kind.from_yaml(data[name])
+            sections[name] = kind.from_yaml(data[name])
         except (ValidationError, LookupError, TypeError):
-            found[name] = read_section(name, kind)  # says in one line what is wrong
-    return found
+            sections[name] = read_section(name, kind)  # says in one line what is wrong
+    return sections
 
 
-def plan(stage: str, given: Mapping[str, Any], asked: argparse.Namespace) -> Plan:
+def plan(stage: str, sections: Mapping[str, Any], flags: argparse.Namespace) -> Plan:
     """The plan of one stage."""
-    if asked.lectures and stage not in terms.LECTURES:
+    if flags.lectures and stage not in terms.LECTURES:
         raise ConfigError(f"--lectures: they count {' and '.join(terms.LECTURES)}, not {stage}")
-    shape = sources.model(asked.model) if asked.model else sources.of_params(given)
+    shape = sources.model(flags.model) if flags.model else sources.of_params(sections)
     options = Options(
-        asked.precision, asked.lora_rank, asked.sequence, asked.batch, asked.micro_batch, asked.checkpointing, asked.lectures
+        flags.precision, flags.lora_rank, flags.sequence, flags.batch, flags.micro_batch, flags.checkpointing, flags.lectures
     )  # fmt: skip
-    work = workload(stage, shape, given, options)
-    if work.scorer is not None and not asked.model:
-        work = replace(work, scorer=sources.scorer(given, stage, shape))
+    work = workload(stage, shape, sections, options)
+    if work.scorer is not None and not flags.model:
+        work = replace(work, scorer=sources.scorer(sections, stage, shape))
     devices, gpu, shard = sources.resources(stage)
-    known = sources.memory(asked.device_memory) if asked.device_memory else sources.gpu_memory() if gpu else None
-    work = on(work, "cpu" if known is None else "cuda", asked.devices or devices, asked.shard or shard)
-    if known is not None:
-        return Plan(work, known, 0)
-    if not asked.check:
+    device_memory = (
+        sources.memory(flags.device_memory) if flags.device_memory else sources.gpu_memory() if gpu else None
+    )
+    work = on(work, "cpu" if device_memory is None else "cuda", flags.devices or devices, flags.shard or shard)
+    if device_memory is not None:
+        return Plan(work, device_memory, 0)
+    if not flags.check:
         import_module(
             f"tasks.language.{stage}"
         )  # so that this process is as large as the stage's before it has a model
     return Plan(work, sources.machine_memory() // work.devices, sources.resident())
 
 
-def table(found: Plan, lectures: bool) -> Iterator[str]:
+def table(stage_plan: Plan, lectures: bool) -> Iterator[str]:
     """The lines of one stage's table."""
-    work = found.work
+    work = stage_plan.work
     over = (
         f"{work.devices} devices{f', which divide the {work.shard}' if work.shard else ''}"
         if work.devices > 1
@@ -97,44 +99,44 @@ def table(found: Plan, lectures: bool) -> Iterator[str]:
     )
     yield f"{work.stage}: {work.shape.name}, {work.shape.weights:,} weights, {work.precision}, {over} ({work.device})"
     counted = terms.lectures(work) if lectures else {}
-    width = max(len(term.name) for term in found.terms)
-    for term in found.terms:
+    width = max(len(term.name) for term in stage_plan.terms)
+    for term in stage_plan.terms:
         beside = f"{shown(counted[term.name]) if term.name in counted else '':>10}  " if lectures else ""
         yield f"  {term.name:<{width}}  {shown(term.bytes):>10}  {beside}{WHEN[term.when]:<14}  {term.how}".rstrip()
-    yield f"  {'sum at the peak':<{width}}  {shown(found.total):>10}" + (
-        f"  {shown(sum(counted.values())):>10}  as the lectures count" if lectures else f"  {WHEN[found.phase]}"
+    yield f"  {'sum at the peak':<{width}}  {shown(stage_plan.total):>10}" + (
+        f"  {shown(sum(counted.values())):>10}  as the lectures count" if lectures else f"  {WHEN[stage_plan.phase]}"
     )
     if work.assumed:
         yield f"  {work.assumed}"
     whose = "the machine has" if work.device == "cpu" else "a device has"
-    if found.fits:
-        yield f"  fits: {whose} {shown(found.memory)}"
+    if stage_plan.fits:
+        yield f"  fits: {whose} {shown(stage_plan.memory)}"
     else:
-        yield f"  does not fit: {whose} {shown(found.memory)}, of which a tenth is left free; {found.change()}"
+        yield f"  does not fit: {whose} {shown(stage_plan.memory)}, of which a tenth is left free; {stage_plan.change()}"
 
 
-def document(found: Plan, lectures: bool) -> dict[str, Any]:
+def document(stage_plan: Plan, lectures: bool) -> dict[str, Any]:
     """The same for other programs; bytes as numbers."""
-    parts = [term._asdict() for term in found.terms]
-    told = {
-        "stage": found.work.stage,
-        "model": found.work.shape.name,
-        "weights": found.work.shape.weights,
-        "precision": found.work.precision,
-        "device": found.work.device,
-        "devices": found.work.devices,
+    parts = [term._asdict() for term in stage_plan.terms]
+    description = {
+        "stage": stage_plan.work.stage,
+        "model": stage_plan.work.shape.name,
+        "weights": stage_plan.work.shape.weights,
+        "precision": stage_plan.work.precision,
+        "device": stage_plan.work.device,
+        "devices": stage_plan.work.devices,
         "terms": parts,
-        "total": found.total,
-        "phase": found.phase,
-        "memory": found.memory,
-        "fits": found.fits,
-        "change": None if found.fits else found.change(),
-        "assumed": found.work.assumed or None,
+        "total": stage_plan.total,
+        "phase": stage_plan.phase,
+        "memory": stage_plan.memory,
+        "fits": stage_plan.fits,
+        "change": None if stage_plan.fits else stage_plan.change(),
+        "assumed": stage_plan.work.assumed or None,
     }
-    return told | ({"lectures": sum(terms.lectures(found.work).values())} if lectures else {})
+    return description | ({"lectures": sum(terms.lectures(stage_plan.work).values())} if lectures else {})
 
 
-def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+def arguments(command_line: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m tasks.memory", description=__doc__)
     parser.add_argument("stages", nargs="*")
@@ -147,36 +149,36 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--shard", choices=("optimizer", "model"), default="")
     for name in ("lectures", "json", "check"):
         parser.add_argument(f"--{name}", action="store_true")
-    return parser.parse_args(given)
+    return parser.parse_args(command_line)
 
 
-def lines(asked: argparse.Namespace) -> Iterator[str]:
+def lines(flags: argparse.Namespace) -> Iterator[str]:
     """All that is printed."""
     for name, least in LEAST.items():
-        value = getattr(asked, name)
+        value = getattr(flags, name)
         if value is not None and value < least:
             raise ConfigError(f"--{name.replace('_', '-')} {value}: expected at least {least}")
-    given = configs()
-    stages = list(dict.fromkeys(name.partition("@")[0] for name in asked.stages)) or list(STAGES)
+    sections = configs()
+    stages = list(dict.fromkeys(name.partition("@")[0] for name in flags.stages)) or list(STAGES)
     if unknown := [name for name in stages if name not in STAGES]:
-        if not asked.check:
+        if not flags.check:
             raise ConfigError(f"{unknown[0]}: expected a stage that holds a language model: {', '.join(STAGES)}")
         stages = [name for name in stages if name in STAGES]
-    plans = [plan(name, given, asked) for name in stages if name != "pretrained" or given[name].init == "scratch"]
-    if asked.check:
-        for found in plans:
-            if found.work.device == "cuda" and not found.fits:
-                need = f"about {shown(found.total)} of memory, and a device has {shown(found.memory)}"
-                yield f"{found.work.stage} needs {need}: {found.change()}"
-    elif asked.json:
-        yield json.dumps([document(found, asked.lectures) for found in plans])
-    elif asked.stages:
-        for found in plans:
-            yield from table(found, asked.lectures)
+    plans = [plan(name, sections, flags) for name in stages if name != "pretrained" or sections[name].init == "scratch"]
+    if flags.check:
+        for stage_plan in plans:
+            if stage_plan.work.device == "cuda" and not stage_plan.fits:
+                need = f"about {shown(stage_plan.total)} of memory, and a device has {shown(stage_plan.memory)}"
+                yield f"{stage_plan.work.stage} needs {need}: {stage_plan.change()}"
+    elif flags.json:
+        yield json.dumps([document(stage_plan, flags.lectures) for stage_plan in plans])
+    elif flags.stages:
+        for stage_plan in plans:
+            yield from table(stage_plan, flags.lectures)
     else:
-        for found in plans:
-            need = "fits" if found.fits else f"does not fit into {shown(found.memory)}: {found.change()}"
-            yield f"{found.work.stage:<{WIDEST}}  {shown(found.total):>10}  {WHEN[found.phase]:<14}  {need}"
+        for stage_plan in plans:
+            need = "fits" if stage_plan.fits else f"does not fit into {shown(stage_plan.memory)}: {stage_plan.change()}"
+            yield f"{stage_plan.work.stage:<{WIDEST}}  {shown(stage_plan.total):>10}  {WHEN[stage_plan.phase]:<14}  {need}"
         yield "`posttrain plan-memory STAGE` has the terms of each sum, and what is assumed"
 
 

@@ -105,7 +105,7 @@ class Shape:
     def layer(self) -> int:
         """Weights of one layer."""
         norms = 2 * self.width * (1 if self.gated else 2) + 2 * self.head_size * (self.kind == "qwen3")
-        return round(self.scale * (sum(one.weights for one in self.matrices) + norms))
+        return round(self.scale * (sum(matrix.weights for matrix in self.matrices) + norms))
 
     @property
     def embedding(self) -> int:
@@ -126,11 +126,11 @@ class Shape:
 
     def adapter(self, rank: int) -> int:
         """Weights of LoRA's two factors beside each linear layer (`targets: all-linear`)."""
-        return self.layers * sum(rank * (one.inputs + one.outputs) for one in self.matrices)
+        return self.layers * sum(rank * (matrix.inputs + matrix.outputs) for matrix in self.matrices)
 
     def hidden(self) -> int:
         """Weights of the matrices within the layers, which Muon updates."""
-        return round(self.scale * self.layers * sum(one.inputs * one.outputs for one in self.matrices))
+        return round(self.scale * self.layers * sum(matrix.inputs * matrix.outputs for matrix in self.matrices))
 
 
 # Two small shapes and published models, which stand for a size that is named alone: the nearest one in the logarithm of its weights.
@@ -150,10 +150,10 @@ KNOWN = (
 
 def of_size(text: str) -> Shape | None:
     """The shape of a size such as 8B or 0.5B, with exactly so many weights; None for other text."""
-    found = SIZE.match(text)
-    if not found or not float(found[1]):
+    match = SIZE.match(text)
+    if not match or not float(match[1]):
         return None
-    wanted = round(float(found[1]) * UNITS[found[2].upper()])
+    wanted = round(float(match[1]) * UNITS[match[2].upper()])
     nearest = min(KNOWN, key=lambda shape: abs(math.log(shape.weights / wanted)))
     return replace(nearest, named=wanted, name=f"{text} (layers as in {nearest.name})")
 
@@ -229,7 +229,7 @@ def _stored(folder: Path) -> int | None:
             written = opened.read(length) if length < 2**28 else b"{}"
         try:
             header = json.loads(written)
-            total += sum(math.prod(one["shape"]) for key, one in header.items() if key != "__metadata__")
+            total += sum(math.prod(tensor["shape"]) for key, tensor in header.items() if key != "__metadata__")
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             raise DataError(f"{file}: cannot be read as safetensors") from None
     return total or None

@@ -33,25 +33,29 @@ def model(text: str) -> Shape:
     )
 
 
-def of_params(given: Mapping[str, Any]) -> Shape:
+def of_params(sections: Mapping[str, Any]) -> Shape:
     """The model that the flow starts from: as it stands in data/pretrained, or as params.yaml describes it."""
-    own, made = given["pretrained"], Path("data/pretrained")
-    if own.init == "scratch":
-        words, inner = given["tokenizer"].vocabulary, 8 * own.width // 3
+    pretrained, made = sections["pretrained"], Path("data/pretrained")
+    if pretrained.init == "scratch":
+        words, inner = sections["tokenizer"].vocabulary, 8 * pretrained.width // 3
         if (made / "config.json").is_file():  # a small corpus has fewer tokens than the tokenizer may have
             words = min(words, shapes.of_folder(made).vocabulary)
-        size = own.width // own.heads
+        size = pretrained.width // pretrained.heads
         return Shape(
-            "the model of pretrained", "llama", words, own.width, own.layers, own.heads, own.heads, size, inner, True, own.context
+            "the model of pretrained", "llama", words, pretrained.width, pretrained.layers, pretrained.heads, pretrained.heads, size, inner, True, pretrained.context
         )  # fmt: skip
-    if own.init == "directory":
-        return shapes.of_folder(Path(own.path))
-    return shapes.of_folder(made) if (made / "config.json").is_file() else _of_hub(own.hub_id, own.hub_revision)
+    if pretrained.init == "directory":
+        return shapes.of_folder(Path(pretrained.path))
+    return (
+        shapes.of_folder(made)
+        if (made / "config.json").is_file()
+        else _of_hub(pretrained.hub_id, pretrained.hub_revision)
+    )
 
 
-def scorer(given: Mapping[str, Any], stage: str, policy: Shape) -> Shape:
+def scorer(sections: Mapping[str, Any], stage: str, policy: Shape) -> Shape:
     """The reward model of a stage where it is there already, otherwise one of the policy's shape."""
-    folder = Path(getattr(given[stage], "reward_model_path", ""))
+    folder = Path(getattr(sections[stage], "reward_model_path", ""))
     return shapes.of_folder(folder) if (folder / "config.json").is_file() else policy
 
 
@@ -65,28 +69,28 @@ def _of_hub(name: str, revision: str) -> Shape:
         if isinstance(cached, str):
             return shapes.of_config(json.loads(Path(cached).read_text()), name)
         address = f"{constants.ENDPOINT}/{name}/resolve/{revision}/config.json"
-        told = httpx.get(address, timeout=SECONDS, follow_redirects=True).raise_for_status()
-        return shapes.of_config(told.json(), name)
+        response = httpx.get(address, timeout=SECONDS, follow_redirects=True).raise_for_status()
+        return shapes.of_config(response.json(), name)
     except (httpx.HTTPError, OSError, ValueError) as error:
-        said = " ".join(str(error).split())[:200]
-        raise DataError(f"{name}: neither cached nor reachable ({type(error).__name__}: {said})") from None
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{name}: neither cached nor reachable ({type(error).__name__}: {reason})") from None
 
 
 def resources(stage: str) -> tuple[int, bool, Shard]:
     """Devices that dvc.yaml gives a stage, `gpu`, or without GPUs `processes`; whether they are GPUs; what they divide besides the batch."""
     stages = (YAML(typ="safe").load(Path("dvc.yaml")) or {}).get("stages") or {}
-    own = stages.get(stage) or {}
-    asked = (own.get("do", own).get("meta") or {}).get("resources") or {}
-    gpus = int(asked.get("gpu", 0))
-    return gpus or max(1, int(asked.get("processes", 1))), gpus > 0, asked.get("shard", "")
+    definition = stages.get(stage) or {}
+    requested = (definition.get("do", definition).get("meta") or {}).get("resources") or {}
+    gpus = int(requested.get("gpu", 0))
+    return gpus or max(1, int(requested.get("processes", 1))), gpus > 0, requested.get("shard", "")
 
 
 def memory(text: str) -> int:
     """Bytes of a text such as 80GB or 24GiB; ConfigError for other text."""
-    found = BYTES.match(text.strip())
-    if not found or not float(found[1]):
+    match = BYTES.match(text.strip())
+    if not match or not float(match[1]):
         raise ConfigError(f"--device-memory {text}: expected a size such as 80GB or 24GiB")
-    return round(float(found[1]) * UNITS[found[2].lower()])
+    return round(float(match[1]) * UNITS[match[2].lower()])
 
 
 def gpu_memory() -> int | None:
@@ -94,15 +98,19 @@ def gpu_memory() -> int | None:
     if os.environ.get("POSTTRAIN_DEVICE", "cuda").startswith("cpu"):
         return None
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    asked = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
-        told = subprocess.run(
-            [*asked, *([f"--id={visible}"] if visible else [])], capture_output=True, text=True, check=False, timeout=20
+        completed = subprocess.run(
+            [*command, *([f"--id={visible}"] if visible else [])],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=20,
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    sizes = [int(line) for line in told.stdout.split() if line.isdecimal()]
-    return None if told.returncode or visible == "" or not sizes else min(sizes) * 2**20
+    sizes = [int(line) for line in completed.stdout.split() if line.isdecimal()]
+    return None if completed.returncode or visible == "" or not sizes else min(sizes) * 2**20
 
 
 def machine_memory() -> int:

@@ -35,21 +35,21 @@ class Term(NamedTuple):
 
 def terms(work: Workload, base: int = 0) -> list[Term]:
     """All terms above zero. `base` is what the process needs without a model, on a CPU."""
-    found = [
+    all_terms = [
         *([Term(BASE, base, "always", "measured as this was asked")] if base else []),
         *_states(work),
         *_frozen(work),
         *_pass(work),
         *_sampling(work),
     ]
-    return [term for term in found if term.bytes]
+    return [term for term in all_terms if term.bytes]
 
 
-def peak(found: list[Term]) -> tuple[int, When]:
+def peak(all_terms: list[Term]) -> tuple[int, When]:
     """The sum at the peak, and which of the phases it is in."""
     phases: tuple[When, ...] = ("training", "sampling")
-    sums = {phase: sum(term.bytes for term in found if term.when in ("always", phase)) for phase in phases}
-    sums["loading"] = sum(term.bytes for term in found if term.when == "loading" or term.name == BASE)
+    sums = {phase: sum(term.bytes for term in all_terms if term.when in ("always", phase)) for phase in phases}
+    sums["loading"] = sum(term.bytes for term in all_terms if term.when == "loading" or term.name == BASE)
     largest = max(sums, key=lambda phase: sums[phase])
     return sums[largest], largest
 
@@ -78,25 +78,25 @@ def _states(work: Workload) -> list[Term]:
     weight, gradient, master, moment = TRAINED[work.precision]
     trained, shard = trained_weights(work), f" / {split} devices" if split > 1 else ""
     largest = max(BUCKET, shape.vocabulary * shape.width)  # a weight is in one bucket
-    found = [_product("weights", shape.weights + (trained if work.rank else 0), weight)]
+    state_terms = [_product("weights", shape.weights + (trained if work.rank else 0), weight)]
     models = [("", trained)]
     if work.critic:
         critic = trained if work.rank else shape.body
-        found.append(_product("critic's weights", critic, weight))
+        state_terms.append(_product("critic's weights", critic, weight))
         models.append(("critic's ", critic))
     for whose, count in models:
         single = (count if work.rank else shape.hidden()) if work.optimizer == "muon" else 0  # weights with one moment
-        found += [
+        state_terms += [
             _product(f"{whose}masters in fp32", count, master),
             _product(f"{whose}optimizer", 2 * count - single, moment, split, shard),
             _product(f"{whose}gradients", count, gradient, when="training"),
         ]
     if work.best:
-        found.append(_product("best weights", trained, master or weight))
+        state_terms.append(_product("best weights", trained, master or weight))
     if work.devices > 1:
-        found.append(_product("bucket of gradients", min(trained, largest), FLOAT, when="training"))
-    found.append(_product("sums of gradients", work.variances * trained, FLOAT, when="training"))
-    return found
+        state_terms.append(_product("bucket of gradients", min(trained, largest), FLOAT, when="training"))
+    state_terms.append(_product("sums of gradients", work.variances * trained, FLOAT, when="training"))
+    return state_terms
 
 
 def _divided(work: Workload) -> list[Term]:
@@ -105,10 +105,10 @@ def _divided(work: Workload) -> list[Term]:
     weight, _, master, moment = TRAINED[work.precision]
     kept = master or weight
     outside = shape.weights - shape.layers * shape.layer  # embeddings, head and last norm are gathered as one
-    near, found = 2 * shape.layer + outside, []
+    near, state_terms = 2 * shape.layer + outside, []
     for whose, count in (("", shape.weights), *([("critic's ", shape.body)] if work.critic else [])):
         single = shape.hidden() if work.optimizer == "muon" else 0
-        found += [
+        state_terms += [
             _product(f"{whose}weights", count, kept, work.devices, rows),
             _product(f"{whose}optimizer", 2 * count - single, moment, work.devices, rows),
             _product(f"{whose}gradients", count, kept, work.devices, rows, when="training"),
@@ -117,39 +117,41 @@ def _divided(work: Workload) -> list[Term]:
             _product(f"{whose}weights as they are read", count, max(kept, weight), when="loading"),
         ]
     if work.sampled_here:
-        found.append(_product("gathered policy", shape.weights, weight, when="sampling"))
+        state_terms.append(_product("gathered policy", shape.weights, weight, when="sampling"))
     if work.best and work.device == "cpu":
-        found.append(_product("best weights", shape.weights, kept))
-    found.append(_product("sums of gradients", work.variances * shape.weights, FLOAT, when="training"))
-    return found
+        state_terms.append(_product("best weights", shape.weights, kept))
+    state_terms.append(_product("sums of gradients", work.variances * shape.weights, FLOAT, when="training"))
+    return state_terms
 
 
 def _frozen(work: Workload) -> list[Term]:
     """Models that only read: the reference (with LoRA the policy without its adapter, for DPO known beforehand), the reward model."""
-    found = []
+    frozen_terms = []
     if work.reference and not work.rank:
-        found.append(_product("reference", work.shape.weights, _size(work)))
+        frozen_terms.append(_product("reference", work.shape.weights, _size(work)))
     if work.scorer is not None:
-        found.append(_product("reward model", work.scorer.weights, _size(work)))
-    return found
+        frozen_terms.append(_product("reward model", work.scorer.weights, _size(work)))
+    return frozen_terms
 
 
 def _pass(work: Workload) -> list[Term]:
     """What one pass with gradients keeps."""
     if not work.trained:
         return []
-    one, how = activations(work)
+    activation_bytes, how = activations(work)
     graphs = 2 if work.stage == "ppo" else 1  # the losses of policy and critic stand together
-    found = [
-        Term("activations", one * graphs, "training", how + (" x 2 models" if graphs == 2 else "")),
+    pass_terms = [
+        Term("activations", activation_bytes * graphs, "training", how + (" x 2 models" if graphs == 2 else "")),
         Term("logits", *_logits(work)),
     ]
     if work.device == "cpu" and not (work.shard == "model" and work.devices > 1):  # which gives back what it frees
         share = HOLES["several" if work.parts > 1 or work.stage in ("ppo", "reinforce") else "one pass"]
         gradients = sum(term.bytes for term in _states(work) if term.name.endswith("gradients"))
-        kept = sum(term.bytes for term in found) + gradients
-        found.append(Term("holes in the heap", round(share * kept), "training", f"{share:.0%} of a pass, as measured"))
-    return found
+        kept = sum(term.bytes for term in pass_terms) + gradients
+        pass_terms.append(
+            Term("holes in the heap", round(share * kept), "training", f"{share:.0%} of a pass, as measured")
+        )
+    return pass_terms
 
 
 def activations(work: Workload) -> tuple[int, str]:
@@ -220,7 +222,7 @@ def _sampling(work: Workload) -> list[Term]:
     cache = 2 * size * shape.key_width * shape.layers * tokens
     chosen = rows * shape.vocabulary * (size + 2 * FLOAT + 2 * DOUBLE)
     read = prompts * work.prompt * size * (4 * shape.width + 2 * shape.inner)
-    found = [
+    sampling_terms = [
         Term(
             "keys and values", cache, "sampling", f"{tokens:,} tokens x {shape.layers} layers x 2 x {shape.key_width:,}"
         ),
@@ -228,9 +230,9 @@ def _sampling(work: Workload) -> list[Term]:
         Term("distribution", chosen, "sampling", f"{rows:,} answers x {shape.vocabulary:,} x {size + 24} bytes"),
     ]
     if work.device == "cpu" and not work.trained:
-        kept = sum(term.bytes for term in found)
-        found.append(Term("holes in the heap", round(HOLES["one pass"] * kept), "sampling", "as in training"))
-    return found
+        kept = sum(term.bytes for term in sampling_terms)
+        sampling_terms.append(Term("holes in the heap", round(HOLES["one pass"] * kept), "sampling", "as in training"))
+    return sampling_terms
 
 
 def _size(work: Workload) -> int:

@@ -69,8 +69,8 @@ class Workload:
     @property
     def rows(self) -> int:
         """Sequences in one pass of one device. The answers to a prompt that are compared with each other stay together."""
-        own, together = -(-self.batch // self.devices), self.samples if self.stage in PAIRWISE else 1
-        whole = together * -(-own // (together * self.accumulate))
+        device_batch, together = -(-self.batch // self.devices), self.samples if self.stage in PAIRWISE else 1
+        whole = together * -(-device_batch // (together * self.accumulate))
         return min(whole, self.micro_batch or whole)
 
     @property
@@ -89,9 +89,9 @@ class Workload:
         return -(-self.sampled // self.devices)
 
 
-def workload(stage: str, shape: Shape, given: Mapping[str, Any], options: Options) -> Workload:
+def workload(stage: str, shape: Shape, sections: Mapping[str, Any], options: Options) -> Workload:
     """The stage as `given`, the sections as Configs, and the options say; ConfigError for what it cannot do."""
-    section = given[stage]
+    section = sections[stage]
     if stage in SAMPLED:
         if options.lora_rank:
             raise ConfigError(f"--lora-rank: {stage} trains nothing")
@@ -108,8 +108,8 @@ def workload(stage: str, shape: Shape, given: Mapping[str, Any], options: Option
         "rank": rank,
     }
     if stage in TRAINED_BY_REWARD:
-        return _by_reward(stage, shape, given, options, common)
-    answers = _answers(given) if stage in PAIRWISE else 1
+        return _by_reward(stage, shape, sections, options, common)
+    answers = _answers(sections) if stage in PAIRWISE else 1
     batch = (options.batch or getattr(section, "prompts_per_batch", 0) or section.batch_size) * answers
     if stage == "rejection_sft":
         prompt, answer, assumed = _prompted(stage, shape, section, options)
@@ -123,14 +123,14 @@ def workload(stage: str, shape: Shape, given: Mapping[str, Any], options: Option
         whole=stage in SUPERVISED, assumed=assumed,
         sampled=section.prompts_per_batch * section.samples if stage == "rejection_sft" else 0,
         scorer=shape if stage == "rejection_sft" and any(map(section.reward.get, BY_MODEL)) else None,
-        scores_tokens=given["reward_model"].kind == "log_probability",
+        scores_tokens=sections["reward_model"].kind == "log_probability",
     )  # fmt: skip
 
 
 def _by_reward(
-    stage: str, shape: Shape, given: Mapping[str, Any], options: Options, common: Mapping[str, Any]
+    stage: str, shape: Shape, sections: Mapping[str, Any], options: Options, common: Mapping[str, Any]
 ) -> Workload:
-    section = given[stage]
+    section = sections[stage]
     prompt, answer, assumed = _prompted(stage, shape, section, options)
     batch = (options.batch or section.prompts_per_step) * section.samples
     critic = stage == "ppo" or (stage == "reinforce" and section.baseline == "critic")
@@ -140,7 +140,7 @@ def _by_reward(
         micro_batch=options.micro_batch or section.micro_batch, accumulate=1, prompt=prompt, answer=answer, samples=section.samples,
         whole=False, sampled=batch, critic=critic, scorer=shape if paid else None,
         reference=options.all_models or stage == "ppo" or bool(stage == "grpo" and section.beta),
-        scores_tokens=given["reward_model"].kind == "log_probability", best=section.keep == "best",
+        scores_tokens=sections["reward_model"].kind == "log_probability", best=section.keep == "best",
         variances=(3 + critic) * bool(section.variance_every) if stage == "reinforce" else 0, assumed=assumed,
     )  # fmt: skip
 
@@ -155,15 +155,15 @@ def _sampling(stage: str, shape: Shape, section: Any, options: Options) -> Workl
     )  # fmt: skip
 
 
-def _answers(given: Mapping[str, Any]) -> int:
+def _answers(sections: Mapping[str, Any]) -> int:
     """Distinct answers to a prompt in a batch of pairs: all that were ranked, or two."""
-    return int(given["responses"].samples) if given["preferences"].source == "annotator" else 2
+    return int(sections["responses"].samples) if sections["preferences"].source == "annotator" else 2
 
 
 def _length(stage: str, shape: Shape, section: Any, options: Options) -> tuple[int, str]:
-    said = options.sequence or (section.context if stage == "pretrained" else getattr(section, "max_length", None))
-    if said:
-        return said, ""
+    specified = options.sequence or (section.context if stage == "pretrained" else getattr(section, "max_length", None))
+    if specified:
+        return specified, ""
     length = min(shape.context or ASSUMED, ASSUMED)
     return length, f"sequences of {length:,} tokens are assumed; --sequence, or {stage}.max_length, says otherwise"
 

@@ -95,7 +95,8 @@ def run(config: BehaviourConfig, environment_files: Path, out: Path) -> Metrics:
         chosen = {RANDOM: again(checkpoints[0])}
     _write_evaluations(checkpoints, out / "evaluations.csv")
     returns = {
-        tier: _play(environment, one.policy, config.measure_episodes, MEASURED_BY) for tier, one in chosen.items()
+        tier: _play(environment, tier_checkpoint.policy, config.measure_episodes, MEASURED_BY)
+        for tier, tier_checkpoint in chosen.items()
     }
     tables.write(Measured, _table(returns), out / "measured.parquet")
     reference = reference_of(out.name, environment, {tier: float(values.mean()) for tier, values in returns.items()})
@@ -106,8 +107,12 @@ def run(config: BehaviourConfig, environment_files: Path, out: Path) -> Metrics:
     if replay and reference is not None:
         stored.write(out / REPLAY, environment, replay, reference, {"source": REPLAY, "seed": config.seed})
     return {
-        tier: {"steps": one.steps, "chosen_at": one.value, **asdict(bootstrap(returns[tier], config.seed, 1000))}
-        for tier, one in chosen.items()
+        tier: {
+            "steps": tier_checkpoint.steps,
+            "chosen_at": tier_checkpoint.value,
+            **asdict(bootstrap(returns[tier], config.seed, 1000)),
+        }
+        for tier, tier_checkpoint in chosen.items()
     }
 
 
@@ -181,8 +186,8 @@ def choose(
 
 def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> Reference | None:
     """From the random policy's return to the optimum where it is known, else to the expert's, else to D4RL's maximum; None without any."""
-    known = simulators.optimum(environment)
-    maximum = known if known is not None else returns.get(EXPERT, stored.known_maximum(environment))
+    optimum = simulators.optimum(environment)
+    maximum = optimum if optimum is not None else returns.get(EXPERT, stored.known_maximum(environment))
     if maximum is None:
         return None
     if maximum <= returns[RANDOM]:

@@ -66,20 +66,22 @@ def _build(
 def _continuous(
     config: CqlConfig, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
-    own, data = config.continuous, dataset.transitions
-    agent = cql_continuous.Agent(dataset.spaces, config.hidden, own.critics, data.observations, variant.continuous)
+    continuous, data = config.continuous, dataset.transitions
+    agent = cql_continuous.Agent(
+        dataset.spaces, config.hidden, continuous.critics, data.observations, variant.continuous
+    )
     agent = agent.to(data.device)
     optimizers = {
         "critics": Adam(agent.critics.parameters(), config.learning_rate),
-        "policy": Adam(agent.policy.parameters(), own.policy_learning_rate),
-        "temperature": Adam([agent.log_temperature], own.policy_learning_rate),
-        "alpha": Adam([agent.log_alpha], own.policy_learning_rate),
+        "policy": Adam(agent.policy.parameters(), continuous.policy_learning_rate),
+        "temperature": Adam([agent.log_temperature], continuous.policy_learning_rate),
+        "alpha": Adam([agent.log_alpha], continuous.policy_learning_rate),
     }
     settings = cql_continuous.CqlSettings(
         gamma=config.gamma,
-        samples=own.samples,
-        gap=own.gap,
-        target_rate=own.target_rate,
+        samples=continuous.samples,
+        gap=continuous.gap,
+        target_rate=continuous.target_rate,
         calibrated=variant.calibrated,
     )
     act = partial(agent.policy.drawn, generator=generator)
@@ -100,8 +102,8 @@ def _batches(
     reference = data.references(config.gamma) if variant.calibrated else None
     if not variant.online:
         return data.batches(config.batch_size, generator, reference=reference), {}
-    asked = config.fine_tuning
-    tuning = FineTuning(data, explorer(), asked.after, asked.share, reference)
+    fine_tuning = config.fine_tuning
+    tuning = FineTuning(data, explorer(), fine_tuning.after, fine_tuning.share, reference)
     return tuning.batches(config.batch_size, generator), {"tuning": tuning}
 
 
@@ -116,7 +118,7 @@ def _explorer(
 ) -> Explorer:
     device = dataset.transitions.device
     return Explorer(
-        dataset.environment, act, plays, EPISODES * seed, generator, device, taken=taken, gamma=config.gamma
+        dataset.environment, act, plays, EPISODES * seed, generator, device, preprocess=taken, gamma=config.gamma
     )
 
 

@@ -29,17 +29,18 @@ METRICS = {f"VARIANT/{name}": text for name, text in {**learners.STEP, **CURVES}
 
 def run(config: DecisionTransformerConfig, transitions: Path, language: Path, texts: Path, out: Path) -> Metrics:
     """Train every init with every seed; policies and curves go to `out`."""
-    asked = config.datasets[transitions.name]
-    config = config.model_copy(update={"steps": asked.steps or config.steps})
+    dataset_config = config.datasets[transitions.name]
+    config = config.model_copy(update={"steps": dataset_config.steps or config.steps})
     variants = {
-        name: partial(_build, config, asked, variant, language, texts) for name, variant in config.variants.items()
+        name: partial(_build, config, dataset_config, variant, language, texts)
+        for name, variant in config.variants.items()
     }
     return learners.run("decision_transformer", config, transitions, out, variants, language, texts)
 
 
 def _build(
     config: DecisionTransformerConfig,
-    asked: Asked,
+    dataset_config: Asked,
     variant: Variant,
     language: Path,
     texts: Path,
@@ -48,15 +49,15 @@ def _build(
     generator: torch.Generator,
 ) -> Learner:
     device = dataset.transitions.device
-    trunk, words = _trunk(config, 3 * asked.context, variant.init, language, generator, device)
-    episodes = Episodes(dataset.transitions, asked.context)
+    trunk, words = _trunk(config, 3 * dataset_config.context, variant.init, language, generator, device)
+    episodes = Episodes(dataset.transitions, dataset_config.context)
     model = dt.DecisionTransformer(
         dataset.spaces,
         trunk,
-        context=asked.context,
+        context=dataset_config.context,
         timesteps=episodes.longest,
-        scale=asked.scale,
-        targets=asked.targets,
+        scale=dataset_config.scale,
+        targets=dataset_config.targets,
     )
     model.normaliser.fit(dataset.transitions.observations)
     learned, auxiliary = nn.ModuleList([model]), None

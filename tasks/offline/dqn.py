@@ -44,7 +44,7 @@ def _build(
         EPISODES * seed,
         generator,
         dataset.transitions.device,
-        taken=policy.normaliser,
+        preprocess=policy.normaliser,
         relabelling=hindsight,
     )
     learner = q_learning.learner(

@@ -44,8 +44,8 @@ def _build(
     if not variant.online:
         batches = data.batches(config.batch_size, generator)
         return Learner(agent.policy, state, iql.fit(agent, optimizers, batches, settings))
-    asked = config.fine_tuning
-    tuning = FineTuning(data, _explorer(config, agent, dataset, seed, generator), asked.after, asked.share)
+    fine_tuning = config.fine_tuning
+    tuning = FineTuning(data, _explorer(config, agent, dataset, seed, generator), fine_tuning.after, fine_tuning.share)
     steps = iql.fit(agent, optimizers, tuning.batches(config.batch_size, generator), settings)
     return Learner(agent.policy, {**state, "tuning": tuning}, steps)
 

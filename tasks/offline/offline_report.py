@@ -35,8 +35,8 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
     if missing:
         raise ConfigError(f"params.yaml: offline_report.policies: {missing[0]} was not measured ({returns} lacks it)")
     measured = [measurements.read(returns / name) for name in config.policies]
-    found = results.results(measured)
-    first = [one for one in found if one.first]
+    outcomes = results.results(measured)
+    first = [one for one in outcomes if one.first]
     data = {one.description["dataset"]: one.description for one in measured}
     judged = [verdicts.judge(one.higher, one.lower, one.dataset, first, data) for one in config.expectations]
     beliefs = [belief for one in measured for belief in results.beliefs(one)]
@@ -48,19 +48,19 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         "verdicts": judged,
         "stitched": results.stitched(measured),
         "without_curve": results.without_curve(measured),
-        "seeds": sorted({len(one.returns) for one in found}),
+        "seeds": sorted({len(one.returns) for one in outcomes}),
         "episodes": sorted({int(one.episodes["episode"].nunique()) for one in measured}),
         "tables": _tables(first, data),
         "together": together,
         "asked": sorted(
-            (one for one in found if one.can_be_asked), key=lambda one: (list(data).index(one.dataset), -one.target)
+            (one for one in outcomes if one.can_be_asked), key=lambda one: (list(data).index(one.dataset), -one.target)
         ),
         "beliefs": beliefs,
         "pictures": _pictures(measured, out),
         "costs": _costs(measured),
         "data": data,
         "selected": {
-            variant: why for variant, why in config.selected.items() if any(one.variant == variant for one in found)
+            variant: why for variant, why in config.selected.items() if any(one.variant == variant for one in outcomes)
         },
         "marked": lambda variant: variant + SELECTED if variant in config.selected else variant,
         "number": results.number,
@@ -72,7 +72,7 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         Path(__file__).parent / "reporting/templates",
         "offline_report",
         view,
-        _figures(measured, found, data, together),
+        _figures(measured, outcomes, data, together),
         out,
     )
     metrics = _metrics(first, data)
@@ -84,32 +84,39 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
 def best(first: Sequence[Result], data: Mapping[str, Description], by: Literal["score", "return"]) -> list[str]:
     """The variant with the highest mean on each data set, in one sentence."""
     tops = dict[str, tuple[float, str]]()
-    for one in first:
-        mean = (results.scored(one.estimate, data[one.dataset]["reference"]) if by == "score" else one.estimate).mean
-        tops[one.dataset] = max(tops.get(one.dataset, (mean, one.variant)), (mean, one.variant), key=lambda top: top[0])
-    told = ", ".join(f"{variant} on {dataset} ({mean:.1f})" for dataset, (mean, variant) in tops.items())
-    return [f"By mean {by} in the environment, which no offline method sees, the best is {told}."]
+    for outcome in first:
+        mean = (
+            results.scored(outcome.estimate, data[outcome.dataset]["reference"]) if by == "score" else outcome.estimate
+        ).mean
+        tops[outcome.dataset] = max(
+            tops.get(outcome.dataset, (mean, outcome.variant)), (mean, outcome.variant), key=lambda top: top[0]
+        )
+    leaders = ", ".join(f"{variant} on {dataset} ({mean:.1f})" for dataset, (mean, variant) in tops.items())
+    return [f"By mean {by} in the environment, which no offline method sees, the best is {leaders}."]
 
 
 def _tables(first: Sequence[Result], data: Mapping[str, Description]) -> list[Table]:
     """Own scores, D4RL's where there are any, and returns."""
-    own = "100 (R - random) / (expert - random) with returns measured here; in environments of this repository the expert is the optimum; an imported data set or transitions.references may say both returns."
+    score_note = "100 (R - random) / (expert - random) with returns measured here; in environments of this repository the expert is the optimum; an imported data set or transitions.references may say both returns."
     theirs = "With D4RL's reference returns, which are of version 2 of these environments: comparable with published tables in kind only."
     made = [
-        results.table("Score", own, first, data, "reference"),
+        results.table("Score", score_note, first, data, "reference"),
         results.table("D4RL score", theirs, first, data, "d4rl"),
         results.table("Return", "Undiscounted, in the environment's own units.", first, data, None),
     ]
-    return [one for one in made if one.rows]
+    return [table for table in made if table.rows]
 
 
 def _figures(
-    measured: Sequence[Scores], found: Sequence[Result], data: Mapping[str, Description], together: Sequence[Together]
+    measured: Sequence[Scores],
+    outcomes: Sequence[Result],
+    data: Mapping[str, Description],
+    together: Sequence[Together],
 ) -> dict[str, str]:
     kinds = {
         "profiles": (_profiles(together), "score", "share of runs above it"),
         "learning": (_learning(measured, data), "gradient steps", "score"),
-        "asked": (_asked(found, data), "return asked for", "return reached"),
+        "asked": (_asked(outcomes, data), "return asked for", "return reached"),
         "beliefs": (_believed(measured, data), "discounted return reached, past the time limit", "claimed by Q"),
         "fitted": (_fitted(measured, data), "steps of fitted-Q evaluation", "estimate"),
     }
@@ -126,9 +133,9 @@ def _learning(measured: Sequence[Scores], data: Mapping[str, Description]) -> li
     for dataset, described in data.items():
         score = Reference(**described["reference"]).score
         lines: dict[str, list[Line]] = {}
-        for one in measured:
-            if one.description["dataset"] == dataset:
-                for (variant, _), curve in one.progress.groupby(["variant", "seed"], sort=False):
+        for scores in measured:
+            if scores.description["dataset"] == dataset:
+                for (variant, _), curve in scores.progress.groupby(["variant", "seed"], sort=False):
                     if len(curve) > 1:
                         lines.setdefault(str(variant), []).append(
                             (curve["step"].tolist(), [score(r) for r in curve["return"]])
@@ -150,13 +157,15 @@ def _profiles(together: Sequence[Together]) -> list[Panel]:
     ]
 
 
-def _asked(found: Sequence[Result], data: Mapping[str, Description]) -> list[Panel]:
+def _asked(outcomes: Sequence[Result], data: Mapping[str, Description]) -> list[Panel]:
     panels = []
     for dataset, described in data.items():
         points: dict[str, list[Line]] = {}
-        for one in found:
-            if one.dataset == dataset and one.can_be_asked:
-                points.setdefault(one.variant, []).append(([one.target] * len(one.returns), list(one.returns)))
+        for outcome in outcomes:
+            if outcome.dataset == dataset and outcome.can_be_asked:
+                points.setdefault(outcome.variant, []).append(
+                    ([outcome.target] * len(outcome.returns), list(outcome.returns))
+                )
         if points:
             levels = {name: fact.mean for name, fact in results.facts(described).items()}
             panels.append(Panel(dataset, points, levels))
@@ -167,9 +176,9 @@ def _believed(measured: Sequence[Scores], data: Mapping[str, Description]) -> li
     panels = []
     for dataset in data:
         points: dict[str, list[Line]] = {}
-        for one in measured:
-            if one.description["dataset"] == dataset:
-                claims = one.values[one.values["source"] == measurements.CLAIMED]
+        for scores in measured:
+            if scores.description["dataset"] == dataset:
+                claims = scores.values[scores.values["source"] == measurements.CLAIMED]
                 for variant, beliefs in claims.groupby("variant", sort=False):
                     points.setdefault(str(variant), []).append((beliefs["truth"].tolist(), beliefs["value"].tolist()))
         if points:
@@ -182,9 +191,9 @@ def _fitted(measured: Sequence[Scores], data: Mapping[str, Description]) -> list
     panels = []
     for dataset in data:
         lines: dict[str, list[Line]] = {}
-        for one in measured:
-            if one.description["dataset"] == dataset:
-                for (variant, _), fit in one.fits.groupby(["variant", "seed"], sort=False):
+        for scores in measured:
+            if scores.description["dataset"] == dataset:
+                for (variant, _), fit in scores.fits.groupby(["variant", "seed"], sort=False):
                     lines.setdefault(str(variant), []).append((fit["step"].tolist(), fit["estimate"].tolist()))
         if lines:
             panels.append(Panel(dataset, lines, {}))
@@ -194,20 +203,26 @@ def _fitted(measured: Sequence[Scores], data: Mapping[str, Description]) -> list
 def _pictures(measured: Sequence[Scores], out: Path) -> list[dict[str, object]]:
     """For each environment the film of its best policy, by score; the files go to `out`."""
     best: dict[str, tuple[float, Scores]] = {}
-    for one in measured:
-        score = Reference(**one.description["reference"]).score
-        means = one.episodes.groupby(["variant", "seed", "target"], dropna=False)["total"].mean()
+    for scores in measured:
+        score = Reference(**scores.description["reference"]).score
+        means = scores.episodes.groupby(["variant", "seed", "target"], dropna=False)["total"].mean()
         reached = score(float(means.max()))
-        if reached > best.get(one.description["environment"], (-float("inf"), one))[0]:
-            best[one.description["environment"]] = (reached, one)
+        if reached > best.get(scores.description["environment"], (-float("inf"), scores))[0]:
+            best[scores.description["environment"]] = (reached, scores)
     out.mkdir(parents=True, exist_ok=True)
     shown = []
-    for environment, (_, one) in best.items():
+    for environment, (_, scores) in best.items():
         file = f"{re.sub('[^A-Za-z0-9_.-]+', '-', environment)}.gif"  # an id may hold a colon or a slash
-        (out / file).write_bytes(one.picture)
-        uri = "data:image/gif;base64," + b64encode(one.picture).decode()
+        (out / file).write_bytes(scores.picture)
+        uri = "data:image/gif;base64," + b64encode(scores.picture).decode()
         shown.append(
-            {"environment": environment, "file": file, "uri": uri, **one.description, **one.description["picture"]}
+            {
+                "environment": environment,
+                "file": file,
+                "uri": uri,
+                **scores.description,
+                **scores.description["picture"],
+            }
         )
     return shown
 
@@ -215,10 +230,10 @@ def _pictures(measured: Sequence[Scores], out: Path) -> list[dict[str, object]]:
 def _costs(measured: Sequence[Scores]) -> list[tuple[str, str, int, int]]:
     """Variant, where, gradient steps, parameters: a row for all environments, or data sets, where both are the same."""
     costs: dict[tuple[str, int, int], dict[str, str]] = {}  # data sets and their environments
-    for one in measured:
-        for variant, cost in one.description["cost"].items():
+    for scores in measured:
+        for variant, cost in scores.description["cost"].items():
             key = (variant, cost["steps"], cost["parameters"])
-            costs.setdefault(key, {})[one.description["dataset"]] = one.description["environment"]
+            costs.setdefault(key, {})[scores.description["dataset"]] = scores.description["environment"]
 
     def where(key: tuple[str, int, int]) -> str:
         elsewhere = {
@@ -236,13 +251,13 @@ def _costs(measured: Sequence[Scores]) -> list[tuple[str, str, int, int]]:
 def _metrics(first: Sequence[Result], data: Mapping[str, Description]) -> dict[str, dict[str, dict[str, float]]]:
     """METRICS of all data sets and variants."""
     metrics: dict[str, dict[str, dict[str, float]]] = {}
-    for one in first:
-        score = Reference(**data[one.dataset]["reference"]).score
-        interval = over_seeds([score(value) for value in one.returns])
+    for outcome in first:
+        score = Reference(**data[outcome.dataset]["reference"]).score
+        interval = over_seeds([score(value) for value in outcome.returns])
         numbers = {"score": interval.mean} | (
-            {"half_width": interval.high - interval.mean} if len(one.returns) > 1 else {}
+            {"half_width": interval.high - interval.mean} if len(outcome.returns) > 1 else {}
         )
-        metrics.setdefault(one.dataset, {})[one.variant] = numbers
+        metrics.setdefault(outcome.dataset, {})[outcome.variant] = numbers
     return metrics
 
 

@@ -72,9 +72,11 @@ def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> 
     dataset = read(transitions)
     dataset = replace(dataset, transitions=dataset.transitions.to(models.device()))
     curves = pd.read_csv(policies / measurements.CURVES)
-    found = list(dict.fromkeys(zip(curves["variant"], curves["seed"], strict=True)))
+    variant_seeds = list(dict.fromkeys(zip(curves["variant"], curves["seed"], strict=True)))
     lines = [
-        line for one in progress(found, len(found)) for line in _lines(config, dataset.environment, policies, *one)
+        line
+        for variant_seed in progress(variant_seeds, len(variant_seeds))
+        for line in _lines(config, dataset.environment, policies, *variant_seed)
     ]
     tables.write(measurements.Episodes, _episodes(lines), out / measurements.EPISODES)
     values, fits = _values(config, dataset, lines)
@@ -96,10 +98,10 @@ def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> 
 def _lines(config: ReturnsConfig, environment: str, policies: Path, variant: str, seed: int) -> Iterator[Line]:
     """One policy, played with each of its targets."""
     policy = kinds.load(policies / variant / f"seed-{seed}").to(models.device())
-    asked: dict[float, Player] = {}
+    players: dict[float, Player] = {}
     if isinstance(policy, Targeted):
-        asked = {target: policy.with_target(target) for target in policy.targets}
-    for target, player in (asked or {float("nan"): as_player(policy)}).items():
+        players = {target: policy.with_target(target) for target in policy.targets}
+    for target, player in (players or {float("nan"): as_player(policy)}).items():
         played = play(environment, player, config.episodes, config.seed)
         yield Line(variant, seed, target, policy, player, played)
 
@@ -150,13 +152,13 @@ def _fits(
         seeds[line.variant] += 1
         if config.fitted_q.most_steps and seeds[line.variant] <= config.fitted_q.seeds:
             groups.setdefault(getattr(policy, "gamma", config.gamma), []).append((line, policy))
-    found = dict[tuple[str, int], fitted_q.Fit]()
+    fits_by_seed = dict[tuple[str, int], fitted_q.Fit]()
     for gamma, group in groups.items():
-        own, policies = [line for line, _ in group], [policy for _, policy in group]
-        starts = own[0].played.initial  # all are played from the same first states
-        fits = value_estimates.fitted(config.fitted_q, policies, [line.seed for line in own], dataset, starts, gamma)
-        found |= {(line.variant, line.seed): fit for line, fit in zip(own, fits, strict=True)}
-    return found
+        lines, policies = [line for line, _ in group], [policy for _, policy in group]
+        starts = lines[0].played.initial  # all are played from the same first states
+        fits = value_estimates.fitted(config.fitted_q, policies, [line.seed for line in lines], dataset, starts, gamma)
+        fits_by_seed |= {(line.variant, line.seed): fit for line, fit in zip(lines, fits, strict=True)}
+    return fits_by_seed
 
 
 def _starts(dataset: StoredDataset, lines: list[Line]) -> pd.DataFrame:
@@ -236,7 +238,7 @@ def _behaviour(config: ReturnsConfig, dataset: StoredDataset, transitions: Path)
     None for imported data, whose policies are not at hand, and for random play, which has no greedy action.
     """
     folder = transitions / behaviour_folder.RECORDERS
-    found = {
+    mean_returns = {
         tier.name: float(
             play(
                 dataset.environment,
@@ -247,8 +249,8 @@ def _behaviour(config: ReturnsConfig, dataset: StoredDataset, transitions: Path)
         )
         for tier in sorted(folder.glob("*"))
     }
-    best = max(found, key=lambda tier: found[tier], default=None)
-    return None if best is None else {"policy": best, "return": found[best]}
+    best = max(mean_returns, key=lambda tier: mean_returns[tier], default=None)
+    return None if best is None else {"policy": best, "return": mean_returns[best]}
 
 
 def _metrics(dataset: StoredDataset, lines: list[Line]) -> Metrics:

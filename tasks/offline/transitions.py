@@ -62,13 +62,13 @@ def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Met
     environment = behaviour_folder.environment(behaviour)
     metadata: dict[str, object] = {"location": dataset.location}
     if dataset.source in IMPORTS:
-        found = read(out.name, dataset, environment, raw)
-        _say(out.name, *found.notes)
-        episodes = limited(found.episodes, dataset.steps, dataset.episodes)
+        imported_data = read(out.name, dataset, environment, raw)
+        _say(out.name, *imported_data.notes)
+        episodes = limited(imported_data.episodes, dataset.steps, dataset.episodes)
     else:
-        found = Imported([])
+        imported_data = Imported([])
         episodes, metadata = _recorded(config.seed, out.name, dataset, behaviour)
-    reference = named_reference(config, dataset, found)
+    reference = named_reference(config, dataset, imported_data)
     if reference is None:
         reference = behaviour_folder.reference(behaviour)
     else:
@@ -79,7 +79,7 @@ def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Met
     tables.write(Recorded, table, out / "recorded.parquet")
     for tier in RECORDERS.get(dataset.source, ()):
         copytree(behaviour / tier, out / behaviour_folder.RECORDERS / tier, dirs_exist_ok=True)
-    return {**_metrics(table, reference), "left_out": found.left_out}
+    return {**_metrics(table, reference), "left_out": imported_data.left_out}
 
 
 def limited(episodes: list[Episode], steps: int | None, count: int | None) -> list[Episode]:
@@ -95,10 +95,10 @@ def _say(name: str, *notes: str) -> None:
         print(f"transitions: data set {name}: {note}", file=sys.stderr, flush=True)
 
 
-def named_reference(config: TransitionsConfig, dataset: Dataset, found: Imported) -> Reference | None:
+def named_reference(config: TransitionsConfig, dataset: Dataset, imported_data: Imported) -> Reference | None:
     """What params.yaml, or else the imported data, says that scores are measured between; None if neither does."""
     scale = config.references.get(dataset.environment)
-    return found.reference if scale is None else Reference(scale.minimum, scale.maximum)
+    return imported_data.reference if scale is None else Reference(scale.minimum, scale.maximum)
 
 
 def read(name: str, dataset: Dataset, environment: str, raw: Path) -> Imported:
@@ -120,7 +120,7 @@ def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[
     tiers = {"medium-expert": (MEDIUM, EXPERT)}.get(dataset.source, (dataset.source,))
     steps, count = (None if limit is None else -(-limit // len(tiers)) for limit in (dataset.steps, dataset.episodes))
     first = FIRST_SEED + 100_000 * seed
-    episodes = [one for tier in tiers for one in record(behaviour, tier, steps, count, first)]
+    episodes = [episode for tier in tiers for episode in record(behaviour, tier, steps, count, first)]
     policies = {tier: files.digest(behaviour / tier) for tier in tiers}
     return episodes, {"policies": policies, "seed": first}
 
@@ -139,9 +139,9 @@ def _table(episodes: Sequence[Episode]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "episode": range(len(episodes)),
-            "total": [one.rewards.sum(dtype=np.float64) for one in episodes],
-            "length": [len(one) for one in episodes],
-            "terminated": [bool(one.terminations[-1]) for one in episodes],
+            "total": [episode.rewards.sum(dtype=np.float64) for episode in episodes],
+            "length": [len(episode) for episode in episodes],
+            "terminated": [bool(episode.terminations[-1]) for episode in episodes],
         }
     )
 

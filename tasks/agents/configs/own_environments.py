@@ -15,9 +15,13 @@ def fault(root: Path, kind: str) -> str:
     body, wrong = parsed(root, file)
     if wrong:
         return wrong
-    found = next((one for one in body if isinstance(one, ast.ClassDef) and one.name == name), None)
-    if found is None:
+    class_node = next(
+        (statement for statement in body if isinstance(statement, ast.ClassDef) and statement.name == name), None
+    )
+    if class_node is None:
         return "" if name in assigned(body) else f"{file} has no class {name}"
-    methods = {one.name for one in found.body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
+    methods = {
+        statement.name for statement in class_node.body if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
     lacking = [method for method in ("reset", "step") if method not in methods]
-    return f"{file}:{found.lineno}: {name} has no method {lacking[0]}" if lacking and not found.bases else ""
+    return f"{file}:{class_node.lineno}: {name} has no method {lacking[0]}" if lacking and not class_node.bases else ""

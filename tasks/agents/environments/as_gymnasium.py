@@ -105,24 +105,30 @@ class TextGame(gymnasium.Env[Vector, int]):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Vector, dict[str, Any]]:
         """Open the game of this seed; `options["game"]` is the number of a game, of whatever split."""
         super().reset(seed=seed)
-        own = self.described
+        described = self.described
         if (number := (options or {}).get("game")) is not None:
-            environment = games.make(own.kind, own.settings, own.seconds)
+            environment = games.make(described.kind, described.settings, described.seconds)
             self.game = games.Game(number, environment, [*environment.reset(number)])
         else:
             first = APART * (int(self.np_random.integers(10**6)) if seed is None else seed)
-            self.game = next(games.games(own.kind, own.settings, "test", first, own.seconds))
-        self.reader = Reader(own.features, own.decay)
+            self.game = next(games.games(described.kind, described.settings, "test", first, described.seconds))
+        self.reader = Reader(described.features, described.decay)
         text = opening_text(self.game.opening)
         return self.reader.read(text), {"text": text, "said": ""}
 
     def step(self, action: int) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
         """Say an action. A game that ends by its limit of turns or a fault of its environment is truncated: it would have gone on."""
-        said = self.described.actions[int(action)]
-        turn = self.game.environment.step(said)
+        action_text = self.described.actions[int(action)]
+        turn = self.game.environment.step(action_text)
         truncated = is_unfinished(turn.counted)
-        seen = self.reader.read(turn.observation, said)
-        return seen, turn.reward, turn.done and not truncated, truncated, {"text": turn.observation, "said": said}
+        seen = self.reader.read(turn.observation, action_text)
+        return (
+            seen,
+            turn.reward,
+            turn.done and not truncated,
+            truncated,
+            {"text": turn.observation, "said": action_text},
+        )
 
 
 def make(folder: Path) -> TextGame:

@@ -25,11 +25,11 @@ class Calculator:
     """The environment; see DEFAULTS for its settings."""
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
-        given = checked(settings, DEFAULTS)
-        self.easiest = int(setting(given, "easiest", 1, 6))
-        self.hardest = int(setting(given, "hardest", self.easiest, 6))
-        self.turns = int(setting(given, "turns", 1, 1000))
-        self.call_cost, self.tool = setting(given, "call_cost", 0, 1000), bool(given["tool"])
+        validated = checked(settings, DEFAULTS)
+        self.easiest = int(setting(validated, "easiest", 1, 6))
+        self.hardest = int(setting(validated, "hardest", self.easiest, 6))
+        self.turns = int(setting(validated, "turns", 1, 1000))
+        self.call_cost, self.tool = setting(validated, "call_cost", 0, 1000), bool(validated["tool"])
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Draw a task."""
@@ -49,9 +49,9 @@ class Calculator:
             right = float(int(answer[1]) == self.result)
             return Turn("", right, True, {"right": right})
         if self.tool and (call := CALL.fullmatch(action.strip())):
-            found = _result(int(call[1]), call[2], int(call[3]))
-            self.known = self.known or found == self.result
-            return Turn(str(found), -self.call_cost, last, {"calls": 1.0})
+            computed = _result(int(call[1]), call[2], int(call[3]))
+            self.known = self.known or computed == self.result
+            return Turn(str(computed), -self.call_cost, last, {"calls": 1.0})
         return Turn("I do not understand that.", 0.0, last)
 
     def best_action(self) -> str:

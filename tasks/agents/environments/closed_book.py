@@ -58,22 +58,24 @@ class ClosedBook:
     """The environment; see DEFAULTS for its settings."""
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
-        given = checked(settings, DEFAULTS)
-        self.people = int(setting(given, "people", 6, MOST))
+        validated = checked(settings, DEFAULTS)
+        self.people = int(setting(validated, "people", 6, MOST))
         if self.people % 6:
             raise SettingError(f"people: expected a multiple of 6, got {self.people}")
-        self.often, self.half = int(setting(given, "often", 2, 8)), int(setting(given, "half", 0, 2))
-        self.exam, self.strangers = bool(given["exam"]), str(given["strangers"])
+        self.often, self.half = int(setting(validated, "often", 2, 8)), int(setting(validated, "half", 0, 2))
+        self.exam, self.strangers = bool(validated["exam"]), str(validated["strangers"])
         if self.strangers not in get_args(Strangers):
             raise SettingError(f"strangers: expected {', '.join(get_args(Strangers))}, got {self.strangers!r}")
-        self.doubts, self.penalty = setting(given, "doubts", 0, 0.9), setting(given, "penalty", 0, 1000)
-        self.directory, self.look_up_cost = bool(given["directory"]), setting(given, "look_up_cost", 0, 1000)
+        self.doubts, self.penalty = setting(validated, "doubts", 0, 0.9), setting(validated, "penalty", 0, 1000)
+        self.directory, self.look_up_cost = bool(validated["directory"]), setting(validated, "look_up_cost", 0, 1000)
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Ask."""
         generator = random.Random(seed)
         if self.exam:
-            person = generator.choice([one for one in range(self.people) if self.half in (0, half_of(one))])
+            person = generator.choice(
+                [candidate for candidate in range(self.people) if self.half in (0, half_of(candidate))]
+            )
             self.question = Question(person, _asked(person, generator.choice(ASKED)), self.told(person) > 0)
         else:
             self.question = self._lesson(seed, generator)
@@ -82,16 +84,18 @@ class ClosedBook:
 
     def step(self, action: str) -> Turn:
         """Answer, look it up, or say that you do not know."""
-        said, person = action.strip(), self.question.person
-        if self.directory and not self.looked_up and (asked := LOOK_UP.fullmatch(said)):
+        command, person = action.strip(), self.question.person
+        if self.directory and not self.looked_up and (lookup := LOOK_UP.fullmatch(command)):
             self.looked_up = True
-            return Turn(self._entry(asked[1]), -self.look_up_cost, False, {"calls": 1.0})
-        told = float(self.told(person))
-        if said == UNSURE:
-            return Turn("", 0.0, True, {"answered": 0.0, "right": 0.0, "told": told})
-        answer = ANSWER.fullmatch(said)
+            return Turn(self._entry(lookup[1]), -self.look_up_cost, False, {"calls": 1.0})
+        times_told = float(self.told(person))
+        if command == UNSURE:
+            return Turn("", 0.0, True, {"answered": 0.0, "right": 0.0, "told": times_told})
+        answer = ANSWER.fullmatch(command)
         right = answer is not None and answer[1] == town_of(person)
-        return Turn("", 1.0 if right else -self.penalty, True, {"answered": 1.0, "right": float(right), "told": told})
+        return Turn(
+            "", 1.0 if right else -self.penalty, True, {"answered": 1.0, "right": float(right), "told": times_told}
+        )
 
     def best_action(self) -> str:
         """What the expert says: in an exam the answer, where it was ever told or is worth looking up."""
@@ -121,9 +125,9 @@ class ClosedBook:
             return lessons[(seed // 10 * TENTHS.count("train") + seed % 10) % len(lessons)]
         words = list[str]()
         while not words:  # not everybody has words of every split
-            one = generator.choice(lessons)
-            words = _words(one.person, split)
-        return Question(one.person, generator.choice(words), one.knows)
+            lesson = generator.choice(lessons)
+            words = _words(lesson.person, split)
+        return Question(lesson.person, generator.choice(words), lesson.knows)
 
     @staticmethod
     def _entry(name: str) -> str:
@@ -155,8 +159,8 @@ def _names() -> Sequence[str]:
     def syllable() -> str:
         return generator.choice(START) + generator.choice(VOWELS)
 
-    found = dict.fromkeys((syllable() + syllable() + generator.choice(END)).capitalize() for _ in range(4 * MOST))
-    return [*found][:MOST]
+    names = dict.fromkeys((syllable() + syllable() + generator.choice(END)).capitalize() for _ in range(4 * MOST))
+    return [*names][:MOST]
 
 
 @lru_cache(maxsize=1)
@@ -171,7 +175,7 @@ def _asked(person: int, words: str) -> str:
 def _words(person: int, split: Split) -> list[str]:
     """Questions about a person whose games are of a split."""
     every = [_asked(person, words) for words in ASKED]
-    return [one for one in every if split_of([{"role": "user", "content": one}]) == split]
+    return [question for question in every if split_of([{"role": "user", "content": question}]) == split]
 
 
 @lru_cache(maxsize=8)
@@ -191,10 +195,10 @@ def _lessons(people: int, often: int, strangers: str, doubts: float, directory: 
         for number in range(often if person // 2 % 3 == 0 else 1):
             yield Question(person, words[number % len(words)], knows)
 
-    generator, found = random.Random("lessons"), [question for person in range(people) for question in about(person)]
-    known, newcomers = [one for one in range(people) if one // 2 % 3 != 2], range(people, MOST)
-    for number in range(round(len(found) * doubts / (1 - doubts))):
-        person = generator.choice(newcomers if directory and newcomers and number % 2 else known)
-        found.append(Question(person, generator.choice(_words(person, "train")), knows=False))
-    generator.shuffle(found)
-    return found
+    generator, lessons = random.Random("lessons"), [question for person in range(people) for question in about(person)]
+    familiar, newcomers = [candidate for candidate in range(people) if candidate // 2 % 3 != 2], range(people, MOST)
+    for number in range(round(len(lessons) * doubts / (1 - doubts))):
+        person = generator.choice(newcomers if directory and newcomers and number % 2 else familiar)
+        lessons.append(Question(person, generator.choice(_words(person, "train")), knows=False))
+    generator.shuffle(lessons)
+    return lessons

@@ -30,9 +30,12 @@ class Facts:
     """The environment; see DEFAULTS for its settings."""
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
-        given = checked(settings, DEFAULTS)
-        self.people, self.hops = int(setting(given, "people", 4, len(NAMES))), int(setting(given, "hops", 1, 3))
-        self.turns, self.search_cost = int(setting(given, "turns", 1, 1000)), setting(given, "search_cost", 0, 1000)
+        validated = checked(settings, DEFAULTS)
+        self.people, self.hops = int(setting(validated, "people", 4, len(NAMES))), int(setting(validated, "hops", 1, 3))
+        self.turns, self.search_cost = (
+            int(setting(validated, "turns", 1, 1000)),
+            setting(validated, "search_cost", 0, 1000),
+        )
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Draw people and a question."""
@@ -43,31 +46,31 @@ class Facts:
             | {what: generator.choice(values) for what, values in KNOWN.items()}
             for name in names
         }
-        self.chain, asked = [names[0]], list[str]()
+        self.chain, relations = [names[0]], list[str]()
         for _ in range(self.hops - 1):
-            asked.append(generator.choice(RELATIONS))
-            self.chain.append(self.facts[self.chain[-1]][asked[-1]])
+            relations.append(generator.choice(RELATIONS))
+            self.chain.append(self.facts[self.chain[-1]][relations[-1]])
         what = generator.choice(sorted(KNOWN))
         self.result, self.turns_played, self.found = self.facts[self.chain[-1]][what], 0, 0
-        of = "".join(f"the {relation} of " for relation in reversed(asked))
-        return [{"role": "user", "content": f"What is the {what} of {of}{self.chain[0]}?"}]
+        relation_phrase = "".join(f"the {relation} of " for relation in reversed(relations))
+        return [{"role": "user", "content": f"What is the {what} of {relation_phrase}{self.chain[0]}?"}]
 
     def step(self, action: str) -> Turn:
         """Search or answer."""
         self.turns_played += 1
-        last, said = self.turns_played >= self.turns, action.strip()
-        if answer := ANSWER.fullmatch(said):
+        last, command = self.turns_played >= self.turns, action.strip()
+        if answer := ANSWER.fullmatch(command):
             right = float(answer[1] == self.result)
             return Turn("", right, True, {"right": right})
-        if search := SEARCH.fullmatch(said):
+        if search := SEARCH.fullmatch(command):
             name = search[1]
             if self.found < len(self.chain) and name == self.chain[self.found]:
                 self.found += 1
-            known = self.facts.get(name)
-            told = (
-                "Nobody of this name." if known is None else ", ".join(f"{key} {value}" for key, value in known.items())
+            facts = self.facts.get(name)
+            observation = (
+                "Nobody of this name." if facts is None else ", ".join(f"{key} {value}" for key, value in facts.items())
             )
-            return Turn(told, -self.search_cost, last, {"searches": 1.0})
+            return Turn(observation, -self.search_cost, last, {"searches": 1.0})
         return Turn("I do not understand that.", 0.0, last)
 
     def best_action(self) -> str:

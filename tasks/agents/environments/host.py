@@ -79,44 +79,44 @@ class Host:
         """Serve until the parent is gone."""
         while True:
             now = time.monotonic()
-            due = min((one.due for one in self.episodes.values()), default=float("inf"))
+            due = min((episode.due for episode in self.episodes.values()), default=float("inf"))
             for key, _ in self.waits.select(None if due == float("inf") else max(0.0, due - now)):
                 if key.data is None:
                     self._heard_parent()
                 elif key.data in self.episodes:
                     self._heard(key.data)
-            for number, one in [*self.episodes.items()]:
-                if one.due <= time.monotonic():
+            for number, episode in [*self.episodes.items()]:
+                if episode.due <= time.monotonic():
                     why = "; its file starts threads when it is imported, which an episode does not have"
                     self._over(number, f"took longer than {self.seconds:g} s{why if self.threads > 1 else ''}")
 
     def _heard_parent(self) -> None:
-        found = self.parent.recv(2**16)
-        if not found:
+        received = self.parent.recv(2**16)
+        if not received:
             os.killpg(os.getpgrp(), signal.SIGKILL)
-        *lines, self.unread = (self.unread + found).split(b"\n")
+        *lines, self.unread = (self.unread + received).split(b"\n")
         for line in lines:
             self._do(json.loads(line))
 
-    def _do(self, asked: Reply) -> None:
-        number = asked["id"]
-        if asked["op"] == "open":
-            self._open(number, asked["seed"])
+    def _do(self, request: Reply) -> None:
+        number = request["id"]
+        if request["op"] == "open":
+            self._open(number, request["seed"])
         elif number not in self.episodes:
             why = self.over.pop(number, "the episode is over")
-            if asked["op"] != "close":
-                self._tell({"call": asked["call"], "fault": why})
+            if request["op"] != "close":
+                self._tell({"call": request["call"], "fault": why})
             return
-        elif asked["op"] == "close":
-            one = self.episodes.pop(number)
-            self.waits.unregister(one.connection)
-            one.close()
+        elif request["op"] == "close":
+            episode = self.episodes.pop(number)
+            self.waits.unregister(episode.connection)
+            episode.close()
             return
-        one = self.episodes[number]
-        one.asked, one.began = asked, time.monotonic()
-        one.due = one.began + self.seconds
+        episode = self.episodes[number]
+        episode.asked, episode.began = request, time.monotonic()
+        episode.due = episode.began + self.seconds
         try:
-            one.connection.sendall(json.dumps(asked).encode() + b"\n")
+            episode.connection.sendall(json.dumps(request).encode() + b"\n")
         except OSError:
             self._over(number, "")
 
@@ -125,8 +125,8 @@ class Host:
         sys.stdout.flush()
         process = os.fork()
         if not process:
-            for one in self.episodes.values():
-                one.connection.close()
+            for episode in self.episodes.values():
+                episode.connection.close()
             self.waits.close()
             self.parent.close()
             ours.close()
@@ -137,55 +137,55 @@ class Host:
         self.waits.register(ours, selectors.EVENT_READ, number)
 
     def _heard(self, number: int) -> None:
-        one = self.episodes[number]
+        episode = self.episodes[number]
         try:
-            found = one.connection.recv(2**16)
+            received = episode.connection.recv(2**16)
         except OSError:
-            found = b""
-        if not found:
+            received = b""
+        if not received:
             self._over(number, "")
             return
-        one.read += found
-        if len(one.read) > LONGEST:
+        episode.read += received
+        if len(episode.read) > LONGEST:
             self._over(number, f"said more than {LONGEST} bytes at once")
-        elif one.read.endswith(b"\n"):
-            self._said(number, one, one.read)
+        elif episode.read.endswith(b"\n"):
+            self._said(number, episode, episode.read)
 
-    def _said(self, number: int, one: Episode, line: bytes) -> None:
-        asked: Reply = one.asked or {}
+    def _said(self, number: int, episode: Episode, line: bytes) -> None:
+        request: Reply = episode.asked or {}
         wrong = "something else than its host wrote to its connection"
         try:
-            said = dict(json.loads(line))
-            if said.pop("call") != asked["call"]:
+            answer = dict(json.loads(line))
+            if answer.pop("call") != request["call"]:
                 raise ValueError(wrong)
-            reply = checked(asked["op"], said)
+            reply = checked(request["op"], answer)
         except (ValueError, TypeError, KeyError, RecursionError):
             reply = {"fault": wrong}
         if "fault" in reply:
             self._over(number, reply["fault"])
         else:
-            one.read, one.due, one.asked = b"", float("inf"), None
-            self._pass_on(number, one, asked["call"], reply)
+            episode.read, episode.due, episode.asked = b"", float("inf"), None
+            self._pass_on(number, episode, request["call"], reply)
 
-    def _pass_on(self, number: int, one: Episode, call: int, reply: Reply) -> None:
+    def _pass_on(self, number: int, episode: Episode, call: int, reply: Reply) -> None:
         """Tell the parent of a whole reply, or that the episode has taken its time."""
-        one.spent += time.monotonic() - one.began
-        one.most = reply.get("max_seconds", one.most)
-        if one.spent > one.most:
-            self.waits.unregister(one.connection)
+        episode.spent += time.monotonic() - episode.began
+        episode.most = reply.get("max_seconds", episode.most)
+        if episode.spent > episode.most:
+            self.waits.unregister(episode.connection)
             self.episodes.pop(number).close()
-            reply = {"spent": one.spent, "most": one.most}
+            reply = {"spent": episode.spent, "most": episode.most}
         self._tell({**reply, "call": call})
 
     def _over(self, number: int, why: str) -> None:
-        one = self.episodes.pop(number)
-        self.waits.unregister(one.connection)
-        ended = one.close()
+        episode = self.episodes.pop(number)
+        self.waits.unregister(episode.connection)
+        ended = episode.close()
         fault = why or f"ended ({ended})"
-        if one.asked is None:
+        if episode.asked is None:
             self.over[number] = fault
         else:
-            self._tell({"call": one.asked["call"], "fault": fault})
+            self._tell({"call": episode.asked["call"], "fault": fault})
 
     def _tell(self, reply: Reply) -> None:
         self.parent.sendall(json.dumps(reply).encode() + b"\n")
@@ -204,18 +204,18 @@ def play(descriptor: int, make: Any, settings: Any, seed: int) -> None:
     lines = open(descriptor, "rb", closefd=False)  # noqa: SIM115  # a descriptor, held to the end
     environment: Any = None
     for line in lines:
-        asked = json.loads(line)
+        request = json.loads(line)
         try:
-            if asked["op"] == "open":
+            if request["op"] == "open":
                 environment = make(settings)
                 reply = {
                     "messages": opening(environment.reset(seed)),
                     "knows": [name for name in ("best_action", "optimum") if hasattr(environment, name)],
                     **limits(environment),
                 }
-            elif asked["op"] == "step":
-                reply = turn(environment.step(asked["action"]))
-            elif asked["op"] == "best":
+            elif request["op"] == "step":
+                reply = turn(environment.step(request["action"]))
+            elif request["op"] == "best":
                 reply = {"action": text("best_action", environment.best_action())}
             else:
                 reply = {"optimum": number("optimum", environment.optimum())}
@@ -223,7 +223,7 @@ def play(descriptor: int, make: Any, settings: Any, seed: int) -> None:
             reply = {"fault": legible(in_one_line(error))}
         try:
             if os.getpid() == process:
-                host.sendall(json.dumps({**reply, "call": asked["call"]}).encode() + b"\n")
+                host.sendall(json.dumps({**reply, "call": request["call"]}).encode() + b"\n")
         except BaseException:
             os._exit(1)
         if os.getpid() != process:
@@ -239,7 +239,7 @@ def opening(messages: Any) -> list[Reply]:
         raise ValueError(f"reset: expected a text or messages alone, not a pair with an info, got {shown(messages)}")
     if not isinstance(messages, Iterable) or isinstance(messages, Mapping | bytes):
         raise ValueError(f"reset: expected a text or a list of messages, got {shown(messages)}")
-    checked = [message(one) for one in messages]
+    checked = [message(raw_message) for raw_message in messages]
     if not checked or checked[-1]["role"] != "user":
         raise ValueError("reset: expected the last message to be of the user")
     return checked
@@ -264,22 +264,22 @@ def limits(environment: Any) -> Reply:
     return {"max_turns": turns or TURNS, "max_seconds": SECONDS if seconds is None else number("max_seconds", seconds)}
 
 
-def checked(op: str, said: Reply) -> Reply:
+def checked(op: str, reply: Reply) -> Reply:
     """The reply to a question, if it is one of this process's; ValueError, TypeError or KeyError otherwise."""
-    if "fault" in said:
-        return {"fault": legible(str(said["fault"]))[:SHOWN]}
-    if "spent" in said:
-        return {name: number(name, said[name]) for name in ("spent", "most")}
+    if "fault" in reply:
+        return {"fault": legible(str(reply["fault"]))[:SHOWN]}
+    if "spent" in reply:
+        return {name: number(name, reply[name]) for name in ("spent", "most")}
     if op == "load":
         return {}
     if op == "open":
-        knows = [name for name in ("best_action", "optimum") if name in said["knows"]]
-        return {"messages": opening(said["messages"]), "knows": knows, **limits(SimpleNamespace(**said))}
+        knows = [name for name in ("best_action", "optimum") if name in reply["knows"]]
+        return {"messages": opening(reply["messages"]), "knows": knows, **limits(SimpleNamespace(**reply))}
     if op == "step":
-        return turn((said["observation"], said["reward"], said["done"], said["counted"]))
+        return turn((reply["observation"], reply["reward"], reply["done"], reply["counted"]))
     if op == "best":
-        return {"action": text("best_action", said["action"])}
-    return {"optimum": number("optimum", said["optimum"])}
+        return {"action": text("best_action", reply["action"])}
+    return {"optimum": number("optimum", reply["optimum"])}
 
 
 def turn(value: Any) -> Reply:
@@ -341,27 +341,31 @@ def number(what: str, value: Any) -> float:
 def shown(value: Any) -> str:
     """A value in a message."""
     try:
-        said = repr(value)
+        representation = repr(value)
     except Exception as error:  # a __repr__ of the user's, or a number of too many digits
-        said = f"<no text: {type(error).__name__}>"
-    return f"{said if len(said) <= 60 else said[:57] + '...'} ({type(value).__name__})"
+        representation = f"<no text: {type(error).__name__}>"
+    return f"{representation if len(representation) <= 60 else representation[:57] + '...'} ({type(value).__name__})"
 
 
 def in_one_line(error: BaseException) -> str:
     """An exception with the place where it left the user's own files."""
     frames = [
-        one
-        for one in traceback.extract_tb(error.__traceback__)
-        if one.filename.startswith(f"{HOME}{os.sep}") and one.filename != __file__
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename.startswith(f"{HOME}{os.sep}") and frame.filename != __file__
     ]
     where = f"{os.path.relpath(frames[-1].filename, HOME)}:{frames[-1].lineno}: " if frames else ""
     if isinstance(error, SyntaxError):
         return f"{os.path.relpath(error.filename or '', HOME)}:{error.lineno}: {error.msg}"
-    said: list[str] = []
+    message_lines: list[str] = []
     with suppress(Exception):  # of a __str__ of the user's
-        said = str(error).strip().splitlines()
-    kind = "" if where == "" and isinstance(error, ValueError) else f"{type(error).__name__}{': ' if said else ''}"
-    return f"{where}{kind}{said[0][:300] if said else ''}"
+        message_lines = str(error).strip().splitlines()
+    kind = (
+        ""
+        if where == "" and isinstance(error, ValueError)
+        else f"{type(error).__name__}{': ' if message_lines else ''}"
+    )
+    return f"{where}{kind}{message_lines[0][:300] if message_lines else ''}"
 
 
 def load(file: str, name: str) -> tuple[Any, str]:
@@ -376,8 +380,8 @@ def load(file: str, name: str) -> tuple[Any, str]:
         spec.loader.exec_module(module)
     except BaseException as error:
         return None, in_one_line(error)
-    found = getattr(module, name, None)
-    return (found, "") if callable(found) else (None, f"{file} has no class {name}")
+    environment_class = getattr(module, name, None)
+    return (environment_class, "") if callable(environment_class) else (None, f"{file} has no class {name}")
 
 
 def main(file: str, name: str, settings: str, seconds: str) -> None:

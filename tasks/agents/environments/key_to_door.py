@@ -22,35 +22,40 @@ class KeyToDoor:
     """The environment; see DEFAULTS for its settings."""
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
-        given = checked(settings, DEFAULTS)
-        self.orchard, self.boxes = int(setting(given, "orchard", 0, 100)), int(setting(given, "boxes", 2, len(PLACES)))
-        self.apples = setting(given, "apples", 0, 1000)
+        validated = checked(settings, DEFAULTS)
+        self.orchard, self.boxes = (
+            int(setting(validated, "orchard", 0, 100)),
+            int(setting(validated, "boxes", 2, len(PLACES))),
+        )
+        self.apples = setting(validated, "apples", 0, 1000)
 
     def reset(self, seed: int) -> Sequence[Message]:
         """Draw a game."""
         generator = random.Random(seed)
-        places = generator.sample(PLACES, self.boxes)
-        self.place, self.has_key, self.turns_played = generator.choice(places), False, 0
+        colours = generator.sample(PLACES, self.boxes)
+        self.place, self.has_key, self.turns_played = generator.choice(colours), False, 0
         self.worth = [generator.uniform(-self.apples, self.apples) for _ in range(self.orchard)]
-        seen = f"Boxes: {', '.join(places)}. The key is in the {self.place} box."
+        seen = f"Boxes: {', '.join(colours)}. The key is in the {self.place} box."
         return [{"role": "user", "content": f"{RULES} Game {seed % 1000}. {seen}"}]
 
     def step(self, action: str) -> Turn:
         """Act; anything that is not said of the place where one is does nothing, and time goes on."""
-        turn, said, reward = self.turns_played, " ".join(action.lower().split()), 0.0
+        turn, command, reward = self.turns_played, " ".join(action.lower().split()), 0.0
         self.turns_played += 1
         if turn == 0:
-            self.has_key = said == f"take {self.place}"
-            told = "You have the key." if self.has_key else "You have nothing."
+            self.has_key = command == f"take {self.place}"
+            feedback = "You have the key." if self.has_key else "You have nothing."
         elif turn <= self.orchard:
-            picks = said == "pick"
+            picks = command == "pick"
             reward = self.worth[turn - 1] if picks else 0.0
-            told = "You eat an apple." if picks else "You walk on."
+            feedback = "You eat an apple." if picks else "You walk on."
         else:
-            opens = float(said == "open" and self.has_key)
+            opens = float(command == "open" and self.has_key)
             return Turn("", opens, True, {"opened": opens})
         return Turn(
-            f"{told} {'Apples hang here.' if self.turns_played <= self.orchard else 'Here is the door.'}", reward, False
+            f"{feedback} {'Apples hang here.' if self.turns_played <= self.orchard else 'Here is the door.'}",
+            reward,
+            False,
         )
 
     def best_action(self) -> str:

@@ -39,9 +39,9 @@ class Hosted(Child):
     def __init__(self, name: str, settings: str, seconds: float) -> None:
         """Start it and load the class; SettingError with one line where that fails."""
         self.name, self.seconds = name, seconds
-        file, _, of = name.partition(":")
+        file, _, class_name = name.partition(":")
         super().__init__(
-            [sys.executable, "-P", "-B", host.__file__, file, of, settings, str(seconds)],
+            [sys.executable, "-P", "-B", host.__file__, file, class_name, settings, str(seconds)],
             {**os.environ, **NO_THREADS, "PYTHONHASHSEED": "0"},  # the same order of a set in each run
         )
         self.numbers, self.told = count(), 0
@@ -113,14 +113,14 @@ class Own:
         """Open the game; GameFault where that fails."""
         self.close()
         self.seed, self.turn, self.over = seed, 0, False
-        said = self.host.reply(self.host.about(self.number, "open", seed=seed))
-        if wrong := said.get("fault"):
+        reply = self.host.reply(self.host.about(self.number, "open", seed=seed))
+        if wrong := reply.get("fault"):
             self.over = True
             self.host.tell(f"game {seed}", wrong)
             raise GameFault(wrong)
-        self._check_time(said)
-        self.knows, self.max_turns = said["knows"], said["max_turns"]
-        messages: list[Message] = said["messages"]
+        self._check_time(reply)
+        self.knows, self.max_turns = reply["knows"], reply["max_turns"]
+        messages: list[Message] = reply["messages"]
         return messages
 
     def ask(self, action: str) -> None:
@@ -130,17 +130,17 @@ class Own:
 
     def answer(self) -> Turn:
         """What follows the action that was asked."""
-        said = self.host.reply(self.call)
-        if wrong := said.get("fault"):
+        reply = self.host.reply(self.call)
+        if wrong := reply.get("fault"):
             self.over, self.fault = True, f"game {self.seed}, turn {self.turn}: {wrong}"
             self.host.tell(f"game {self.seed}, turn {self.turn}", wrong)
             return Turn("", 0.0, True, {FAULTS: 1.0})
-        self._check_time(said)
-        cut = not said["done"] and self.turn >= self.max_turns
-        if said["done"] or cut:
+        self._check_time(reply)
+        cut = not reply["done"] and self.turn >= self.max_turns
+        if reply["done"] or cut:
             self.close()
-        counted = {**said["counted"], TURNS_CUT: 1.0} if cut else said["counted"]
-        return Turn(said["observation"], said["reward"], said["done"] or cut, counted)
+        counted = {**reply["counted"], TURNS_CUT: 1.0} if cut else reply["counted"]
+        return Turn(reply["observation"], reply["reward"], reply["done"] or cut, counted)
 
     def step(self, action: str) -> Turn:
         """Act and wait."""
@@ -153,8 +153,8 @@ class Own:
 
     def optimum(self) -> float:
         """The largest return from here on; GameError where that fails."""
-        found: float = self._asked("optimum", "optimum")
-        return found
+        best_return: float = self._asked("optimum", "optimum")
+        return best_return
 
     def close(self) -> None:
         """End the episode's process."""
@@ -168,11 +168,11 @@ class Own:
             self.close()
 
     def _asked(self, op: str, key: str) -> Any:
-        said = self.host.reply(self.host.about(self.number, op))
-        if wrong := said.get("fault"):
+        reply = self.host.reply(self.host.about(self.number, op))
+        if wrong := reply.get("fault"):
             raise GameError(f"{self.host.name}: game {self.seed}, turn {self.turn}: {wrong}")
-        self._check_time(said)
-        return said[key]
+        self._check_time(reply)
+        return reply[key]
 
     def _check_time(self, reply: Mapping[str, Any]) -> None:
         """GameError where the game's answers have taken more seconds in all than they may."""

@@ -68,13 +68,13 @@ class Rooms:
     """The game; see DEFAULTS for its settings."""
 
     def __init__(self, settings: Mapping[str, Setting]) -> None:
-        given = checked(settings, DEFAULTS)
-        self.rooms = int(setting(given, "rooms", 2, len(NAMES)))
-        self.doors = int(setting(given, "doors", 0, len(COLOURS)))
-        self.traps = int(setting(given, "traps", 0, len(CURSED)))
-        self.turns = int(setting(given, "turns", 1, 10_000))
-        self.trap_penalty = setting(given, "trap_penalty", 0, 1000)
-        self.turn_cost, self.shaping = setting(given, "turn_cost", 0, 1000), setting(given, "shaping", 0, 1000)
+        validated = checked(settings, DEFAULTS)
+        self.rooms = int(setting(validated, "rooms", 2, len(NAMES)))
+        self.doors = int(setting(validated, "doors", 0, len(COLOURS)))
+        self.traps = int(setting(validated, "traps", 0, len(CURSED)))
+        self.turns = int(setting(validated, "turns", 1, 10_000))
+        self.trap_penalty = setting(validated, "trap_penalty", 0, 1000)
+        self.turn_cost, self.shaping = setting(validated, "turn_cost", 0, 1000), setting(validated, "shaping", 0, 1000)
         if self.doors >= self.rooms:
             raise SettingError(f"doors: expected fewer than rooms = {self.rooms}, got {self.doors}")
 
@@ -95,14 +95,14 @@ class Rooms:
         """Obey a command."""
         before = self.distances[self.state]
         self.turns_played += 1
-        after, said, cursed = _obey(self.layout, self.state, action)
+        after, feedback, cursed = _obey(self.layout, self.state, action)
         self.state = after
         won = TREASURE in after.held
         reward = float(won) - self.turn_cost - self.trap_penalty * cursed
         reward += self.shaping * (before - self.distances[after])
         if won or self.turns_played >= self.turns:
-            return Turn(said, reward, True, {"won": float(won), "cursed": float(cursed)})
-        return Turn(f"{said}\n{self._look()}", reward, False, {"cursed": float(cursed)})
+            return Turn(feedback, reward, True, {"won": float(won), "cursed": float(cursed)})
+        return Turn(f"{feedback}\n{self._look()}", reward, False, {"cursed": float(cursed)})
 
     def best_action(self) -> str:
         """A command on a shortest way to the treasure, the first of equals in a fixed order; cursed things stay where they are."""
@@ -128,15 +128,15 @@ class Rooms:
 
 def _draw(generator: random.Random, rooms: int, doors: int, traps: int) -> Layout:
     """Rooms grown on a grid as a tree; doors on the way to the treasure first, each key on the near side of its door."""
-    places, exits, parent = [(0, 0)], [dict[str, int]() for _ in range(rooms)], {0: 0}
-    while len(places) < rooms:
-        room, (way, (x, y)) = generator.randrange(len(places)), generator.choice(list(MOVES.items()))
-        place = (places[room][0] + x, places[room][1] + y)
-        if place not in places:
-            exits[room][way], exits[len(places)][BACK[way]] = len(places), room
-            parent[len(places)] = room
-            places.append(place)
-    ordered = tuple({way: found[way] for way in MOVES if way in found} for found in exits)
+    positions, exits, parent = [(0, 0)], [dict[str, int]() for _ in range(rooms)], {0: 0}
+    while len(positions) < rooms:
+        room, (way, (x, y)) = generator.randrange(len(positions)), generator.choice(list(MOVES.items()))
+        position = (positions[room][0] + x, positions[room][1] + y)
+        if position not in positions:
+            exits[room][way], exits[len(positions)][BACK[way]] = len(positions), room
+            parent[len(positions)] = room
+            positions.append(position)
+    ordered = tuple({way: room_exits[way] for way in MOVES if way in room_exits} for room_exits in exits)
     treasure = generator.randrange(1, rooms)
     passed = [treasure]
     while passed[-1]:
@@ -172,8 +172,8 @@ def _near(parent: Mapping[int, int], door: int, rooms: int) -> list[int]:
 
 def _obey(layout: Layout, state: State, action: str) -> tuple[State, str, bool]:
     """The next state, what is said, and whether a cursed thing was taken."""
-    found = COMMAND.fullmatch(" ".join(action.lower().replace(".", " ").split()))
-    verb, what = (found[1], found[2].removeprefix("the ")) if found else (None, "")
+    match = COMMAND.fullmatch(" ".join(action.lower().replace(".", " ").split()))
+    verb, what = (match[1], match[2].removeprefix("the ")) if match else (None, "")
     way = {letter: name for name in MOVES for letter in (name, name[0])}.get(what)
     if verb in (None, "go", "walk") and way:
         room = layout.exits[state.room].get(way)
@@ -190,8 +190,8 @@ def _obey(layout: Layout, state: State, action: str) -> tuple[State, str, bool]:
         return state._replace(held=state.held | {what}), f"You take the {what}.{' It hurts!' if cursed else ''}", cursed
     if verb in ("open", "unlock") and what.endswith(" door"):
         colour = what.removesuffix(" door")
-        here = [layout.doors.get(frozenset((state.room, room))) for room in layout.exits[state.room].values()]
-        if colour not in here:
+        door_colours = [layout.doors.get(frozenset((state.room, room))) for room in layout.exits[state.room].values()]
+        if colour not in door_colours:
             return state, "There is no such door here.", False
         if f"{colour} key" not in state.held:
             return state, f"You have no {colour} key.", False
@@ -203,12 +203,12 @@ def _commands(layout: Layout, state: State) -> Iterator[tuple[str, State]]:
     """Every command that changes something, with the state behind it; nothing cursed is taken."""
     things = [thing for thing, room in layout.things.items() if room == state.room and thing not in state.held]
     colours = {layout.doors.get(frozenset((state.room, room))) for room in layout.exits[state.room].values()}
-    asked = [
+    commands = [
         *(f"take {thing}" for thing in things if not thing.startswith("cursed")),
         *(f"open {colour} door" for colour in COLOURS if colour in colours),
         *(f"go {way}" for way in layout.exits[state.room]),
     ]
-    for command in asked:
+    for command in commands:
         after, _, _ = _obey(layout, state, command)
         if after != state:
             yield command, after

@@ -19,11 +19,11 @@ TURNS = 10.0  # the number of turns is divided by it
 def bag(text: str, features: int) -> Vector:
     """The words of a text and its pairs of neighbouring words, in `features` buckets: (F,)."""
     words = WORD.findall(text.lower())
-    found = np.zeros(features, np.float32)
-    for term in (*words, *(f"{one} {other}" for one, other in pairwise(words))):
+    buckets = np.zeros(features, np.float32)
+    for term in (*words, *(f"{word} {other}" for word, other in pairwise(words))):
         code = zlib.crc32(term.encode())
-        found[(code >> 1) % features] += 1.0 if code & 1 else -1.0
-    return found
+        buckets[(code >> 1) % features] += 1.0 if code & 1 else -1.0
+    return buckets
 
 
 def size(features: int) -> int:
@@ -43,9 +43,9 @@ class Reader:
         self.features, self.decay, self.turns = features, decay, -1
         self.memory = self.last = np.zeros(features, np.float32)
 
-    def read(self, text: str, said: str = "") -> Vector:
+    def read(self, text: str, action_text: str = "") -> Vector:
         """The observation (3 F + 1,) after `said` was answered with `text`; at the opening nothing was said."""
-        action, heard = bag(said, self.features), bag(text, self.features)
+        action, heard = bag(action_text, self.features), bag(text, self.features)
         self.memory = np.float32(self.decay) * self.memory + self.last + action
         self.last, self.turns = heard, self.turns + 1
         turns = np.array([self.turns / TURNS], np.float32)

@@ -34,15 +34,15 @@ class Collector:
 
     def __call__(self, step: int) -> Experience:
         """What an algorithm learns from in step 1, 2 and so on."""
-        played = [one for group in self.groups(step) for one in group]
+        played = [episode for group in self.groups(step) for episode in group]
         owners = [row // self.episodes for row in range(len(played))]
         return playing.experience(played, owners, self.tokenizer.pad_token_id)
 
     def groups(self, step: int) -> Sequence[Sequence[Episode]]:
         """The step's episodes by their games."""
         first = self.world.seed + SEEDS * (self.seed + 1) + 10 * self.games * (step - 1)
-        found = islice(self.world.stream("train", first), self.games)
-        several: list[Game] = [self.world.again(game) for game in found for _ in range(self.episodes)]
+        games = islice(self.world.stream("train", first), self.games)
+        several: list[Game] = [self.world.again(game) for game in games for _ in range(self.episodes)]
         generator = torch.Generator(models.device()).manual_seed(self.seed * DRAWS + step)
         played = playing.play(self.model, self.tokenizer, several, self.how, generator)
         return [played[at : at + self.episodes] for at in range(0, len(played), self.episodes)]

@@ -42,12 +42,12 @@ def _behind_an_answer(tokenizer: Tokenizer) -> int:
     end = chat.end_token(tokenizer)
     count = _encode(tokenizer, _asked(), more=False).count(end)
     second = _encode(tokenizer, [*_asked(), {"role": "user", "content": "B"}], more=True)
-    places = [at for at, token in enumerate(second) if token == end]
-    if not count or len(places) < count:
+    positions = [at for at, token in enumerate(second) if token == end]
+    if not count or len(positions) < count:
         raise DataError(
             "the chat template puts no end token behind an answer; expected one that does, so that turns can be told apart"
         )
-    return places[count - 1] + 1
+    return positions[count - 1] + 1
 
 
 def _asked() -> list[Message]:
@@ -56,7 +56,7 @@ def _asked() -> list[Message]:
 
 def _encode(tokenizer: Tokenizer, messages: Sequence[Message], more: bool) -> list[int]:
     return tokenizer.apply_chat_template(
-        [{"role": one["role"], "content": one["content"]} for one in messages],
+        [{"role": message["role"], "content": message["content"]} for message in messages],
         chat_template=chat.template(tokenizer),
         add_generation_prompt=more,
         sanitize_control_tokens=True,

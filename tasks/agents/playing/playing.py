@@ -47,10 +47,12 @@ class Episode:
 
     def spoken(self, number: int) -> list[Record]:
         """Its turns as a table has them (tables.Spoken), as the episode of this number."""
-        said = [json.dumps(self.game.opening), *self.observations]
+        observations = [json.dumps(self.game.opening), *self.observations]
         return [
             {"episode": number, "turn": turn, "observation": observation, "action": action, "reward": reward}
-            for turn, (observation, action, reward) in enumerate(zip(said, self.actions, self.rewards, strict=False))
+            for turn, (observation, action, reward) in enumerate(
+                zip(observations, self.actions, self.rewards, strict=False)
+            )
         ]
 
 
@@ -67,11 +69,12 @@ def play(
     episodes = [Episode(game, Transcript()) for game in games]
 
     def react(actions: Sequence[Action]) -> list[list[int] | None]:
-        own = [episodes[action.row] for action in actions]
-        said = [encoding.text_of(tokenizer, action.tokens, action.ended) for action in actions]
-        turns = step_all([one.game.environment for one in own], said)
+        running = [episodes[action.row] for action in actions]
+        texts = [encoding.text_of(tokenizer, action.tokens, action.ended) for action in actions]
+        turns = step_all([one.game.environment for one in running], texts)
         return [
-            _heard(tokenizer, *heard) for heard in zip(own, said, turns, (one.ended for one in actions), strict=True)
+            _heard(tokenizer, *heard)
+            for heard in zip(running, texts, turns, (one.ended for one in actions), strict=True)
         ]
 
     openings = [encoding.opening(tokenizer, game.opening) for game in games]
@@ -91,23 +94,28 @@ def play(
 
 def experience(episodes: Sequence[Episode], groups: Sequence[int], pad: int) -> Experience:
     """Episodes as what an algorithm learns from; those that had no room for a single turn are left out."""
-    kept = [row for row, one in enumerate(episodes) if one.rewards]
+    kept = [row for row, episode in enumerate(episodes) if episode.rewards]
     transcripts = [episodes[row].transcript for row in kept]
     rewards = torch.zeros(len(kept), max(len(episodes[row].rewards) for row in kept))
-    for place, row in enumerate(kept):
-        rewards[place, : len(episodes[row].rewards)] = torch.tensor(episodes[row].rewards)
-    own: Tensor = torch.tensor([groups[row] for row in kept])
-    return Experience(make_transcripts(transcripts, pad), sampled_logps(transcripts), rewards, own, logged(episodes))
+    for index, row in enumerate(kept):
+        rewards[index, : len(episodes[row].rewards)] = torch.tensor(episodes[row].rewards)
+    group_ids: Tensor = torch.tensor([groups[row] for row in kept])
+    return Experience(
+        make_transcripts(transcripts, pad), sampled_logps(transcripts), rewards, group_ids, logged(episodes)
+    )
 
 
 def logged(episodes: Sequence[Episode]) -> Mapping[str, float]:
     """Means over episodes of what their environments counted, and what was cut off."""
-    names = dict.fromkeys(name for one in episodes for name in one.counted)
-    turns = max(1, sum(len(one.rewards) for one in episodes))
+    names = dict.fromkeys(name for episode in episodes for name in episode.counted)
+    turns = max(1, sum(len(episode.rewards) for episode in episodes))
     return {
-        "actions_cut": sum(one.actions_cut for one in episodes) / turns,
-        "context_cut": sum(one.context_cut for one in episodes) / len(episodes),
-        **{f"{COUNTED}{name}": sum(one.counted.get(name, 0.0) for one in episodes) / len(episodes) for name in names},
+        "actions_cut": sum(episode.actions_cut for episode in episodes) / turns,
+        "context_cut": sum(episode.context_cut for episode in episodes) / len(episodes),
+        **{
+            f"{COUNTED}{name}": sum(episode.counted.get(name, 0.0) for episode in episodes) / len(episodes)
+            for name in names
+        },
     }
 
 

@@ -68,26 +68,26 @@ def anothers(teacher: Collector, tokenizer: Tokenizer, dollars: float, price: fl
     return _imitated(bought, tokenizer, rows)
 
 
-def successes(own: Collector, dollars: float, price: float) -> Bought:
+def successes(collector: Collector, dollars: float, price: float) -> Bought:
     """Of own episodes of one game the best, if it earned anything, at a price for each one that is rated (rejection sampling)."""
     bought = Bought()
-    for group in _played(own):
+    for group in _played(collector):
         if not all(bought.pay(price, dollars) for _ in group):
             break
-        best = max(group, key=lambda one: one.total)
+        best = max(group, key=lambda episode: episode.total)
         if best.total > 0:
             bought.episodes.append(best.transcript)
     return bought
 
 
-def comparisons(own: Collector, dollars: float, price: float) -> Bought:
+def comparisons(collector: Collector, dollars: float, price: float) -> Bought:
     """Pairs of the first two own episodes of a game, at a price for each turn of the longer one. A tie costs as much, and teaches nothing."""
     bought = Bought()
-    for one, other, *_ in _played(own):
-        if not bought.pay(price * max(len(one.rewards), len(other.rewards)), dollars):
+    for first, other, *_ in _played(collector):
+        if not bought.pay(price * max(len(first.rewards), len(other.rewards)), dollars):
             break
-        if one.total != other.total:
-            better, worse = (one, other) if one.total > other.total else (other, one)
+        if first.total != other.total:
+            better, worse = (first, other) if first.total > other.total else (other, first)
             bought.pairs.append(Pair(better.transcript, worse.transcript))
     return bought
 
@@ -96,7 +96,7 @@ def _played(collector: Collector) -> Iterator[Sequence[Episode]]:
     """Games without end, with their episodes; those that had no room for a turn are left out."""
     for step in count(1):
         for group in collector.groups(step):
-            if all(one.rewards for one in group):
+            if all(episode.rewards for episode in group):
                 yield group
 
 

@@ -74,7 +74,9 @@ def read_world(folder: Path) -> World:
 
 def policies_in(folder: Path) -> list[Path]:
     """The folders of its seeds' policies in their order; the folder itself where it is one policy."""
-    return sorted(folder.glob("seed-*"), key=lambda one: int(one.name.removeprefix("seed-"))) or [folder]
+    return sorted(folder.glob("seed-*"), key=lambda seed_folder: int(seed_folder.name.removeprefix("seed-"))) or [
+        folder
+    ]
 
 
 def read_turns(folder: Path, split: Split) -> pd.DataFrame:
@@ -117,7 +119,7 @@ def expert_play(game: Game, number: int) -> ExpertGame:
 
 def transcripts(tokenizer: Tokenizer, turns: pd.DataFrame) -> list[Transcript]:
     """Recorded episodes as tokens."""
-    found = []
+    encoded = []
     for _, rows in turns.groupby("episode", sort=True):
         transcript = Transcript()
         for row in tables.records(rows.sort_values("turn")):
@@ -128,12 +130,12 @@ def transcripts(tokenizer: Tokenizer, turns: pd.DataFrame) -> list[Transcript]:
                 transcript.observe(encoding.between(tokenizer, row["observation"], ended=True), row["turn"])
             tokens = encoding.action(tokenizer, row["action"])
             transcript.act(tokens, row["turn"], [0.0] * len(tokens))
-        found.append(transcript)
-    return found
+        encoded.append(transcript)
+    return encoded
 
 
 def texts(turns: pd.DataFrame) -> list[str]:
     """All that was said, for a tokenizer to be trained on."""
     first = turns["turn"] == 0
-    opened = [message["content"] for said in turns["observation"][first] for message in json.loads(said)]
+    opened = [message["content"] for opening in turns["observation"][first] for message in json.loads(opening)]
     return [*opened, *turns["observation"][~first], *turns["action"]]

@@ -35,39 +35,39 @@ def write(episodes: Sequence[Transcribed], described: Described, out: Path) -> N
     (out / DATA).parent.mkdir(parents=True, exist_ok=True)
     described.write(out)
     with h5py.File(out / DATA, "w", track_order=True) as target:
-        for number, one in enumerate(episodes):
-            _write(one, number, described, target.create_group(f"episode_{number}", track_order=True))
+        for number, episode in enumerate(episodes):
+            _write(episode, number, described, target.create_group(f"episode_{number}", track_order=True))
     metadata = {
         "dataset_id": f"{out.name}-v0",
         "data_format": "hdf5",
         "jpeg_encoding": False,
         "minari_version": VERSION,
         "total_episodes": len(episodes),
-        "total_steps": sum(len(one.actions) for one in episodes),
+        "total_steps": sum(len(episode.actions) for episode in episodes),
         "observation_space": serialize_space(described.observation_space),
         "action_space": serialize_space(described.action_space),
     }
     (out / METADATA).write_text(json.dumps(metadata, indent=2) + "\n")
 
 
-def _write(one: Transcribed, number: int, described: Described, group: h5py.Group) -> None:
+def _write(episode: Transcribed, number: int, described: Described, group: h5py.Group) -> None:
     """One episode's numbers, and in `infos` its texts, as TextGame's info has them."""
     reader, numbers = Reader(described.features, described.decay), described.numbers
-    texts, said = [opening_text(one.opening), *one.observations], ["", *one.actions]
-    last = np.arange(len(one.actions)) == len(one.actions) - 1
+    texts, action_texts = [opening_text(episode.opening), *episode.observations], ["", *episode.actions]
+    last = np.arange(len(episode.actions)) == len(episode.actions) - 1
     group.attrs.update(
-        {"id": number, "seed": one.game, "total_steps": len(one.actions), "return": float(sum(one.rewards))}
+        {"id": number, "seed": episode.game, "total_steps": len(episode.actions), "return": float(sum(episode.rewards))}
     )
     fields = {
-        "observations": np.stack([reader.read(*pair) for pair in zip(texts, said, strict=True)]),
-        "actions": np.array([numbers[action] for action in one.actions], np.int64),
-        "rewards": np.array(one.rewards, np.float32),
-        "terminations": last & one.terminated,
-        "truncations": last & (not one.terminated),
+        "observations": np.stack([reader.read(*pair) for pair in zip(texts, action_texts, strict=True)]),
+        "actions": np.array([numbers[action] for action in episode.actions], np.int64),
+        "rewards": np.array(episode.rewards, np.float32),
+        "terminations": last & episode.terminated,
+        "truncations": last & (not episode.terminated),
     }
     for name, values in fields.items():
         group.create_dataset(name, data=values, track_times=False)
     infos = group.create_group("infos", track_order=True)
-    for name, lines in {"text": texts, "said": said}.items():
+    for name, lines in {"text": texts, "said": action_texts}.items():
         readable = [line.encode(errors="replace").replace(b"\0", UNREADABLE) for line in lines]
         infos.create_dataset(name, data=readable, dtype=h5py.string_dtype(), track_times=False)

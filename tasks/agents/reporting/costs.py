@@ -22,13 +22,15 @@ class Row:
 
 def table(policies: Sequence[Policy]) -> dict[str, list[Row]]:
     """The rows of each environment in which a policy has a budget, in the order of the report."""
-    found = dict[str, list[Row]]()
-    for one in policies:
-        if one.bought is not None:
-            own = one.bought
-            row = Row(one.name, own["source"], own["spent"], own["number"], over_seeds(one.best()[1]))
-            found.setdefault(one.environment, []).append(row)
-    return found
+    rows_by_environment = dict[str, list[Row]]()
+    for policy in policies:
+        if policy.bought is not None:
+            purchase = policy.bought
+            row = Row(
+                policy.name, purchase["source"], purchase["spent"], purchase["number"], over_seeds(policy.best()[1])
+            )
+            rows_by_environment.setdefault(policy.environment, []).append(row)
+    return rows_by_environment
 
 
 def figures(policies: Sequence[Policy]) -> dict[str, str]:
@@ -39,7 +41,11 @@ def figures(policies: Sequence[Policy]) -> dict[str, str]:
         for row in sorted(rows, key=lambda row: row.spent):
             alone = Estimate(row.earned.mean, row.earned.mean, row.earned.mean)  # one seed has no bounds to draw
             lines.setdefault(row.source, []).append((row.spent, row.earned if row.earned.high < inf else alone))
-        free = {one.name: max(one.best()[1]) for one in policies if one.environment == environment and not one.trained}
+        free = {
+            policy.name: max(policy.best()[1])
+            for policy in policies
+            if policy.environment == environment and not policy.trained
+        }
         name = f"costs-{environment}"
         drawn[name] = plots.levels(lines, free, "dollars", "return", name, logarithmic=True)
     return drawn

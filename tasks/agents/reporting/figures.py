@@ -17,14 +17,14 @@ def learning(policies: Sequence[Policy]) -> dict[str, str]:
     A level is what the best policy without rewards earns in the measured games.
     """
     panels = []
-    for environment in dict.fromkeys(one.environment for one in policies):
+    for environment in dict.fromkeys(policy.environment for policy in policies):
         lines = dict[str, list[Line]]()
-        own = [one for one in policies if one.environment == environment]
-        for one in own:
-            if one.curve is not None:
-                for _, curve in one.curve.groupby("seed", sort=False):
-                    lines.setdefault(one.name, []).append(_line(curve))
-        clones, optimum = [max(one.best()[1]) for one in own if not one.trained], own[0].optimum
+        group = [policy for policy in policies if policy.environment == environment]
+        for policy in group:
+            if policy.curve is not None:
+                for _, curve in policy.curve.groupby("seed", sort=False):
+                    lines.setdefault(policy.name, []).append(_line(curve))
+        clones, optimum = [max(policy.best()[1]) for policy in group if not policy.trained], group[0].optimum
         levels = {"best without rewards": max(clones)} if clones else {}
         if lines:
             panels.append(Panel(environment, lines, levels | ({"optimum": optimum} if optimum == optimum else {})))

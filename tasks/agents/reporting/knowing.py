@@ -44,19 +44,19 @@ def answers(policy: Policy) -> pd.DataFrame | None:
         return None
     counted = counted.reindex(columns=[*EVENTS, CALLS]).fillna(0.0)
     every = policy.episodes[["seed", "temperature", "episode", "total"]].join(counted)
-    own = every[every["temperature"] == min(policy.temperatures)].reset_index(drop=True)
-    turns = policy.turns[policy.turns["temperature"] == own["temperature"].iloc[0]]
-    said = turns.assign(logp=[float(np.sum(logps)) for logps in turns["logps"]])
-    last = said.sort_values("turn").groupby(["seed", "episode"])["logp"].last()
-    keys = pd.MultiIndex.from_frame(own[["seed", "episode"]])
+    greedy = every[every["temperature"] == min(policy.temperatures)].reset_index(drop=True)
+    turns = policy.turns[policy.turns["temperature"] == greedy["temperature"].iloc[0]]
+    scored_turns = turns.assign(logp=[float(np.sum(logps)) for logps in turns["logps"]])
+    last = scored_turns.sort_values("turn").groupby(["seed", "episode"])["logp"].last()
+    keys = pd.MultiIndex.from_frame(greedy[["seed", "episode"]])
     with_call = every[every[CALLS] > 0].groupby("seed")["total"].mean()
-    kept_back = own["seed"].map(with_call).fillna(0.0).clip(lower=0.0)
-    return own.assign(probability=np.exp(last.reindex(keys).to_numpy()), kept_back=kept_back)
+    kept_back = greedy["seed"].map(with_call).fillna(0.0).clip(lower=0.0)
+    return greedy.assign(probability=np.exp(last.reindex(keys).to_numpy()), kept_back=kept_back)
 
 
-def row(name: str, given: pd.DataFrame, with_calls: bool = False) -> Row:
+def row(name: str, episodes: pd.DataFrame, with_calls: bool = False) -> Row:
     """A policy's line of the table, from its `answers`."""
-    seeds = [rows for _, rows in given.groupby("seed")]
+    seeds = [rows for _, rows in episodes.groupby("seed")]
     answered = [rows[rows["answered"] > 0] for rows in seeds]
     return Row(
         name,
@@ -103,17 +103,27 @@ def _binned(answered: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def figures(environment: str, given: Mapping[str, pd.DataFrame]) -> dict[str, str]:
+def figures(environment: str, episodes_by_policy: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """Two plots: what is answered, invented and looked up by how often it was told, and accuracy against coverage and probability."""
     by_told = [
-        Panel("answers, share of questions", {name: _by_told(rows, "answered") for name, rows in given.items()}, {}),
-        Panel("wrong answers, share of questions", {name: _wrong(rows) for name, rows in given.items()}, {}),
+        Panel(
+            "answers, share of questions",
+            {name: _by_told(rows, "answered") for name, rows in episodes_by_policy.items()},
+            {},
+        ),
+        Panel(
+            "wrong answers, share of questions", {name: _wrong(rows) for name, rows in episodes_by_policy.items()}, {}
+        ),
     ]
-    if _with_calls(given):
-        by_told.append(Panel("calls, a question", {name: _by_told(rows, CALLS) for name, rows in given.items()}, {}))
+    if _with_calls(episodes_by_policy):
+        by_told.append(
+            Panel("calls, a question", {name: _by_told(rows, CALLS) for name, rows in episodes_by_policy.items()}, {})
+        )
     curves = [
-        Panel("right, against share answered", {name: _covered(rows) for name, rows in given.items()}, {}),
-        Panel("right, against own probability", {name: _calibrated(rows) for name, rows in given.items()}, {}),
+        Panel("right, against share answered", {name: _covered(rows) for name, rows in episodes_by_policy.items()}, {}),
+        Panel(
+            "right, against own probability", {name: _calibrated(rows) for name, rows in episodes_by_policy.items()}, {}
+        ),
     ]
     return {
         f"told-{environment}": plots.multiples(by_told, "times told", "share", f"told-{environment}"),
@@ -121,13 +131,13 @@ def figures(environment: str, given: Mapping[str, pd.DataFrame]) -> dict[str, st
     }
 
 
-def _with_calls(given: Mapping[str, pd.DataFrame]) -> bool:
-    return any(rows[CALLS].any() for rows in given.values())
+def _with_calls(episodes_by_policy: Mapping[str, pd.DataFrame]) -> bool:
+    return any(rows[CALLS].any() for rows in episodes_by_policy.values())
 
 
 def _by_told(rows: pd.DataFrame, event: str) -> list[Line]:
-    means = [own.groupby("told")[event].mean() for _, own in rows.groupby("seed")]
-    return [([*map(float, one.index)], [*map(float, one)]) for one in means]
+    means = [seed_rows.groupby("told")[event].mean() for _, seed_rows in rows.groupby("seed")]
+    return [([*map(float, curve.index)], [*map(float, curve)]) for curve in means]
 
 
 def _wrong(rows: pd.DataFrame) -> list[Line]:
@@ -137,27 +147,29 @@ def _wrong(rows: pd.DataFrame) -> list[Line]:
 def _covered(rows: pd.DataFrame) -> list[Line]:
     """Accuracy of the surest answers, as more and more of them are given."""
     lines = []
-    for _, own in rows.groupby("seed"):
-        ranked = own[own["answered"] > 0].sort_values("probability", ascending=False)
+    for _, seed_rows in rows.groupby("seed"):
+        ranked = seed_rows[seed_rows["answered"] > 0].sort_values("probability", ascending=False)
         number = np.arange(1, len(ranked) + 1)
-        kept = number > len(own) / 20  # the first few say nothing
-        shares, accuracy = number / len(own), ranked["right"].cumsum().to_numpy() / number
+        kept = number > len(seed_rows) / 20  # the first few say nothing
+        shares, accuracy = number / len(seed_rows), ranked["right"].cumsum().to_numpy() / number
         lines.append((shares[kept].tolist(), accuracy[kept].tolist()))
     return lines
 
 
 def _calibrated(rows: pd.DataFrame) -> list[Line]:
-    binned = [_binned(own[own["answered"] > 0]) for _, own in rows.groupby("seed")]
-    return [(one["predicted"].tolist(), one["observed"].tolist()) for one in binned]
+    binned = [_binned(seed_rows[seed_rows["answered"] > 0]) for _, seed_rows in rows.groupby("seed")]
+    return [(seed_bins["predicted"].tolist(), seed_bins["observed"].tolist()) for seed_bins in binned]
 
 
 def view(policies: Sequence[Policy]) -> tuple[dict[str, list[Row]], dict[str, str]]:
     """For each environment that counts EVENTS its table, and the plots by name."""
     tables, drawn = dict[str, list[Row]](), dict[str, str]()
-    for environment in dict.fromkeys(one.environment for one in policies):
-        given = {one.name: answers(one) for one in policies if one.environment == environment}
-        known = {name: rows for name, rows in given.items() if rows is not None}
-        if known:
-            tables[environment] = [row(name, rows, _with_calls(known)) for name, rows in known.items()]
-            drawn |= figures(environment, known)
+    for environment in dict.fromkeys(policy.environment for policy in policies):
+        answers_by_policy = {policy.name: answers(policy) for policy in policies if policy.environment == environment}
+        episodes_by_policy = {name: rows for name, rows in answers_by_policy.items() if rows is not None}
+        if episodes_by_policy:
+            tables[environment] = [
+                row(name, rows, _with_calls(episodes_by_policy)) for name, rows in episodes_by_policy.items()
+            ]
+            drawn |= figures(environment, episodes_by_policy)
     return tables, drawn

@@ -32,7 +32,7 @@ class Policy:
     @property
     def temperatures(self) -> list[float]:
         """In their order."""
-        return [float(one) for one in self.episodes["temperature"].unique()]
+        return [float(temperature) for temperature in self.episodes["temperature"].unique()]
 
     def by_seed(self, temperature: float) -> list[float]:
         """Each seed's mean return."""
@@ -47,9 +47,9 @@ class Policy:
 
     def best(self) -> tuple[float, list[float]]:
         """The temperature with the highest mean return, and each seed's there."""
-        found = {temperature: self.by_seed(temperature) for temperature in self.temperatures}
-        top = max(found, key=lambda temperature: np.mean(found[temperature]))
-        return top, found[top]
+        returns = {temperature: self.by_seed(temperature) for temperature in self.temperatures}
+        top = max(returns, key=lambda temperature: np.mean(returns[temperature]))
+        return top, returns[top]
 
     def while_learning(self) -> list[float]:
         """Each seed's mean return over all training episodes: the higher, the faster it learned; nothing without a curve."""
@@ -80,13 +80,13 @@ class Row:
     seeds: int
 
 
-def read(folder: Path, name: str, asked: Measured) -> Policy:
+def read(folder: Path, name: str, config: Measured) -> Policy:
     """One policy, as agent_returns measured it."""
     curve, bought = folder / "curves.csv", folder / "bought.json"
     return Policy(
         name,
-        asked.environment,
-        asked.stage != CLONE,
+        config.environment,
+        config.stage != CLONE,
         tables.read(SampledEpisodes, folder / "sampled_episodes.parquet"),
         tables.read(SampledTurns, folder / "sampled_turns.parquet"),
         pd.read_csv(curve) if curve.is_file() else None,
@@ -97,9 +97,9 @@ def read(folder: Path, name: str, asked: Measured) -> Policy:
 def row(policy: Policy) -> Row:
     """The policy's line of the table; turns and counts are those at its best temperature."""
     temperature, seeds = policy.best()
-    own = policy.episodes[policy.episodes["temperature"] == temperature]
-    cells = {one: over_seeds(policy.by_seed(one)) for one in policy.temperatures}
-    return Row(policy.name, cells, float(own["turns"].mean()), policy.counted(temperature), len(seeds))
+    episodes = policy.episodes[policy.episodes["temperature"] == temperature]
+    cells = {cell_temperature: over_seeds(policy.by_seed(cell_temperature)) for cell_temperature in policy.temperatures}
+    return Row(policy.name, cells, float(episodes["turns"].mean()), policy.counted(temperature), len(seeds))
 
 
 @dataclass(frozen=True)
@@ -114,23 +114,23 @@ class Read:
 def readable(policy: Policy, count: int) -> list[Read]:
     """The first episodes of the policy's first seed at its best temperature."""
     temperature, _ = policy.best()
-    own = policy.turns[policy.turns["temperature"] == temperature]
-    own = own[own["seed"] == own["seed"].iloc[0]]
+    seed_turns = policy.turns[policy.turns["temperature"] == temperature]
+    seed_turns = seed_turns[seed_turns["seed"] == seed_turns["seed"].iloc[0]]
     games = policy.episodes.drop_duplicates("episode").set_index("episode")["game"]
     totals = policy.episodes.set_index(["seed", "temperature", "episode"])["total"]
-    found = []
-    for episode in range(min(count, int(own["episode"].max()) + 1)):
-        rows = tables.records(own[own["episode"] == episode].sort_values("turn"))
+    episodes = []
+    for episode in range(min(count, int(seed_turns["episode"].max()) + 1)):
+        rows = tables.records(seed_turns[seed_turns["episode"] == episode].sort_values("turn"))
         if not rows:
             continue
         total = totals[(rows[0]["seed"], temperature, episode)]
-        behind = [*(one["observation"] for one in rows[1:]), ""]
+        behind = [*(turn["observation"] for turn in rows[1:]), ""]
         turns = [
-            {"action": one["action"], "reward": one["reward"], "observation": said}
-            for one, said in zip(rows, behind, strict=True)
+            {"action": turn["action"], "reward": turn["reward"], "observation": observation}
+            for turn, observation in zip(rows, behind, strict=True)
         ]
         opening = [message["content"] for message in json.loads(rows[0]["observation"])]
-        found.append(
+        episodes.append(
             Read(f"{policy.name}, game {games[episode]}: return {total:.2f} in {len(rows)} turns", opening, turns)
         )
-    return found
+    return episodes

@@ -30,28 +30,33 @@ class Verdict:
 
 def judge(expected: Expectation, policies: Mapping[str, Policy]) -> Verdict:
     """One expectation."""
-    one, other = policies[expected.higher], policies[expected.lower]
+    higher, other = policies[expected.higher], policies[expected.lower]
     if expected.by == "learning":
-        ones, others, earned, where = one.while_learning(), other.while_learning(), "earns while it learns", "all steps"
+        ones, others, earned, where = (
+            higher.while_learning(),
+            other.while_learning(),
+            "earns while it learns",
+            "all steps",
+        )
         apart = difference(ones, others)
     else:
-        (at_one, ones), (at_other, others) = one.best(), other.best()
+        (at_one, ones), (at_other, others) = higher.best(), other.best()
         earned, where = "earns", f"temperatures {at_one:g} and {at_other:g}"
-        apart = over_seeds_and_games(difference(ones, others), one.by_game(at_one), other.by_game(at_other))
-    if any(policy.trained and len(seeds) == 1 for policy, seeds in ((one, ones), (other, others))):
+        apart = over_seeds_and_games(difference(ones, others), higher.by_game(at_one), other.by_game(at_other))
+    if any(policy.trained and len(seeds) == 1 for policy, seeds in ((higher, ones), (other, others))):
         apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact
-    numbers = f"{one.name} {earned} {apart.mean:+.3f} against {other.name} ({where}"
+    numbers = f"{higher.name} {earned} {apart.mean:+.3f} against {other.name} ({where}"
     bounds = "; one seed)" if apart.low == -inf else f"; {apart.low:+.3f} to {apart.high:+.3f})"
     came: Came = "holds" if apart.low > 0 else "fails" if apart.high < 0 else "undecided"
     return Verdict(came, f"{numbers}{bounds}.")
 
 
-def over_seeds_and_games(seeds: Estimate, one: pd.Series, other: pd.Series) -> Estimate:
+def over_seeds_and_games(seeds: Estimate, first: pd.Series, other: pd.Series) -> Estimate:
     """A difference's interval over seeds, widened by what other games would have given.
 
     `one` and `other` are each policy's mean over seeds by game; where the games are the same, their differences count.
     """
-    apart = [one - other] if one.index.equals(other.index) else [one, other]
+    apart = [first - other] if first.index.equals(other.index) else [first, other]
     return over_games_too(seeds, sum(float(part.var(ddof=1)) / len(part) for part in apart))
 
 
@@ -59,7 +64,7 @@ def headline(verdicts: Sequence[Verdict]) -> str:
     """How many expectations came out, in one sentence."""
     if not verdicts:
         return "Nothing was expected of these policies."
-    counts = Counter(one.came for one in verdicts)
+    counts = Counter(verdict.came for verdict in verdicts)
     words: Mapping[Came, str] = {"holds": "came out", "undecided": "undecided", "fails": "did not come out"}
-    said = ", ".join(f"{counts[came]} {word}" for came, word in words.items() if counts[came])
-    return f"Of {len(verdicts)} expectation{'s' if len(verdicts) > 1 else ''}: {said}."
+    summary = ", ".join(f"{counts[came]} {word}" for came, word in words.items() if counts[came])
+    return f"Of {len(verdicts)} expectation{'s' if len(verdicts) > 1 else ''}: {summary}."

@@ -34,7 +34,7 @@ class MethodConfig(Config):
     def relabels(self) -> bool:
         """Whether it, or one of its variants, gives transitions other goals, which an environment must have."""
         variants = getattr(self, "variants", None) or {}
-        return any(getattr(one, "relabel", "none") != "none" for one in (self, *variants.values()))
+        return any(getattr(variant, "relabel", "none") != "none" for variant in (self, *variants.values()))
 
 
 class LearnerConfig(MethodConfig):
@@ -73,7 +73,7 @@ class FineTuningConfig(Config):
 
 def check_reached(tuning: FineTuningConfig, section: Mapping[str, Any]) -> None:
     """ValueError if a variant of the section is to go on online after the last of all its gradient steps."""
-    online, steps = any(one.online for one in section.get("variants", {}).values()), section.get("steps")
+    online, steps = any(variant.online for variant in section.get("variants", {}).values()), section.get("steps")
     if online and steps is not None and tuning.after >= steps:
         raise ValueError(f"expected after below steps, which are {steps}: a variant would never go online")
 

@@ -79,7 +79,7 @@ def write(episodes: Sequence[Episode], file: Path) -> None:
 
 def read(file: Path) -> Iterator[Episode]:
     """The file's episodes in order, unchecked but for fields that are missing or are no arrays of numbers (BadEpisode)."""
-    known: Known = {}
+    type_cache: Known = {}
     if file.exists() and not file.is_file():  # at a pipe HDF5 would wait for ever
         raise OSError(f"{file.name} is not a file")
     with h5py.File(file) as source:
@@ -90,15 +90,15 @@ def read(file: Path) -> Iterator[Episode]:
                 group = h5g.open(source.id, name)
             except (KeyError, ValueError):
                 raise BadEpisode(number, "group", f"missing, of {len(source)} episodes") from None
-            values = {field: _field(group, number, field, known) for field in FIELDS}
+            values = {field: _field(group, number, field, type_cache) for field in FIELDS}
             yield Episode(**values, total=_total(group, number))
 
 
-def _field(group: h5g.GroupID, number: int, field: str, known: Known) -> Any:
+def _field(group: h5g.GroupID, number: int, field: str, type_cache: Known) -> Any:
     """One array of an episode, or for observations with parts one of each."""
-    found = _plain(group, number, field, known)
-    if found is not None and (field not in ENDS or found.dtype == np.bool_):
-        return found
+    values = _plain(group, number, field, type_cache)
+    if values is not None and (field not in ENDS or values.dtype == np.bool_):
+        return values
     careful = h5py.Group(group)
     if field in ENDS:
         return flags(careful, number, field)
@@ -110,7 +110,7 @@ def _field(group: h5g.GroupID, number: int, field: str, known: Known) -> Any:
     return numbers(careful, number, field)
 
 
-def _plain(group: h5g.GroupID, number: int, field: str, known: Known) -> Array | None:
+def _plain(group: h5g.GroupID, number: int, field: str, type_cache: Known) -> Array | None:
     """The group's array of numbers of that name; None for anything else, which a closer look explains."""
     _check_link(group, field.encode(), number, field)
     try:
@@ -121,9 +121,9 @@ def _plain(group: h5g.GroupID, number: int, field: str, known: Known) -> Array |
         return None
     _check_storage(source, number, field)
     kind = source.get_type().encode()
-    if kind not in known:
-        known[kind] = (source.dtype, h5t.py_create(source.dtype)) if source.dtype.kind in "biuf" else None
-    if (types := known[kind]) is None:
+    if kind not in type_cache:
+        type_cache[kind] = (source.dtype, h5t.py_create(source.dtype)) if source.dtype.kind in "biuf" else None
+    if (types := type_cache[kind]) is None:
         return None
     values = np.empty(source.shape, types[0])
     source.read(h5s.ALL, h5s.ALL, values, types[1])
@@ -133,17 +133,17 @@ def _plain(group: h5g.GroupID, number: int, field: str, known: Known) -> Array |
 def numbers(group: h5py.Group, number: int | None, field: str) -> Array:
     """The group's array of numbers of that name, a row a step; BadEpisode if it is anything else. Nothing is unpickled."""
     _check_link(group.id, field.partition("/")[0].encode(), number, field)
-    found = group.get(field)
-    if isinstance(found, h5py.Group):
+    dataset = group.get(field)
+    if isinstance(dataset, h5py.Group):
         raise BadEpisode(number, field, "an array expected, got a group")
-    if not isinstance(found, h5py.Dataset):
+    if not isinstance(dataset, h5py.Dataset):
         raise BadEpisode(number, field, "missing")
-    if found.dtype.kind not in "biuf":
-        raise BadEpisode(number, field, f"numbers expected, got {found.dtype}")
-    if not found.shape:
+    if dataset.dtype.kind not in "biuf":
+        raise BadEpisode(number, field, f"numbers expected, got {dataset.dtype}")
+    if not dataset.shape:
         raise BadEpisode(number, field, "one row a step expected, got a single number")
-    _check_storage(found.id, number, field)
-    values: Array = found[()]
+    _check_storage(dataset.id, number, field)
+    values: Array = dataset[()]
     return values
 
 
@@ -172,8 +172,8 @@ def flags(group: h5py.Group, number: int | None, field: str) -> NDArray[np.bool_
     values = numbers(group, number, field)
     odd = (values != 0) & (values != 1)
     if odd.any():
-        place = np.argwhere(odd)[0]
-        raise BadEpisode(number, field, f"true or false expected, got {values[tuple(place)]} at step {place[0]}")
+        index = np.argwhere(odd)[0]
+        raise BadEpisode(number, field, f"true or false expected, got {values[tuple(index)]} at step {index[0]}")
     return values.astype(bool)
 
 
@@ -204,8 +204,8 @@ def check_shapes(
 
     `observations` has the shapes of an observation's parts by their names; most have one part, named like the field.
     """
-    given: Any = episode.observations
-    seen = given if isinstance(given, Mapping) else {"observations": given}
+    recorded: Any = episode.observations
+    seen = recorded if isinstance(recorded, Mapping) else {"observations": recorded}
     for name in observations:
         if name not in seen:
             raise BadEpisode(number, name, "missing")
@@ -226,16 +226,16 @@ def _check_values(number: int, episode: Episode, action: int, discrete: bool) ->
         with np.errstate(over="ignore"):
             bad = ~np.isfinite(values.astype(np.float32))  # float32, as they are kept
         if bad.any():
-            place = np.argwhere(bad)[0]
-            raise BadEpisode(number, field, f"{values[tuple(place)]} at step {place[0]}")
+            index = np.argwhere(bad)[0]
+            raise BadEpisode(number, field, f"{values[tuple(index)]} at step {index[0]}")
     actions = episode.actions
     wrong = (
         (actions < 0) | (actions >= action) | (actions != np.floor(actions)) if discrete else np.abs(actions) > 1 + 1e-5
     )
     if wrong.any():
-        place = np.argwhere(wrong)[0]
+        index = np.argwhere(wrong)[0]
         range_ = f"one of 0 to {action - 1}" if discrete else "a number within [-1, 1]"
-        raise BadEpisode(number, "actions", f"{range_} expected, got {actions[tuple(place)]} at step {place[0]}")
+        raise BadEpisode(number, "actions", f"{range_} expected, got {actions[tuple(index)]} at step {index[0]}")
 
 
 def _check_end(number: int, episode: Episode) -> None:
@@ -245,6 +245,6 @@ def _check_end(number: int, episode: Episode) -> None:
     if ended[0] < len(episode) - 1:
         field = "terminations" if episode.terminations[ended[0]] else "truncations"
         raise BadEpisode(number, field, f"an end at step {ended[0]}, but {len(episode)} steps")
-    found, size = (float(rewards.sum(dtype=np.float64)) for rewards in (episode.rewards, np.abs(episode.rewards)))
-    if episode.total is not None and not abs(found - episode.total) <= 1e-3 + 1e-4 * size:  # of sums in float32
-        raise BadEpisode(number, "rewards", f"they sum to {found:g}, but the return is {episode.total:g}")
+    reward_sum, size = (float(rewards.sum(dtype=np.float64)) for rewards in (episode.rewards, np.abs(episode.rewards)))
+    if episode.total is not None and not abs(reward_sum - episode.total) <= 1e-3 + 1e-4 * size:  # of sums in float32
+        raise BadEpisode(number, "rewards", f"they sum to {reward_sum:g}, but the return is {episode.total:g}")

@@ -47,11 +47,11 @@ def minari(folder: Path, environment: str) -> Imported:
     """The data set in `folder` (Minari's <id>, with a folder `data` in it), which must be HDF5 and of the environment."""
     metadata, notes = described(folder, environment)
     with _read(folder, "Minari data set"):
-        found, count = list(episodes.read(folder / stored.DATA)), metadata["total_episodes"]
-    if len(found) != count:
-        raise DataError(f"{folder}: {len(found)} episodes here, but {count} in metadata.json")
+        recorded, count = list(episodes.read(folder / stored.DATA)), metadata["total_episodes"]
+    if len(recorded) != count:
+        raise DataError(f"{folder}: {len(recorded)} episodes here, but {count} in metadata.json")
     reference = _reference(folder, metadata)
-    return Imported(found if metadata.get("posttrain") else _ours(found, environment), tuple(notes), 0, reference)
+    return Imported(recorded if metadata.get("posttrain") else _ours(recorded, environment), tuple(notes), 0, reference)
 
 
 def described(folder: Path, environment: str) -> tuple[dict[str, Any], list[str]]:
@@ -104,10 +104,10 @@ def remote_minari(name: str, environment: str) -> Imported:
     from minari import load_dataset
 
     try:
-        found = load_dataset(name, download=True)
+        dataset = load_dataset(name, download=True)
     except Exception as error:  # whatever its host's client raises
         raise DataError(f"{name}: Minari does not give this data set: {' '.join(str(error).split())}") from None
-    return minari(Path(found.storage.data_path).parent, environment)
+    return minari(Path(dataset.storage.data_path).parent, environment)
 
 
 def d4rl(file: Path, environment: str) -> Imported:
@@ -125,8 +125,8 @@ def d4rl(file: Path, environment: str) -> Imported:
     if not ends:
         raise BadEpisode(None, "terminals", f"no end in {count} steps")
     cuts = zip([0, *ends[:-1]], ends, strict=True)
-    found = [episode for number, cut in enumerate(cuts) if (episode := _cut(number, arrays, *cut)) is not None]
-    left_out = count - sum(map(len, found))
+    recorded = [episode for number, cut in enumerate(cuts) if (episode := _cut(number, arrays, *cut)) is not None]
+    left_out = count - sum(map(len, recorded))
     if left_out:
         behind = count - ends[-1]
         why = f"{behind} behind the last end, {left_out - behind} at a cut, where the observation that follows is not in the file"
@@ -134,7 +134,7 @@ def d4rl(file: Path, environment: str) -> Imported:
     if unread:
         notes.append(f"not read: {', '.join(unread)}")
     notes.append("a D4RL file names no environment: shapes and ranges alone were compared")
-    return Imported(_ours(found, environment), tuple(notes), left_out)
+    return Imported(_ours(recorded, environment), tuple(notes), left_out)
 
 
 def _ends(arrays: Mapping[str, Array], environment: str) -> tuple[list[int], list[str]]:
@@ -220,25 +220,25 @@ def _cut(number: int, arrays: dict[str, Array], start: int, end: int) -> Episode
     return episodes.episode(whole, arrays["actions"][start:end], arrays["rewards"][start:end], terminated)
 
 
-def _ours(found: Sequence[Episode], environment: str) -> list[Episode]:
+def _ours(recorded: Sequence[Episode], environment: str) -> list[Episode]:
     """The episodes with flat observations and with actions as tasks/offline/environments/simulators.py has them."""
     env = simulators.make(environment)
     env.close()
     parts = simulators.parts(env.own_observations)
     shapes = {name: space.shape or () for name, space in parts.items()}
     ours = []
-    for number, one in enumerate(found):
-        episodes.check_shapes(number, one, shapes, env.own_actions.shape or ())
-        given: Any = one.observations
-        seen = given if isinstance(given, Mapping) else {"observations": given}
+    for number, episode in enumerate(recorded):
+        episodes.check_shapes(number, episode, shapes, env.own_actions.shape or ())
+        observations: Any = episode.observations
+        seen = observations if isinstance(observations, Mapping) else {"observations": observations}
         for name, space in parts.items():
             if not isinstance(space, spaces.Box):
                 _check_whole(number, name, seen[name], space)
-        if refused := env.refused(one.actions):
-            place, expected = refused
-            got = f"got {one.actions[place]:g} at step {place[0]}"
+        if refused := env.refused(episode.actions):
+            index, expected = refused
+            got = f"got {episode.actions[index]:g} at step {index[0]}"
             raise BadEpisode(number, "actions", f"{expected} expected, {got}")
-        ours.append(replace(one, observations=env.flat(seen), actions=env.inward(one.actions)))
+        ours.append(replace(episode, observations=env.flat(seen), actions=env.inward(episode.actions)))
     return ours
 
 
@@ -246,6 +246,6 @@ def _check_whole(number: int, name: str, observations: Array, space: simulators.
     """BadEpisode for the first observation that is not in the space; these are whole numbers, one or a vector a step."""
     with np.errstate(invalid="ignore"):
         whole = observations.astype(np.int64)
-    for step, (seen, given) in enumerate(zip(whole, observations, strict=True)):
-        if not (np.array_equal(seen, given) and space.contains(seen)):
-            raise BadEpisode(number, name, f"one of {space} expected, got {given} at step {step}")
+    for step, (seen, observation) in enumerate(zip(whole, observations, strict=True)):
+        if not (np.array_equal(seen, observation) and space.contains(seen)):
+            raise BadEpisode(number, name, f"one of {space} expected, got {observation} at step {step}")

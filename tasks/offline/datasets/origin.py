@@ -37,9 +37,9 @@ HUGE = float(np.finfo(np.float32).max)  # older spaces have it where newer ones 
 
 def check(metadata: Mapping[str, Any], environment: str) -> list[str]:
     """DataError with one line that names both sides where they differ; returns what metadata.json lacks, so that it was not compared."""
-    if own := metadata.get("posttrain"):
-        if kept.folder_of(environment) is None and _plain(own["environment"]) != _plain(environment):
-            raise DataError(f"recorded in {own['environment']}, but environment is {environment}")
+    if posttrain := metadata.get("posttrain"):
+        if kept.folder_of(environment) is None and _plain(posttrain["environment"]) != _plain(environment):
+            raise DataError(f"recorded in {posttrain['environment']}, but environment is {environment}")
         return []
     env = simulators.make(environment)
     env.close()
@@ -60,10 +60,10 @@ def check(metadata: Mapping[str, Any], environment: str) -> list[str]:
 
 def _json(value: Any) -> Json | None:
     """An object that may have been written as text inside the metadata, or not at all; ValueError for anything else."""
-    found = json.loads(value) if isinstance(value, str) else value
-    if found is not None and not isinstance(found, dict):
-        raise ValueError(f"an object expected, got {found!r}")
-    return found
+    decoded = json.loads(value) if isinstance(value, str) else value
+    if decoded is not None and not isinstance(decoded, dict):
+        raise ValueError(f"an object expected, got {decoded!r}")
+    return decoded
 
 
 def _space(name: str, recorded: Json) -> simulators.Space:
@@ -100,29 +100,29 @@ def _differences(recorded: Json, made: Json, env: simulators.Plain) -> Iterator[
     for key in sorted({*sides[0], *sides[1]}):
         default = defaults[key].default if key in defaults else inspect.Parameter.empty
         unset = NOTHING if default is inspect.Parameter.empty else _through_json(default)
-        there, here = (side.get(key, unset) for side in sides)
-        if there != here:
-            yield _both(key, there, here)
+        recorded_side, made_side = (side.get(key, unset) for side in sides)
+        if recorded_side != made_side:
+            yield _both(key, recorded_side, made_side)
     if recorded.get(LIMIT, made[LIMIT]) != made[LIMIT]:
         yield _both(LIMIT, recorded[LIMIT], made[LIMIT])
-    there, here = [*map(_wrapper, _wrappers(recorded))], [*map(_wrapper, _wrappers(made))]
-    if there != here:
-        yield _both("wrappers", " | ".join(there) or NOTHING, " | ".join(here) or NOTHING)
+    recorded_side, made_side = [*map(_wrapper, _wrappers(recorded))], [*map(_wrapper, _wrappers(made))]
+    if recorded_side != made_side:
+        yield _both("wrappers", " | ".join(recorded_side) or NOTHING, " | ".join(made_side) or NOTHING)
 
 
 def _as_json(spec: EnvSpec) -> Json:
     """As Gymnasium writes it, but for functions, which it does not write."""
-    found: Json = _through_json(dataclasses.asdict(spec))
-    return found
+    fields: Json = _through_json(dataclasses.asdict(spec))
+    return fields
 
 
 def _through_json(value: Any) -> Any:
     """What a value is once it was written: a tuple is a list then, and so is an array."""
-    return json.loads(json.dumps(value, default=lambda one: one.tolist() if hasattr(one, "tolist") else str(one)))
+    return json.loads(json.dumps(value, default=lambda leaf: leaf.tolist() if hasattr(leaf, "tolist") else str(leaf)))
 
 
-def _both(what: str, there: object, here: object) -> str:
-    shown = [side if isinstance(side, str) else json.dumps(side) for side in (there, here)]
+def _both(what: str, recorded: object, made: object) -> str:
+    shown = [side if isinstance(side, str) else json.dumps(side) for side in (recorded, made)]
     return f"{what}: {shown[0]} there, {shown[1]} here"
 
 
@@ -131,13 +131,13 @@ def _arguments(spec: Json) -> Json:
 
 
 def _wrappers(spec: Json) -> list[Json]:
-    return [one for one in spec.get("additional_wrappers") or () if one["name"] not in NEUTRAL]
+    return [wrapper for wrapper in spec.get("additional_wrappers") or () if wrapper["name"] not in NEUTRAL]
 
 
-def _wrapper(one: Json) -> str:
+def _wrapper(wrapper: Json) -> str:
     """A wrapper as an id has it: those of Gymnasium without their module."""
-    module, _, name = one["entry_point"].rpartition(":")
-    return f"{'' if module.startswith('gymnasium.') else module + ':'}{name}{_braces(one.get('kwargs') or {})}"
+    module, _, name = wrapper["entry_point"].rpartition(":")
+    return f"{'' if module.startswith('gymnasium.') else module + ':'}{name}{_braces(wrapper.get('kwargs') or {})}"
 
 
 def _braces(arguments: Json) -> str:
@@ -154,23 +154,23 @@ def written(spec: Json) -> str:
     return BETWEEN.join([spec["id"] + _braces(changed), *map(_wrapper, _wrappers(spec))])
 
 
-def same(one: simulators.Space, other: simulators.Space) -> bool:
+def same(space: simulators.Space, other: simulators.Space) -> bool:
     """Whether two spaces have the same elements, as numbers: of a Box shape and bounds count, and how precise its numbers are does not."""
-    if isinstance(one, spaces.Box) and isinstance(other, spaces.Box):
-        return one.shape == other.shape and _close(one.low, other.low) and _close(one.high, other.high)
-    if isinstance(one, spaces.Discrete) and isinstance(other, spaces.Discrete):
-        return bool(one.n == other.n and one.start == other.start)
-    if isinstance(one, spaces.MultiDiscrete) and isinstance(other, spaces.MultiDiscrete):
-        return np.array_equal(one.nvec, other.nvec) and np.array_equal(one.start, other.start)
-    if isinstance(one, spaces.Dict) and isinstance(other, spaces.Dict):
-        return {*one} == {*other} and all(same(one[key], other[key]) for key in one)
-    if isinstance(one, spaces.Tuple) and isinstance(other, spaces.Tuple):
-        return len(one) == len(other) and all(same(mine, its) for mine, its in zip(one, other, strict=True))
-    return bool(one == other)
+    if isinstance(space, spaces.Box) and isinstance(other, spaces.Box):
+        return space.shape == other.shape and _close(space.low, other.low) and _close(space.high, other.high)
+    if isinstance(space, spaces.Discrete) and isinstance(other, spaces.Discrete):
+        return bool(space.n == other.n and space.start == other.start)
+    if isinstance(space, spaces.MultiDiscrete) and isinstance(other, spaces.MultiDiscrete):
+        return np.array_equal(space.nvec, other.nvec) and np.array_equal(space.start, other.start)
+    if isinstance(space, spaces.Dict) and isinstance(other, spaces.Dict):
+        return {*space} == {*other} and all(same(space[key], other[key]) for key in space)
+    if isinstance(space, spaces.Tuple) and isinstance(other, spaces.Tuple):
+        return len(space) == len(other) and all(same(mine, its) for mine, its in zip(space, other, strict=True))
+    return bool(space == other)
 
 
-def _close(one: Any, other: Any) -> bool:
-    sides = np.asarray([one, other], np.float64)
+def _close(bounds: Any, other: Any) -> bool:
+    sides = np.asarray([bounds, other], np.float64)
     return bool(np.allclose(*np.where(np.abs(sides) >= HUGE, np.copysign(np.inf, sides), sides)))
 
 

@@ -87,8 +87,8 @@ def write(
 def read(path: Path) -> StoredDataset:
     """The data set in the folder `path`; DataError with one line naming it, the episode and the field if it is bad."""
     try:
-        own = dict(json.loads((path / METADATA).read_text())["posttrain"])
-        environment, reference = kept.moved(own.pop("environment"), path), Reference(**own.pop("reference"))
+        metadata = dict(json.loads((path / METADATA).read_text())["posttrain"])
+        environment, reference = kept.moved(metadata.pop("environment"), path), Reference(**metadata.pop("reference"))
         episodes = list(storage.read(path / DATA))
     except BadEpisode as error:
         raise DataError(f"data set {path.name}: {error}") from None
@@ -97,7 +97,7 @@ def read(path: Path) -> StoredDataset:
     check(path.name, environment, episodes)
     spaces = simulators.spaces_of(environment)
     transitions = as_transitions(episodes, spaces.discrete)
-    return StoredDataset(path.name, transitions, environment, spaces, reference, d4rl_reference(environment), own)
+    return StoredDataset(path.name, transitions, environment, spaces, reference, d4rl_reference(environment), metadata)
 
 
 def d4rl_reference(environment: str) -> Reference | None:
@@ -107,8 +107,8 @@ def d4rl_reference(environment: str) -> Reference | None:
 
 def known_maximum(environment: str) -> float | None:
     """What a good return is where nothing was trained: the optimum where it is known, else D4RL's maximum."""
-    known, d4rl = simulators.optimum(environment), d4rl_reference(environment)
-    return known if known is not None else d4rl.maximum if d4rl else None
+    optimum, d4rl = simulators.optimum(environment), d4rl_reference(environment)
+    return optimum if optimum is not None else d4rl.maximum if d4rl else None
 
 
 def as_transitions(episodes: Sequence[Episode], discrete: bool) -> Transitions:

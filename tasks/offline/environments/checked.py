@@ -161,8 +161,8 @@ def _unlike_a_box(space: spaces.Box, seen: Any, name: str) -> str | None:
         got = f"{array.dtype} of shape {array.shape}" if array.shape else shown(seen)
         return f"{name}: expected numbers of shape {space.shape}, got {got}"
     if array.dtype.kind == "f" and not np.vdot(array, array) <= MOST and not (np.abs(array) <= MOST).all():
-        place = tuple(int(index) for index in np.argwhere(~(np.abs(array) <= MOST))[0])
-        return f"{name}: expected finite numbers, got {array[place]} at {list(place)}"
+        position = tuple(int(index) for index in np.argwhere(~(np.abs(array) <= MOST))[0])
+        return f"{name}: expected finite numbers, got {array[position]} at {list(position)}"
     return None
 
 

@@ -123,8 +123,8 @@ class ReachEnv(GoalEnv):
     """A point in the square from -1 to 1; an action within [-1, 1]^2 moves it by STRIDE times itself."""
 
     def __init__(self, limit: int | None = None) -> None:
-        place = spaces.Box(-1, 1, (2,), np.float32)
-        super().__init__(place, spaces.Box(-1, 1, (2,), np.float32), limit or PUSHES)
+        square = spaces.Box(-1, 1, (2,), np.float32)
+        super().__init__(square, spaces.Box(-1, 1, (2,), np.float32), limit or PUSHES)
 
     def drawn(self) -> Row:
         """Anywhere."""
@@ -137,8 +137,8 @@ class ReachEnv(GoalEnv):
 
     def compute_terminated(self, achieved_goal: Row, desired_goal: Row, info: object) -> NDArray[np.bool_]:
         """Whether the goal is no further than NEAR: (.., 2) to (..)."""
-        found: NDArray[np.bool_] = np.linalg.norm(achieved_goal - desired_goal, axis=-1) <= NEAR
-        return found
+        reached: NDArray[np.bool_] = np.linalg.norm(achieved_goal - desired_goal, axis=-1) <= NEAR
+        return reached
 
 
 def _bits(count: int) -> spaces.Box:
@@ -169,5 +169,5 @@ def reach_optimum() -> float:
     for count in range(ceil(2 / STRIDE)):  # a move takes up to STRIDE off each, so that these many reach any goal
         left = np.maximum(0, apart - STRIDE * count)
         moves += np.hypot(left[:, None], left) > NEAR
-    asked = moves > 0
-    return float(-((moves - 1) * density)[asked].sum() / density[asked].sum())
+    unreached = moves > 0
+    return float(-((moves - 1) * density)[unreached].sum() / density[unreached].sum())

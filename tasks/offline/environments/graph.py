@@ -22,11 +22,11 @@ class Graph:
     def distances(self) -> NDArray[np.int64]:
         """The fewest steps from each node to the goal, by dynamic programming: (nodes,); unreachable ones get `nodes`."""
         nodes = len(self.successors)
-        found = np.full(nodes, nodes)
-        found[self.goal] = 0
+        distances = np.full(nodes, nodes)
+        distances[self.goal] = 0
         for _ in range(nodes):
-            found = np.minimum(found, 1 + found[self.successors].min(axis=1))
-        return found
+            distances = np.minimum(distances, 1 + distances[self.successors].min(axis=1))
+        return distances
 
     @property
     def starts(self) -> NDArray[np.int64]:

@@ -36,9 +36,9 @@ def make(environment: str, folder: Path) -> gymnasium.Env[Any, Any]:
 
 def keep(environment: str, folder: Path) -> None:
     """Put what the environment is made of into another folder; nothing for one that is not named by a folder."""
-    if (own := folder_of(environment)) is not None and own.resolve() != folder.resolve():
+    if (source := folder_of(environment)) is not None and source.resolve() != folder.resolve():
         folder.mkdir(parents=True, exist_ok=True)
-        copyfile(own / FILE, folder / FILE)
+        copyfile(source / FILE, folder / FILE)
 
 
 def moved(environment: str, folder: Path) -> str:
@@ -51,6 +51,8 @@ def moved(environment: str, folder: Path) -> str:
 
 def is_another(folder: Path, environment: str) -> bool:
     """Whether what stands in the folder was recorded in an environment that this one is not."""
-    own = folder_of(environment)
+    environment_folder = folder_of(environment)
     recorded = folder / FILE
-    return recorded.is_file() and (own is None or (own / FILE).read_bytes() != recorded.read_bytes())
+    return recorded.is_file() and (
+        environment_folder is None or (environment_folder / FILE).read_bytes() != recorded.read_bytes()
+    )

@@ -15,14 +15,14 @@ def load(environment: str, module: str) -> ModuleType:
     """
     top = module.partition(".")[0]
     try:
-        found = importlib.util.find_spec(top)
+        spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
-        found = None
-    if found is None:
+        spec = None
+    if spec is None:
         raise DataError(f"environment {environment}: no module {top} is installed")
-    places = [*(found.submodule_search_locations or []), found.origin or ""]
+    locations = [*(spec.submodule_search_locations or []), spec.origin or ""]
     ours = top == __name__.partition(".")[0]
-    if not ours and any(Path(place).parent.resolve() == Path.cwd().resolve() for place in places if place):
+    if not ours and any(Path(location).parent.resolve() == Path.cwd().resolve() for location in locations if location):
         raise DataError(
             f"environment {environment}: module {top} stands in the working directory; install it to use it"
         )

@@ -93,8 +93,8 @@ def _walk(successors: NDArray[np.int64], goal: int, trail: Sequence[int]) -> Ima
     """The graph with its nodes on an ellipse: edges faint, the walk so far in colour, the goal ringed."""
     image, pen = _canvas()
     turns = np.linspace(0, 2 * np.pi, len(successors), endpoint=False)
-    places = np.stack([np.sin(turns), -np.cos(turns)], 1) * (0.45, 0.43) * image.size + np.array(image.size) / 2
-    spots = [(float(x), float(y)) for x, y in places]
+    positions = np.stack([np.sin(turns), -np.cos(turns)], 1) * (0.45, 0.43) * image.size + np.array(image.size) / 2
+    spots = [(float(x), float(y)) for x, y in positions]
     for node, following in enumerate(successors):
         for other in following:
             pen.line((*spots[node], *spots[other]), fill=GROUND, width=1)
@@ -138,9 +138,9 @@ def _rows(scene: goals.BitFlipEnv) -> Image.Image:
     side = min(image.width / len(scene.state), image.height / 4)
     left = (image.width - side * len(scene.state)) / 2
     for top, row in ((image.height / 2 - 1.5 * side, scene.state), (image.height / 2 + 0.5 * side, scene.goal)):
-        for number, (one, other) in enumerate(zip(row, scene.goal * scene.state, strict=True)):
+        for number, (bit, other) in enumerate(zip(row, scene.goal * scene.state, strict=True)):
             x = left + number * side
-            pen.rectangle((x, top, x + side, top + side), fill=COLOUR if other else INK if one else SKY, outline=GRID)
+            pen.rectangle((x, top, x + side, top + side), fill=COLOUR if other else INK if bit else SKY, outline=GRID)
     return _small(image)
 
 
@@ -149,9 +149,9 @@ def _square(scene: goals.ReachEnv) -> Image.Image:
     image, pen = _canvas()
     half, middle = 0.45 * image.height, (image.width / 2, image.height / 2)
     pen.rectangle((middle[0] - half, middle[1] - half, middle[0] + half, middle[1] + half), outline=GRID, width=FINER)
-    goal, place = ((middle[0] + half * float(x), middle[1] - half * float(y)) for x, y in (scene.goal, scene.state))
+    goal, point = ((middle[0] + half * float(x), middle[1] - half * float(y)) for x, y in (scene.goal, scene.state))
     pen.circle(goal, goals.NEAR * half, outline=INK, width=FINER)
-    pen.circle(place, 0.03 * half, fill=COLOUR)
+    pen.circle(point, 0.03 * half, fill=COLOUR)
     return _small(image)
 
 

@@ -120,11 +120,11 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
     def step(self, action: Any) -> tuple[Seen, float, bool, bool, Info]:
         """One step of the environment with the action that `action` stands for."""
         if isinstance(self.own_actions, spaces.Discrete):
-            own = int(action) + int(self.own_actions.start)
+            own_action = int(action) + int(self.own_actions.start)
         else:
-            own = self.middle + self.reach * np.clip(action, -1, 1)
-            own = np.rint(own).astype(self.own_actions.dtype) if self.whole else own
-        seen, reward, terminated, truncated, info = self.env.step(own)
+            own_action = self.middle + self.reach * np.clip(action, -1, 1)
+            own_action = np.rint(own_action).astype(self.own_actions.dtype) if self.whole else own_action
+        seen, reward, terminated, truncated, info = self.env.step(own_action)
         return self._flat(seen), float(reward), terminated, truncated, info
 
     def _flat(self, seen: Any) -> Seen:
@@ -150,22 +150,22 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
             wrong = np.isfinite(actions) & (beyond | (actions != np.rint(actions)) if self.whole else beyond)
         if not wrong.any():
             return None
-        place = tuple(int(index) for index in np.argwhere(wrong)[0])
+        position = tuple(int(index) for index in np.argwhere(wrong)[0])
         if isinstance(self.own_actions, spaces.Discrete):
-            return place, f"one of {first} to {last}"
-        middle, reach = float(self.middle[place[1:]]), float(self.reach[place[1:]])
-        return place, f"a {'whole ' * self.whole}number within [{middle - reach:g}, {middle + reach:g}]"
+            return position, f"one of {first} to {last}"
+        middle, reach = float(self.middle[position[1:]]), float(self.reach[position[1:]])
+        return position, f"a {'whole ' * self.whole}number within [{middle - reach:g}, {middle + reach:g}]"
 
     def flat(self, observations: Mapping[str, NDArray[Any]]) -> Seen:
         """The environment's own observations, by the names of `parts`, one a step in each, as `step` gives them: (T + 1, O)."""
-        found = []
+        columns = []
         for name, space in parts(self.own_observations).items():
             values = observations[name]
             if not isinstance(space, spaces.Box):
                 flat: list[Any] = [spaces.flatten(space, value) for value in values.astype(np.int64)]
                 values = np.stack(flat)
-            found.append(values.reshape(len(values), -1))
-        return np.concatenate(found, 1)
+            columns.append(values.reshape(len(values), -1))
+        return np.concatenate(columns, 1)
 
 
 def parts(space: Space, name: str = "observations") -> dict[str, Space]:
@@ -202,8 +202,8 @@ def optimum(environment: str) -> float | None:
     """The mean return of the best policy, where it is known; an environment that a folder holds may say it itself, as `optimum`."""
     if kept.folder_of(environment) is None:
         return OPTIMA.get(environment)
-    found: float | None = getattr(make(environment).unwrapped, "optimum", None)
-    return found
+    best_return: float | None = getattr(make(environment).unwrapped, "optimum", None)
+    return best_return
 
 
 PLUGINS = "gymnasium.envs"  # the group of entry points by which packages register environments
@@ -237,13 +237,15 @@ def make(environment: str, limit: int | None = None) -> Plain:
         env = OWN[name](limit)
     else:
         env = kept.make(environment, folder) if folder else _made(name, arguments, limit)
-    env = wrapping.wrapped(env, environment, [one for one in wrappers if limit is None or one.name != "TimeLimit"])
+    env = wrapping.wrapped(
+        env, environment, [wrapper for wrapper in wrappers if limit is None or wrapper.name != "TimeLimit"]
+    )
     if wordy := [part for part, space in parts(env.observation_space).items() if not isinstance(space, NUMBERS)]:
         raise DataError(f"environment {environment}: {_of_no_numbers(environment, env.observation_space, wordy)}")
     if not _supported(env.action_space):
         raise DataError(f"environment {environment}: actions of {env.action_space} are not supported")
-    own = _own_limit(env)
-    return Plain(Checked(env, environment, limit or own or LONGEST), unlimited=not (limit or own))
+    own_limit = _own_limit(env)
+    return Plain(Checked(env, environment, limit or own_limit or LONGEST), unlimited=not (limit or own_limit))
 
 
 def _own_limit(env: gymnasium.Env[Any, Any]) -> float | None:
@@ -258,11 +260,11 @@ def _made(environment: str, arguments: Mapping[str, Any], limit: int | None) -> 
     spec = gymnasium.spec(bare(environment))
     if "mujoco" in str(spec.entry_point):
         _keep_mujoco_from_writing()
-    own = {"max_episode_steps": spec.max_episode_steps, "disable_env_checker": True, **arguments}
-    own_limit = own.pop("max_episode_steps")
+    keywords = {"max_episode_steps": spec.max_episode_steps, "disable_env_checker": True, **arguments}
+    own_limit = keywords.pop("max_episode_steps")
     steps = limit or own_limit
     try:
-        return gymnasium.make(bare(environment), -1 if steps is None else steps, **own)
+        return gymnasium.make(bare(environment), -1 if steps is None else steps, **keywords)
     except Exception as error:  # of an old version, with packages of its own, or whatever runs in it
         what = " ".join(str(error).split()) or type(error).__name__
         raise DataError(f"environment {environment}: cannot be made: {what}") from None
@@ -277,8 +279,8 @@ def _register(environment: str) -> None:
     if name in gymnasium.registry:
         return
     near = difflib.get_close_matches(name, [*OWN, *gymnasium.registry], n=3)
-    known = f"near names: {', '.join(near)}" if near else "Gymnasium's names and our own: " + ", ".join(OWN)
-    raise DataError("; ".join([f"environment {environment}: unknown", known, *failed]))
+    hint = f"near names: {', '.join(near)}" if near else "Gymnasium's names and our own: " + ", ".join(OWN)
+    raise DataError("; ".join([f"environment {environment}: unknown", hint, *failed]))
 
 
 @cache
@@ -343,11 +345,11 @@ def step_limit(environment: str) -> int | None:
 def goals_of(environment: str) -> Goals:
     """Where its goals stand in an observation, and what they pay; DataError with one line if it has none."""
     scene = make(environment)
-    inner, at, places = scene.unwrapped, 0, dict[str, slice]()
+    inner, at, slices = scene.unwrapped, 0, dict[str, slice]()
     for name, space in parts(scene.own_observations, "").items():
         size = spaces.flatdim(space)
-        places[name.removeprefix("/")], at = slice(at, at + size), at + size
-    if not {goals.ACHIEVED, goals.DESIRED} <= {*places} or not hasattr(inner, "compute_reward"):
+        slices[name.removeprefix("/")], at = slice(at, at + size), at + size
+    if not {goals.ACHIEVED, goals.DESIRED} <= {*slices} or not hasattr(inner, "compute_reward"):
         wanted = f"observations with {goals.ACHIEVED} and {goals.DESIRED}, and compute_reward"
         raise DataError(
             f"environment {environment}: relabelling goals needs {wanted}, as goal environments of Gymnasium have"
@@ -355,14 +357,14 @@ def goals_of(environment: str) -> Goals:
 
     def rowwise(name: str, kind: torch.dtype) -> Callable[[Tensor, Tensor], Tensor]:
         """For rows at once where the environment can, which it shows by a number for each row; else for one after another."""
-        of: Callable[..., Any] = getattr(inner, name)
+        method: Callable[..., Any] = getattr(inner, name)
 
         def found(achieved: Tensor, desired: Tensor) -> Tensor:
             rows = achieved.cpu().numpy(), desired.cpu().numpy()
             try:
-                values = np.asarray(of(*rows, {}))
+                values = np.asarray(method(*rows, {}))
                 if values.shape != (len(achieved),):
-                    values = np.asarray([of(*row, {}) for row in zip(*rows, strict=True)])
+                    values = np.asarray([method(*row, {}) for row in zip(*rows, strict=True)])
                 if not np.isfinite(values).all():
                     raise ValueError(f"expected finite numbers, got {values[~np.isfinite(values)][0]}")
                 return torch.as_tensor(values, dtype=kind).reshape(len(achieved)).to(achieved.device)
@@ -373,4 +375,4 @@ def goals_of(environment: str) -> Goals:
         return found
 
     ends = rowwise("compute_terminated", torch.bool) if hasattr(inner, "compute_terminated") else None
-    return Goals(places[goals.ACHIEVED], places[goals.DESIRED], rowwise("compute_reward", torch.float32), ends)
+    return Goals(slices[goals.ACHIEVED], slices[goals.DESIRED], rowwise("compute_reward", torch.float32), ends)

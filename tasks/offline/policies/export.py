@@ -111,9 +111,9 @@ def onnx(policy: Network, file: Path) -> Callable[[Tensor], Tensor]:
 def _check(what: str, written: Callable[[Tensor], Tensor], observations: Tensor, expected: Tensor) -> None:
     """DataError unless it acts as the policy does, on many observations and on one."""
     for rows in (slice(None), slice(1)):
-        found = written(observations[rows])
+        actions = written(observations[rows])
         wanted = expected[rows]
-        if found.shape != wanted.shape or (found - wanted).abs().max() > (0 if wanted.ndim == 1 else ROUNDING):
+        if actions.shape != wanted.shape or (actions - wanted).abs().max() > (0 if wanted.ndim == 1 else ROUNDING):
             raise DataError(f"{what} does not act as the policy does")
 
 
@@ -123,14 +123,15 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--explain", type=Path, nargs="*", default=[])
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        facts = export(given.folder, given.out)
+        facts = export(options.folder, options.out)
     except DataError as error:
         raise SystemExit(str(error)) from None
-    by_stage = {file.stem: metrics.meanings(file, "offline") for file in given.explain}
+    by_stage = {file.stem: metrics.meanings(file, "offline") for file in options.explain}
     meanings = {
-        stage: {name.partition("/")[2]: text for name, text in found.items()} for stage, found in by_stage.items()
+        stage: {name.partition("/")[2]: text for name, text in sentences.items()}
+        for stage, sentences in by_stage.items()
     }  # without the variant, which is one
     print(json.dumps({**facts, "meanings": meanings}))
 

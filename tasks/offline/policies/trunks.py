@@ -86,8 +86,8 @@ def language_model(source: str | Path, revision: str | None) -> LanguageModel:
     at: dict[str, Any] = {} if isinstance(source, Path) else {"revision": revision}
     whole = model_files.load(AutoModelForCausalLM, source, **at)
     tokens, head = whole.get_input_embeddings().weight.detach(), whole.get_output_embeddings().weight.detach()
-    places = learned_positions(whole.base_model)
-    positions = None if places is None else places.weight.detach().clone()
+    position_embedding = learned_positions(whole.base_model)
+    positions = None if position_embedding is None else position_embedding.weight.detach().clone()
     trunk = HuggingFace(whole.base_model)
     if trunk.knows_places():
         raise DataError(

@@ -49,12 +49,12 @@ class Together:
 def together(first: Sequence[Result], data: Mapping[str, Description]) -> list[Together]:
     """The data sets on which the same variants were measured, two or more of each; `first` has a result for each variant and data set."""
     scores: dict[str, dict[str, Array]] = {}  # data set -> variant -> seeds
-    for one in first:
-        score = Reference(**data[one.dataset]["reference"]).score
-        scores.setdefault(one.dataset, {})[one.variant] = np.array([score(value) for value in one.returns])
+    for outcome in first:
+        score = Reference(**data[outcome.dataset]["reference"]).score
+        scores.setdefault(outcome.dataset, {})[outcome.variant] = np.array([score(value) for value in outcome.returns])
     groups: dict[frozenset[str], list[str]] = {}
     for dataset, by_variant in scores.items():
-        if all(len(own) > 1 for own in by_variant.values()):
+        if all(len(seed_scores) > 1 for seed_scores in by_variant.values()):
             groups.setdefault(frozenset(by_variant), []).append(dataset)
     return [
         _together({variant: {name: scores[name][variant] for name in names} for variant in scores[names[0]]}, names)
@@ -63,12 +63,14 @@ def together(first: Sequence[Result], data: Mapping[str, Description]) -> list[T
     ]
 
 
-def _together(found: Mapping[str, Scores], datasets: Sequence[str]) -> Together:
-    beside = BESIDE if BESIDE in found else next(iter(found))
-    every = np.concatenate([own for by_dataset in found.values() for own in by_dataset.values()])
+def _together(scores_by_variant: Mapping[str, Scores], datasets: Sequence[str]) -> Together:
+    beside = BESIDE if BESIDE in scores_by_variant else next(iter(scores_by_variant))
+    every = np.concatenate(
+        [seed_scores for by_dataset in scores_by_variant.values() for seed_scores in by_dataset.values()]
+    )
     levels = np.linspace(every.min(), every.max(), LEVELS)
-    profiles = {variant: profile([*by_dataset.values()], levels) for variant, by_dataset in found.items()}
-    return Together(datasets, beside, aggregates(found, beside), levels, profiles)
+    profiles = {variant: profile([*by_dataset.values()], levels) for variant, by_dataset in scores_by_variant.items()}
+    return Together(datasets, beside, aggregates(scores_by_variant, beside), levels, profiles)
 
 
 def interquartile_mean(scores: Sequence[Array]) -> float:
@@ -80,14 +82,14 @@ def interquartile_mean(scores: Sequence[Array]) -> float:
 
 def mean(scores: Sequence[Array]) -> float:
     """The mean over data sets of the means over seeds."""
-    return float(np.mean([own.mean() for own in scores]))
+    return float(np.mean([seed_scores.mean() for seed_scores in scores]))
 
 
 def improvement(ones: Sequence[Array], others: Sequence[Array]) -> float:
     """The probability that a seed of the one scores higher than a seed of the other, a mean over data sets; a tie counts half."""
     chances = [
-        (np.greater.outer(one, other) + 0.5 * np.equal.outer(one, other)).mean()
-        for one, other in zip(ones, others, strict=True)
+        (np.greater.outer(seed_scores, other) + 0.5 * np.equal.outer(seed_scores, other)).mean()
+        for seed_scores, other in zip(ones, others, strict=True)
     ]
     return float(np.mean(chances))
 
@@ -104,25 +106,33 @@ def estimated(statistic: Statistic, scores: Sequence[Array], generator: np.rando
     return _estimate(statistic(scores), values)
 
 
-def aggregates(found: Mapping[str, Scores], beside: str) -> list[Aggregate]:
+def aggregates(scores_by_variant: Mapping[str, Scores], beside: str) -> list[Aggregate]:
     """Each variant over the data sets of `beside`, one of the variants; all of them have scores on all of those."""
-    generator, names = np.random.default_rng(SEED), list(found[beside])
-    base = [found[beside][name] for name in names]
+    generator, names = np.random.default_rng(SEED), list(scores_by_variant[beside])
+    base = [scores_by_variant[beside][name] for name in names]
     rows = []
-    for variant, by_dataset in found.items():
-        own = [by_dataset[name] for name in names]
+    for variant, by_dataset in scores_by_variant.items():
+        variant_scores = [by_dataset[name] for name in names]
         chance = None
         if variant != beside:
-            drawn = [improvement(_resampled(own, generator), _resampled(base, generator)) for _ in range(RESAMPLES)]
-            chance = _estimate(improvement(own, base), drawn)
+            drawn = [
+                improvement(_resampled(variant_scores, generator), _resampled(base, generator))
+                for _ in range(RESAMPLES)
+            ]
+            chance = _estimate(improvement(variant_scores, base), drawn)
         rows.append(
-            Aggregate(variant, estimated(interquartile_mean, own, generator), estimated(mean, own, generator), chance)
+            Aggregate(
+                variant,
+                estimated(interquartile_mean, variant_scores, generator),
+                estimated(mean, variant_scores, generator),
+                chance,
+            )
         )
     return rows
 
 
 def _resampled(scores: Sequence[Array], generator: np.random.Generator) -> list[Array]:
-    return [own[generator.integers(len(own), size=len(own))] for own in scores]
+    return [seed_scores[generator.integers(len(seed_scores), size=len(seed_scores))] for seed_scores in scores]
 
 
 def _estimate(value: float, resampled: Sequence[float]) -> Estimate:

@@ -52,20 +52,20 @@ class Result:
 
 def results(measured: Iterable[Scores]) -> list[Result]:
     """Every variant and target of every policy, in the order given."""
-    found = []
+    outcomes = []
     for scores in measured:
         described, seen = scores.description, set[str]()
         for variant, target, episodes in _groups(scores.episodes):
             returns = tuple(episodes.groupby("seed", sort=False)["total"].mean())
             first = variant not in seen
             seen.add(variant)
-            place = (scores.name, described["dataset"], described["environment"])
-            found.append(Result(*place, variant, target, first, returns))
-    twice = pd.Series([(one.dataset, one.variant) for one in found if one.first]).value_counts()
+            identity = (scores.name, described["dataset"], described["environment"])
+            outcomes.append(Result(*identity, variant, target, first, returns))
+    twice = pd.Series([(outcome.dataset, outcome.variant) for outcome in outcomes if outcome.first]).value_counts()
     if (twice > 1).any():
         dataset, variant = twice.index[0]
         raise DataError(f"{dataset}: two methods have a variant named {variant}; variants need names of their own")
-    return found
+    return outcomes
 
 
 def _groups(frame: pd.DataFrame) -> Iterator[tuple[str, float, pd.DataFrame]]:
@@ -85,9 +85,9 @@ def scored(estimate: Estimate, reference: Ends) -> Estimate:
     return Estimate(score(estimate.mean), score(estimate.low), score(estimate.high))
 
 
-def side(one: Estimate, other: Estimate) -> int:
+def side(estimate: Estimate, other: Estimate) -> int:
     """1 where the one lies wholly above the other, -1 wholly below, 0 where they overlap."""
-    return (one.low > other.high) - (one.high < other.low)
+    return (estimate.low > other.high) - (estimate.high < other.low)
 
 
 @dataclass(frozen=True)
@@ -110,34 +110,36 @@ class Table:
 
 
 def table(
-    title: str, note: str, found: Sequence[Result], data: Mapping[str, Description], reference: Unit | None
+    title: str, note: str, outcomes: Sequence[Result], data: Mapping[str, Description], reference: Unit | None
 ) -> Table:
     """Returns, or scores by the `reference` of that name in each description; data sets without it are left out.
 
     `data` has a description for each data set, and `found` the results that are shown (one a variant).
     """
     shown = [dataset for dataset, described in data.items() if not reference or described[reference]]
-    variants = list(dict.fromkeys(one.variant for one in found if one.dataset in shown))
-    given = [MEAN, BEST, *([GREEDY] if any(GREEDY in facts(data[dataset]) for dataset in shown) else [])]
+    variants = list(dict.fromkeys(outcome.variant for outcome in outcomes if outcome.dataset in shown))
+    fact_names = [MEAN, BEST, *([GREEDY] if any(GREEDY in facts(data[dataset]) for dataset in shown) else [])]
     rows = []
     for dataset in shown:
         described = data[dataset]
         between = described[reference] if reference else None
         unit = partial(scored, reference=between) if between else lambda estimate: estimate
-        own = {one.variant: unit(one.estimate) for one in found if one.dataset == dataset}
-        known = {name: unit(estimate).mean for name, estimate in facts(described).items()}
-        cells = [Cell(number(known[name]) if name in known else "") for name in given]
+        estimates = {outcome.variant: unit(outcome.estimate) for outcome in outcomes if outcome.dataset == dataset}
+        fact_means = {name: unit(estimate).mean for name, estimate in facts(described).items()}
+        cells = [Cell(number(fact_means[name]) if name in fact_means else "") for name in fact_names]
         for variant in variants:
-            others = [other for name, other in own.items() if name != variant]
-            cells.append(_cell(own[variant], others) if variant in own else Cell())
+            others = [other for name, other in estimates.items() if name != variant]
+            cells.append(_cell(estimates[variant], others) if variant in estimates else Cell())
         rows.append((dataset, cells))
-    return Table(title, note, [*given, *variants], rows)
+    return Table(title, note, [*fact_names, *variants], rows)
 
 
 def facts(described: Description) -> dict[str, Estimate]:
     """The returns that a data set has before anything is learned from it, by name and without an interval."""
-    own, behaviour = described["data"], described["behaviour"]
-    values = {MEAN: own["mean"], BEST: own["best"]} | ({GREEDY: behaviour["return"]} if behaviour else {})
+    data_returns, behaviour = described["data"], described["behaviour"]
+    values = {MEAN: data_returns["mean"], BEST: data_returns["best"]} | (
+        {GREEDY: behaviour["return"]} if behaviour else {}
+    )
     return {name: Estimate(value, value, value) for name, value in values.items()}
 
 
@@ -249,8 +251,8 @@ def beliefs(scores: Scores) -> list[Belief]:
     for variant, estimates in scores.values.groupby("variant", sort=False):
         believed = {source: over_seeds(part["value"]) for source, part in estimates.groupby("source")}
         truth = over_seeds(estimates.groupby("seed")["truth"].first())
-        place, gamma = (scores.description["dataset"], str(variant)), float(estimates["gamma"].iloc[0])
+        identity, gamma = (scores.description["dataset"], str(variant)), float(estimates["gamma"].iloc[0])
         cut, moving = float(estimates["cut"].mean()), int((~estimates["converged"]).sum())
         seeds = int(estimates["seed"].nunique())
-        rows.append(Belief(*place, gamma, truth, cut, believed.get(CLAIMED), believed.get(FITTED), moving, seeds))
+        rows.append(Belief(*identity, gamma, truth, cut, believed.get(CLAIMED), believed.get(FITTED), moving, seeds))
     return rows

@@ -26,26 +26,28 @@ class Verdict:
     sentence: str
 
 
-def judge(higher: str, lower: str, dataset: str, found: Sequence[Result], data: Mapping[str, Description]) -> Verdict:
+def judge(
+    higher: str, lower: str, dataset: str, outcomes: Sequence[Result], data: Mapping[str, Description]
+) -> Verdict:
     """Whether one of two variants, or of what `facts` has, scores higher on a data set, as was expected."""
     if dataset not in data:
         raise ConfigError(
             f"params.yaml: offline_report.expectations: no data set {dataset}; there are {', '.join(data)}"
         )
     score = Reference(**data[dataset]["reference"]).score
-    seeds = {one.variant: one.returns for one in found if one.dataset == dataset}
-    given = {name: (fact.mean,) for name, fact in facts(data[dataset]).items()}
+    seeds = {one.variant: one.returns for one in outcomes if one.dataset == dataset}
+    fact_returns = {name: (fact.mean,) for name, fact in facts(data[dataset]).items()}
     for name in (higher, lower):
-        if name not in seeds | given:
+        if name not in seeds | fact_returns:
             raise ConfigError(
-                f"params.yaml: offline_report.expectations: no {name} on {dataset}; there are {', '.join(seeds | given)}"
+                f"params.yaml: offline_report.expectations: no {name} on {dataset}; there are {', '.join(seeds | fact_returns)}"
             )
-    one, other = ([score(value) for value in (seeds | given)[name]] for name in (higher, lower))
-    numbers = f"{dataset}: {higher} {_told(one, higher in given)}, {lower} {_told(other, lower in given)}"
+    one, other = ([score(value) for value in (seeds | fact_returns)[name]] for name in (higher, lower))
+    numbers = f"{dataset}: {higher} {_told(one, higher in fact_returns)}, {lower} {_told(other, lower in fact_returns)}"
     apart = difference(one, other)
     if any(len(seeds.get(name, "..")) == 1 for name in (higher, lower)):
         apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact
-    if higher in given and lower in given:
+    if higher in fact_returns and lower in fact_returns:
         apart = Estimate(apart.mean, apart.mean, apart.mean)
     if isclose(apart.low, 0.0, abs_tol=1e-9) and isclose(apart.high, 0.0, abs_tol=1e-9):
         return Verdict("fails", f"{numbers}. {higher} was expected to be higher, and the two are equal.")
@@ -72,7 +74,7 @@ def headline(verdicts: Sequence[Verdict]) -> list[str]:
                 "fails": "The one expectation does not hold.",
             }[verdicts[0].came]
         ]
-    counts = Counter(one.came for one in verdicts)
+    counts = Counter(verdict.came for verdict in verdicts)
     words: dict[Came, tuple[str, str]] = {
         "holds": ("holds", "hold"),
         "undecided": ("is undecided", "are undecided"),
@@ -86,11 +88,11 @@ def headline(verdicts: Sequence[Verdict]) -> list[str]:
     return [f"Of {len(verdicts)} expectations {', '.join(others)}{',' if len(others) > 1 else ''} and {last}."]
 
 
-def _told(values: Sequence[float], given: bool) -> str:
+def _told(values: Sequence[float], is_fact: bool) -> str:
     """A mean in a sentence: without its interval where that has no width or is unknown."""
     estimate = over_seeds(values)
-    known = not given and isfinite(estimate.low) and estimate.low < estimate.high
-    return number(estimate.mean) + (f" {interval(estimate)}" if known else "")
+    has_interval = not is_fact and isfinite(estimate.low) and estimate.low < estimate.high
+    return number(estimate.mean) + (f" {interval(estimate)}" if has_interval else "")
 
 
 def _bounds(apart: Estimate) -> str:

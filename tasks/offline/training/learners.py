@@ -75,8 +75,8 @@ def run(
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, (variant, seed) in enumerate(tasks):
             name = f"{variant}/seed-{seed}"
-            place = f"{stage}-{out.name}-{name.replace('/', '-')}"
-            training = trainings.enter_context(resumable(place, config, transitions, *others))
+            checkpoint_name = f"{stage}-{out.name}-{name.replace('/', '-')}"
+            training = trainings.enter_context(resumable(checkpoint_name, config, transitions, *others))
             with part(number, len(tasks)):
                 rows = _train(training, name, config, dataset, seed, variants[variant], out)
             curves += [{"variant": variant, "seed": seed, **row} for row in rows]

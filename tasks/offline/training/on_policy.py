@@ -53,7 +53,7 @@ class Collector:
 
     def ended_by(self, steps: int) -> list[Episode]:
         """The episodes that had ended when `steps` steps were played, in the order of their ends; none in part."""
-        return [one for end, one in self.replay if end <= steps]
+        return [finished for end, finished in self.replay if end <= steps]
 
     def close(self) -> None:
         """Let go of the environments."""

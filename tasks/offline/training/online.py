@@ -61,12 +61,12 @@ class Explorer:
         generator: torch.Generator,
         device: torch.device,
         *,
-        taken: Act = as_seen,
+        preprocess: Act = as_seen,
         relabelling: Hindsight | None = None,
         gamma: float | None = None,
     ) -> None:
         self.env, self.spaces = simulators.make(environment), simulators.spaces_of(environment)
-        self.act, self.taken, self.config, self.generator = act, taken, config, generator
+        self.act, self.taken, self.config, self.generator = act, preprocess, config, generator
         self.hindsight, self.gamma, self.played, self.device = relabelling, gamma, 0, device
         self.replay = Replay(self.spaces, config.replay, device)
         self.seed, self.episode = seed, list[Step]()

@@ -25,7 +25,7 @@ def explorer(environment="graph", relabelling=None, gamma=None, **config):
         0,
         generator,
         torch.device("cpu"),
-        taken=policy.normaliser,
+        preprocess=policy.normaliser,
         relabelling=relabelling,
         gamma=gamma,
     )
