@@ -236,12 +236,19 @@ def digest(config: BaseModel, inputs: Iterable[Path]) -> str:
     parts += [metadata.version(library) for library in LIBRARIES]
     parts += [f"{distributed.size()} processes"] if distributed.size() > 1 else []
     parts += ["divided model"] if distributed.divides_model() else []
-    for path in (*inputs, Path(__file__).parent):
+    for path in (*inputs, _code()):
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if file.is_file() and (path in inputs or file.suffix == ".py"):
+            if file.is_file() and (path in inputs or file.suffix in (".py", ".json")):
                 with file.open("rb") as content:
                     parts += [str(file.relative_to(path)), hashlib.file_digest(content, "sha256").hexdigest()]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _code() -> Path:
+    """What says of which code the training is: data/code/STAGE.json of a stage, or all modules of the package."""
+    spec = sys.modules["__main__"].__spec__
+    recorded = Path(f"data/code/{spec.name.rpartition('.')[2]}.json") if spec is not None else None
+    return recorded if recorded is not None and recorded.is_file() else Path(__file__).parents[1]
 
 
 def _global_generators() -> dict[str, torch.Generator]:

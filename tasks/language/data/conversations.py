@@ -237,7 +237,7 @@ def _cut(message: Message, index: int, written: str, closing: str) -> tuple[str,
     if not is_plain(message):
         names = map(_name, message.get("tool_calls") or [])
         parts = [*contents[-1:], *(str(message.get(name) or "") for name in THOUGHTS), *names]
-        match = end.search(written, max(written.rfind(part) for part in parts if part))
+        match = end.search(written, max((written.rfind(part) for part in parts if part), default=0))
         if not match:
             raise DataError(
                 f"message {index + 1} (assistant) is more than a content, but the chat template puts no end token behind it; "

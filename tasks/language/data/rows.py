@@ -3,6 +3,7 @@
 A row keeps the place that it came from, so that every fault names file and line.
 """
 
+import codecs
 import json
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -186,10 +187,11 @@ def _loaded(text: bytes, where: str) -> object:
     if text.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise DataError(f"{where}: expected UTF-8, found UTF-16")
     try:
-        loaded: object = json.loads(text.decode("utf-8-sig"), object_pairs_hook=_once)
+        loaded: object = json.loads(text.removeprefix(codecs.BOM_UTF8).decode(), object_pairs_hook=_once)
         return loaded
     except UnicodeDecodeError as error:
-        raise DataError(f"{where}: expected UTF-8, found byte 0x{text[error.start]:02x} at {error.start}") from None
+        position = len(text) - len(error.object) + error.start  # in the file, where a byte-order mark may come first
+        raise DataError(f"{where}: expected UTF-8, found byte 0x{text[position]:02x} at {position}") from None
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: expected JSON: {error}") from None
 

@@ -143,7 +143,7 @@ def _strength(annotation: Mapping[str, Any]) -> str:
 
 
 def _best_worst(best: str, worst: str, names: str) -> tuple[int, ...]:
-    if best == worst or best not in names or worst not in names:
+    if best == worst or not {best, worst} <= set(names):
         raise ValueError(f"best is {best[:9]!r} and worst {worst[:9]!r}; expected two of {', '.join(names)}")
     return dense([0 if name == best else 2 if name == worst else 1 for name in names])
 

@@ -20,13 +20,17 @@ FILES = ("preferences", "stepwise", "completions")
 
 
 def rows(record: Record, conversational: bool) -> dict[str, list[Row]]:
-    """Rows of each of FILES. Repeats are left out; a prompt with turns before it has only the conversational form."""
+    """Rows of each of FILES. Repeats are left out; a prompt with turns before it has only the conversational form, and none of its steps."""
     rows_by_file: dict[str, list[Row]] = {name: [] for name in FILES}
     for line in record.judgements:
         if line.repeat == 0:
             item = record.items[line.item]
             if item.history and not conversational:
                 raise DataError(f"item {item.item}: turns before the prompt; expected the conversational form for them")
+            if item.history and isinstance(line.value, StepsValue):
+                raise DataError(
+                    f"item {item.item}: turns before the prompt, for which TRL's stepwise form has no column"
+                )
             for name, row in _rows(line, item):
                 rows_by_file[name].append(_messages(row, item) if conversational else row)
     return rows_by_file

@@ -1,3 +1,8 @@
+import shutil
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
 import torch
 
 from tasks.common import checkpoints, models
@@ -39,13 +44,15 @@ def test_the_digest_changes_with_all_that_decides(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setenv("POSTTRAIN_PRODUCTS", "onednn")
         changed()
-    (tmp_path / "tasks").mkdir()
-    (tmp_path / "tasks" / "sft.py").write_text("a = 1")
-    monkeypatch.setattr(checkpoints, "__file__", str(tmp_path / "tasks" / "training.py"))
-    changed()
-    (tmp_path / "tasks" / "sft.py").write_text("a = 2")
-    changed()
-    (tmp_path / "tasks" / "template.jinja").write_text("no code")
+    package = Path(checkpoints.__file__).parents[1]
+    copy = tmp_path / "package" / package.name
+    shutil.copytree(package, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(checkpoints, "__file__", str(copy / Path(checkpoints.__file__).relative_to(package)))
+    assert digest(config, inputs) in digests
+    for module in ("algorithms/language/ppo.py", "language/ppo.py", "common/checkpoints.py"):
+        (copy / module).write_text((copy / module).read_text() + "a = 1\n")
+        changed()
+    (copy / "template.jinja").write_text("no code")
     assert digest(config, inputs) in digests
     for library in ("torch", "transformers", "tokenizers", "numpy", "math-verify", "sympy"):
         with monkeypatch.context() as patch:
@@ -57,3 +64,18 @@ def test_the_digest_changes_with_all_that_decides(tmp_path, monkeypatch):
     moved = tmp_path / "elsewhere"
     data.rename(moved)
     assert digest(config, (moved, single)) in digests, "contents count, not places"
+
+
+def test_the_code_of_a_stage_is_what_dvc_knows_of_it(tmp_path, monkeypatch):
+    """Another stage's code, which data/code/STAGE.json does not have, is no reason to begin again."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", ModuleSpec("tasks.language.dpo", None))
+    config, folder = ToyConfig(rate=0.1), Path("data/code")
+    by_hand = digest(config, ())
+    folder.mkdir(parents=True)
+    (folder / "dpo.json").write_text('{"tasks/language/dpo.py": "1"}')
+    first = digest(config, ())
+    (folder / "ppo.json").write_text('{"tasks/language/ppo.py": "1"}')
+    assert digest(config, ()) == first != by_hand
+    (folder / "dpo.json").write_text('{"tasks/language/dpo.py": "2"}')
+    assert digest(config, ()) != first

@@ -137,6 +137,7 @@ def test_a_bad_line_is_named(tmp_path, line, said):
         ("x.json", '[{"a": 1}]'.encode("utf-16"), "expected UTF-8, found UTF-16"),
         ("x.jsonl", '{"a": 1}\n'.encode("utf-16"), "line 1: expected UTF-8, found UTF-16"),
         ("x.json", b'["\xe9"]', "expected UTF-8, found byte 0xe9 at 2"),
+        ("x.json", b'\xef\xbb\xbf["\xe9"]', "expected UTF-8, found byte 0xe9 at 5"),
         ("x.parquet", b"", "cannot be read as parquet: "),
         ("x.parquet", b"PAR1 but no more", "cannot be read as parquet: "),
         ("x.parquet", LINE, "cannot be read as parquet: "),

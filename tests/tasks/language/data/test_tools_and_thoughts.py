@@ -45,6 +45,12 @@ def test_a_tool_call_that_nothing_ends_is_one_line():
         encode_conversation(tokenizer, CALLS)
 
 
+def test_an_answer_with_a_name_and_no_content_is_its_end_token():
+    tokenizer = chat_tokenizer("Qwen 2.5")
+    messages = [CALLS[0], {"role": "assistant", "content": "", "name": "helper"}]
+    assert runs(tokenizer, *encode_conversation(tokenizer, messages))[-1] == ["<|im_end|>"]
+
+
 def test_a_template_that_leaves_a_call_out_is_refused():
     """The empty answer in its place would be learned."""
     tokenizer = chat_tokenizer("ChatML")

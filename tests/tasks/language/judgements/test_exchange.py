@@ -119,6 +119,13 @@ def test_turns_before_the_prompt_need_messages(tmp_path):
         assert (found.prompt, found.history) == (TALK.prompt, TALK.history)
 
 
+def test_steps_with_turns_before_the_prompt_have_no_row_in_trl_s_form(tmp_path):
+    steps = item("1 + 1 = 2\n#### 2", mode="steps", prompt="1 + 1?", history=HELLO)
+    record = record_of(steps, judgement(steps, [1, 1]))
+    with pytest.raises(DataError, match="turns before the prompt, for which TRL's stepwise form has no column"):
+        export(record, "trl-chat", tmp_path)
+
+
 def test_reading_a_file_in_twice_counts_once(tmp_path):
     lines = back(EVERYTHING, "argilla", tmp_path)
     record = record_of(*lines, *imported(tmp_path, "argilla", "nobody", AT))

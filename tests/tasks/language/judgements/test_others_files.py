@@ -134,6 +134,8 @@ def test_the_best_and_the_worst_of_four_leave_two_between():
         ({"p": {"scale_value": "much"}}, "field 'scale_value' is 'much'; expected a number"),
         ({"p": {"rank_order": "A,C"}}, "expected a letter of A, B, got 'C'"),
         ({"p": {"best": "A", "worst": "A"}}, "expected two of A, B"),
+        ({"p": {"best": "", "worst": "A"}}, "expected two of A, B"),
+        ({"p": {"best": "A", "worst": "AB"}}, "expected two of A, B"),
         (7, "field 'label_annotations' is int"),
     ],
 )
