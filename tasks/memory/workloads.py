@@ -110,7 +110,8 @@ def workload(stage: str, shape: Shape, sections: Mapping[str, Any], options: Opt
     if stage in TRAINED_BY_REWARD:
         return _by_reward(stage, shape, sections, options, common)
     answers = _answers(sections) if stage in PAIRWISE else 1
-    batch = (options.batch or getattr(section, "prompts_per_batch", 0) or section.batch_size) * answers
+    rows = section.prompts_per_batch if stage in PAIRWISE else section.batch_size
+    batch = (options.batch or rows) * answers
     if stage == "rejection_sft":
         prompt, answer, assumed = _prompted(stage, shape, section, options)
     else:

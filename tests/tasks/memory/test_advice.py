@@ -88,3 +88,11 @@ def test_changes_are_added_up_until_they_are_enough():
 def test_nothing_makes_a_model_fit_that_is_too_large():
     huge = workload("sft", shapes.of_size("400B"), GIVEN, Options())
     assert advice.advise(huge, 10**9) is None
+
+
+def test_rejection_sft_trains_on_its_batch_size_and_samples_for_its_prompts():
+    section = GIVEN["rejection_sft"]
+    assert section.batch_size != section.prompts_per_batch
+    work = workload("rejection_sft", MODEL, GIVEN, Options())
+    assert (work.batch, work.sampled) == (section.batch_size, section.prompts_per_batch * section.samples)
+    assert workload("rejection_sft", MODEL, GIVEN, Options(batch=3)).batch == 3
