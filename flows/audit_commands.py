@@ -36,7 +36,7 @@ def runs(
 
 
 def lineage(
-    of: Annotated[
+    words: Annotated[
         list[str],
         typer.Argument(
             metavar="X... [FILE.html]",
@@ -57,10 +57,10 @@ def lineage(
 
     if full + json_ + mermaid + html > 1:
         raise WrongUseError("--full, --json, --mermaid, --html: expected one of them")
-    file = Path(of.pop()) if html and len(of) > 1 and of[-1].endswith(".html") else None
+    file = Path(words.pop()) if html and len(words) > 1 and words[-1].endswith(".html") else None
     root, screen = find_root(), Screen()
     with one_line():
-        target = resolve(root, " ".join(of))
+        target = resolve(root, " ".join(words))
         link = chain.of(root, target)
         metric = {"metric": {"name": target.metric[0], "value": target.metric[1]}} if target.metric else {}
         if json_:
@@ -82,7 +82,7 @@ def lineage(
 
 
 def verify(
-    of: Annotated[
+    target: Annotated[
         str,
         typer.Argument(
             metavar="X", help="A stage, an out's path, a run, a hash or a metric.", autocompletion=tab.stages
@@ -96,9 +96,9 @@ def verify(
 
     screen = Screen(sys.stderr if json_ else sys.stdout)
     with one_line():
-        verification, problem = shown.verify(find_root(), screen, of, keep)
+        verification, problem = shown.verify(find_root(), screen, target, keep)
     if json_:
-        print(json.dumps(shown.facts(of, verification, problem)))
+        print(json.dumps(shown.facts(target, verification, problem)))
     return int(verification is None or verification.verdict != "equal")
 
 
@@ -108,7 +108,7 @@ def compare(
     ],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one; differences are B minus A.")],
     page: Annotated[Path | None, typer.Argument(metavar="[FILE.html]", help="Where a page goes.")] = None,
-    of: Annotated[
+    policies_of: Annotated[
         str, typer.Option("--of", metavar="RUN|REVISION", help="Where A and B are policies: whose policies.")
     ] = "now",
     require: Annotated[
@@ -135,7 +135,7 @@ def compare(
     root, console, gate_verdict = find_root(), Screen(), None
     with one_line():
         required = [gate.parse(text) for text in require or ()]
-        comparison = side_by_side.compare(root, a, b, of)
+        comparison = side_by_side.compare(root, a, b, policies_of)
         judged = gate.judge(required, comparison.found)
         if judged:
             gate_verdict = gate.verdict(comparison.a, comparison.b, judged)
@@ -159,7 +159,7 @@ def compare(
 
 
 def audit(
-    of: Annotated[
+    target: Annotated[
         str | None,
         typer.Argument(
             metavar="X",
@@ -175,11 +175,11 @@ def audit(
     from flows.console import audit_text
     from flows.lineage.auditing import audit
 
-    if of is not None and all_:
+    if target is not None and all_:
         raise WrongUseError("--all is of everything; leave out what to audit, or leave out --all")
     screen = Screen()
     with one_line(), audit_text.progress() as progress:
-        report = audit(find_root(), of, everything=all_, full=full, told=progress)
+        report = audit(find_root(), target, everything=all_, full=full, told=progress)
     if json_:
         print(json.dumps(report.as_json(), indent=1))
     else:

@@ -83,12 +83,12 @@ def _seconds(age: str) -> float:
     return int(match[1]) * SECONDS[match[2]] if match else 0.0
 
 
-def _check(asked: frozenset[str], known: set[str]) -> None:
+def _check(stages: frozenset[str], known_names: set[str]) -> None:
     """Refuse a stage that has made nothing here."""
     from difflib import get_close_matches
 
-    names = {*known, *(name.partition("@")[0] for name in known)}
-    for name in sorted(asked - names):
+    names = {*known_names, *(name.partition("@")[0] for name in known_names)}
+    for name in sorted(stages - names):
         close = get_close_matches(name, [*names], n=1)
         hint = f"; did you mean '{close[0]}'?" if close else ""
         raise WrongUseError(f"--stage: nothing here was made by a stage '{name}'{hint}")

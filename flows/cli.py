@@ -78,8 +78,8 @@ def _wrong(text: str) -> int:
     return 2
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         print(f"posttrain {version('posttrain')}")
@@ -253,7 +253,7 @@ def ui(
         return 0
 
 
-for asked in (
+for command_function in (
     sweep_commands.sweep,
     sweep_commands.apply,
     accept_command.accept,
@@ -273,7 +273,7 @@ for asked in (
     worker_commands.workers,
     scaling_commands.plan_memory,
 ):
-    app.command()(asked)
+    app.command()(command_function)
 
 
 def _facts(result: StageResult) -> dict[str, object]:

@@ -17,7 +17,7 @@ STARTED = time.monotonic()
 
 
 def sweep(
-    asked: Annotated[
+    arguments: Annotated[
         list[str],
         typer.Argument(
             metavar="SECTION.KEY=VALUE,.. [STAGE]..",
@@ -58,8 +58,8 @@ def sweep(
     from flows.sweeps import axes
 
     root, console = find_root(), Screen(sys.stderr if json_ else sys.stdout)
-    varied = [axes.axis(text) for text in asked if "=" in text]
-    targets = [text for text in asked if "=" not in text]
+    varied = [axes.axis(text) for text in arguments if "=" in text]
+    targets = [text for text in arguments if "=" not in text]
     if not varied and not seeds:
         raise WrongUseError("sweep: expected a parameter with the values to try, such as dpo.beta=0.05,0.1,0.2")
     points = axes.points(varied, axes.seeds(seeds), random)

@@ -202,7 +202,7 @@ def _found(sweep: "Sweep", results: Sequence[StageResult], options: Options) -> 
 
 
 def _show(
-    console: Console, sweep: "Sweep", results: Sequence[StageResult], found: _Found, options: Options
+    console: Console, sweep: "Sweep", results: Sequence[StageResult], outcome: _Found, options: Options
 ) -> tuple[str | None, list[Path]]:
     """Print the table, write the page; the sentence of the report over seeds, where there is one, and the page."""
     from flows.console import sweep_table
@@ -210,31 +210,31 @@ def _show(
     from flows.sweeps import over_seeds
     from flows.web import sweep_page
 
-    if options.metric and not found.names:
-        available = ", ".join(dict.fromkeys(name for values in found.values.values() for name in values))
+    if options.metric and not outcome.names:
+        available = ", ".join(dict.fromkeys(name for values in outcome.values.values() for name in values))
         console.print(f"--metric {options.metric}: no point has it; there are {available or 'none'}", markup=False)
     sweep_table.show_failures(console, sweep, results)
     made = durations.of_runs(
-        sweep.root, {run for ended_point in found.ended for run in ended_point.runs.values() if run}
+        sweep.root, {run for ended_point in outcome.ended for run in ended_point.runs.values() if run}
     )
     cost = sweep_table.costs(sweep, {result.stage: result for result in results}, made)
     ended = [result for result in results if result.stage in sweep.nodes]
-    sweep_table.show_end(console, found.rows, found.names, ended, time.monotonic() - options.began, cost)
+    sweep_table.show_end(console, outcome.rows, outcome.names, ended, time.monotonic() - options.began, cost)
     sentence = None
-    if not any(row.settings for row in found.rows):  # seeds, and nothing else
+    if not any(row.settings for row in outcome.rows):  # seeds, and nothing else
         try:
             with one_line():
-                sentence = over_seeds.write(sweep.root, found.ended, sweep.root)
+                sentence = over_seeds.write(sweep.root, outcome.ended, sweep.root)
         except WrongUseError as error:
             console.print(str(error), markup=False)
     page = sweep.root / over_seeds.PAGES[0]
     if sentence is None:
-        page = sweep_page.write(sweep.root, sweep.title, found.rows, found.names, cost)
+        page = sweep_page.write(sweep.root, sweep.title, outcome.rows, outcome.names, cost)
     console.print(f"{page.stem}: {relative(page, sweep.root)}", markup=False)
     return sentence, [page]
 
 
-def _facts(found: _Found, runs: Mapping[int, str]) -> list[dict[str, Any]]:
+def _facts(outcome: _Found, runs: Mapping[int, str]) -> list[dict[str, Any]]:
     return [
         {
             "number": ended_point.point.number,
@@ -242,9 +242,9 @@ def _facts(found: _Found, runs: Mapping[int, str]) -> list[dict[str, Any]]:
             "run": runs.get(ended_point.point.number),
             "states": dict(ended_point.states),
             "behind": ended_point.behind,
-            "metrics": {name: vars(value) for name, value in found.values[ended_point.point.number].items()},
+            "metrics": {name: vars(value) for name, value in outcome.values[ended_point.point.number].items()},
         }
-        for ended_point in found.ended
+        for ended_point in outcome.ended
     ]
 
 
@@ -262,7 +262,7 @@ def _record(
     sweep: "Sweep",
     flow: str,
     results: Sequence[StageResult],
-    found: _Found,
+    outcome: _Found,
     pages: Sequence[Path],
     early: str,
 ) -> dict[int, str]:
@@ -273,10 +273,10 @@ def _record(
     parent = next((result.pipeline_run_id for result in results if result.pipeline_run_id), None)
     if parent is None:
         return {}
-    summary = recording.Told(sweep.title, sweep_page.note(found.rows, found.names), pages)
+    summary = recording.Told(sweep.title, sweep_page.note(outcome.rows, outcome.names), pages)
     try:
         with one_line():
-            runs = recording.record(sweep.root, flow, parent, sweep.source, found.ended, found.values, early)
+            runs = recording.record(sweep.root, flow, parent, sweep.source, outcome.ended, outcome.values, early)
             recording.describe(sweep.root, parent, summary)
             return runs
     except WrongUseError as error:

@@ -160,12 +160,14 @@ def episode_problems(path: Path) -> Iterator[str]:
     observations, actions = (json.loads(described[name]) for name in ("observation_space", "action_space"))
     discrete = actions["type"] == "Discrete"
     try:
-        found = list(episodes.read(path))
-        episodes.check(found, observations["shape"][0], actions["n"] if discrete else actions["shape"][0], discrete)
+        trajectories = list(episodes.read(path))
+        episodes.check(
+            trajectories, observations["shape"][0], actions["n"] if discrete else actions["shape"][0], discrete
+        )
     except episodes.BadEpisode as error:
         yield str(error)
         return
-    for name, count in (("total_episodes", len(found)), ("total_steps", sum(map(len, found)))):
+    for name, count in (("total_episodes", len(trajectories)), ("total_steps", sum(map(len, trajectories)))):
         if described[name] != count:
             yield f"{name}: {count} here, but {described[name]} in metadata.json"
 
@@ -223,6 +225,6 @@ def serve() -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["-"]:
         serve()
-    found = [problem for argument in sys.argv[1:] for problem in problems(Path(argument))]
-    print("\n".join(found), end="\n" if found else "", file=sys.stderr)
-    sys.exit(1 if found else 0)
+    faults = [problem for argument in sys.argv[1:] for problem in problems(Path(argument))]
+    print("\n".join(faults), end="\n" if faults else "", file=sys.stderr)
+    sys.exit(1 if faults else 0)

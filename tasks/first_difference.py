@@ -56,8 +56,8 @@ def _parquet(recorded: Path, made: Path) -> Facts:
 
 
 def _csv(recorded: Path, made: Path) -> Facts:
-    with recorded.open(newline="") as recorded_file, made.open(newline="") as other:
-        readers = csv.DictReader(recorded_file), csv.DictReader(other)
+    with recorded.open(newline="") as recorded_file, made.open(newline="") as made_file:
+        readers = csv.DictReader(recorded_file), csv.DictReader(made_file)
         if readers[0].fieldnames != readers[1].fieldnames:
             return {
                 "what": f"its columns: {_shown(readers[0].fieldnames)} recorded, {_shown(readers[1].fieldnames)} made"
@@ -87,8 +87,8 @@ def _json(recorded: Path, made: Path) -> Facts:
 
 
 def _json_lines(recorded: Path, made: Path) -> Facts:
-    with recorded.open() as recorded_file, made.open() as other:
-        for index, (before, after) in enumerate(zip_longest(recorded_file, other)):
+    with recorded.open() as recorded_file, made.open() as made_file:
+        for index, (before, after) in enumerate(zip_longest(recorded_file, made_file)):
             if before is None or after is None:
                 return {"what": f"only the {'made' if before is None else 'recorded'} file has line {index + 1}"}
             if (difference := _first_key(json.loads(before), json.loads(after))) is not None:
@@ -103,23 +103,23 @@ def _first_key(before: Any, after: Any, key: str = "") -> Facts | None:
         )
     elif isinstance(before, list) and isinstance(after, list):
         pairs = zip_longest(before, after, fillvalue=_MISSING)
-        inner = ((str(index), recorded, other) for index, (recorded, other) in enumerate(pairs))
+        inner = ((str(index), recorded, made) for index, (recorded, made) in enumerate(pairs))
     else:
         return (
             None
             if _same(before, after)
             else {"what": f"{f'key {key}' if key else 'its value'}: {_pair(before, after)}", "key": key}
         )
-    differences = (_first_key(recorded, other, f"{key}.{name}" if key else name) for name, recorded, other in inner)
+    differences = (_first_key(recorded, made, f"{key}.{name}" if key else name) for name, recorded, made in inner)
     return next(filter(None, differences), None)
 
 
 def _bytes(recorded: Path, made: Path) -> Facts:
     """The first byte that differs, and in a text the line with it."""
     offset, lines, text = 0, 1, True
-    with recorded.open("rb") as recorded_file, made.open("rb") as other:
+    with recorded.open("rb") as recorded_file, made.open("rb") as made_file:
         while True:
-            before, after = recorded_file.read(CHUNK), other.read(CHUNK)
+            before, after = recorded_file.read(CHUNK), made_file.read(CHUNK)
             if before != after or not before:
                 break
             offset, lines, text = offset + len(before), lines + before.count(b"\n"), text and b"\0" not in before
@@ -135,15 +135,15 @@ def _bytes(recorded: Path, made: Path) -> Facts:
     return {"what": f"byte {offset + same} is the first that differs ({sizes})", "byte": offset + same}
 
 
-def _same(first: Any, other: Any) -> bool:
+def _same(first: Any, second: Any) -> bool:
     """Whether two values are the same; NaN is NaN here, and 1 is not true."""
-    if isinstance(first, float) and isinstance(other, float):
-        return first == other or (math.isnan(first) and math.isnan(other))
-    if isinstance(first, Mapping) and isinstance(other, Mapping):
-        return first.keys() == other.keys() and all(_same(first[key], other[key]) for key in first)
-    if isinstance(first, list) and isinstance(other, list):
-        return len(first) == len(other) and all(map(_same, first, other))
-    return type(first) is type(other) and bool(first == other)
+    if isinstance(first, float) and isinstance(second, float):
+        return first == second or (math.isnan(first) and math.isnan(second))
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        return first.keys() == second.keys() and all(_same(first[key], second[key]) for key in first)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(_same, first, second))
+    return type(first) is type(second) and bool(first == second)
 
 
 def _pair(before: Any, after: Any) -> str:

@@ -64,7 +64,7 @@ def drafts(
 ) -> dict[str, Draft]:
     """The targets and all that they need with the params.yaml of `snapshot`, in topological order; `pools` and `pool` as a plan has them.
 
-    `known` keeps the hashes of what no stage makes from one point to the next. PlanError as a plan raises it, and for stages that
+    `outside_items` keeps the hashes of what no stage makes from one point to the next. PlanError as a plan raises it, and for stages that
     DVC's run cache cannot keep.
     """
     with chdir(snapshot), closing(open_repo(snapshot)) as repo, params_read_once():

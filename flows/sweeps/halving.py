@@ -139,7 +139,7 @@ class Group:
 
 
 class Halving:
-    """The groups of a sweep's graph, and what their trainings have reached; `asked` is a number of their curves, as Measure takes it.
+    """The groups of a sweep's graph, and what their trainings have reached; `metric` is a number of their curves, as Measure takes it.
 
     `tree` is the project. PlanError of one line where nothing can be compared by it.
     """

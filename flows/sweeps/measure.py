@@ -65,7 +65,7 @@ class Measure:
     def check(self, params: Params, varied_of_stage: Collection[str], varied: Collection[str]) -> None:
         """PlanError where points would not be compared at the same step, or by different measures.
 
-        `params` are those of the stage by section, `own` those of them that vary, `varied` all that do.
+        `params` are those of the stage by section, `varied_of_stage` those of them that vary, `varied` all that do.
         """
         last = {key.rpartition(".")[2]: key for key in varied_of_stage}
         length = "steps" if any("steps" in values for values in _sections(params)) else "epochs"

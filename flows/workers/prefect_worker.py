@@ -93,7 +93,7 @@ def _heard(worker: Worker) -> float:
 
 
 def _work(worker_type: type, pool: str, name: str, limit: int, attempts: list[str], say: Callable[[str], None]) -> None:
-    """Take stages until SIGINT or SIGTERM, and note their flow runs in `taken`; the processes of attempts that run then are killed."""
+    """Take stages until SIGINT or SIGTERM, and note their flow runs in `attempts`; the processes of attempts that run then are killed."""
     import anyio
 
     worker = worker_type(work_pool_name=pool, name=name, limit=limit, create_pool_if_not_found=False)

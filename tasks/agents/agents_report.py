@@ -23,16 +23,16 @@ def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
     policies = {
         name: measured.read(returns / name, name, policy_config) for name, policy_config in config.policies.items()
     }
-    judged = [verdicts.judge(one, policies) for one in config.expectations]
+    judged = [verdicts.judge(expectation, policies) for expectation in config.expectations]
     by_environment: dict[str, list[measured.Policy]] = {}
-    for one in policies.values():
-        by_environment.setdefault(one.environment, []).append(one)
-    rows = {name: measured.row(one) for name, one in policies.items()}
+    for policy in policies.values():
+        by_environment.setdefault(policy.environment, []).append(policy)
+    rows = {name: measured.row(policy) for name, policy in policies.items()}
     tables = {
         environment: {
-            "rows": [rows[one.name] for one in group],
+            "rows": [rows[policy.name] for policy in group],
             "temperatures": group[0].temperatures,
-            "counted": sorted({name for one in group for name in rows[one.name].counted} - {"told"}),
+            "counted": sorted({name for policy in group for name in rows[policy.name].counted} - {"told"}),
             "optimum": group[0].optimum,
             "games": int(group[0].episodes["episode"].nunique()),
         }
@@ -45,7 +45,7 @@ def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
         "tables": tables,
         "known": knowing_tables,
         "bought": costs.table([*policies.values()]),
-        "episodes": [read for one in policies.values() for read in measured.readable(one, config.shown)],
+        "episodes": [read for policy in policies.values() for read in measured.readable(policy, config.shown)],
     }
     templates = Path(__file__).parent / "reporting/templates"
     pages.write(
@@ -56,9 +56,9 @@ def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
         out,
     )
     metrics = {}
-    for name, one in policies.items():
-        mean = sum(one.best()[1]) / len(one.best()[1])
-        metrics[name] = {"return": mean, **({"share": mean / one.optimum} if one.optimum > 0 else {})}
+    for name, policy in policies.items():
+        mean = sum(policy.best()[1]) / len(policy.best()[1])
+        metrics[name] = {"return": mean, **({"share": mean / policy.optimum} if policy.optimum > 0 else {})}
     pages.write_metrics(metrics, out)
     return metrics
 

@@ -19,7 +19,7 @@ class Code:
     """All modules below one package, as `source` has them; `without_influence` are modules that count for nothing.
 
     `looked_at` are definitions, as `tasks.stage.main`, that read docstrings or sources and do nothing with them that an out shows.
-    `known` keeps modules by name and content, for who looks at several versions of the code.
+    `cache` keeps modules by name and content, for who looks at several versions of the code.
     """
 
     def __init__(

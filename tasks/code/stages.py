@@ -25,7 +25,7 @@ Hashes = dict[str, str]  # path in the repository -> hash
 class StageCode:
     """The code of the stages, where `files` has the content of all files below tasks/ by their paths.
 
-    `chosen` is what params.yaml chooses. `known` keeps modules by name and content, for who looks at several versions of the code.
+    `chosen` is what params.yaml chooses. `cache` keeps modules by name and content, for who looks at several versions of the code.
     """
 
     def __init__(self, files: Mapping[str, bytes], chosen: Choices, cache: Known | None = None) -> None:

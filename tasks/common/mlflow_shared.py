@@ -223,7 +223,7 @@ def _connected(address: str) -> "Iterator[Connection]":
 def experiment(client: "MlflowClient", address: str, artifacts: Path, name: str) -> str:
     """The id of the experiment of this name, which is made if there is none.
 
-    A tracking server keeps the files of runs; beside a database they are in the folder `own` of the clone that came first.
+    A tracking server keeps the files of runs; beside a database they are in the folder `artifacts` of the clone that came first.
     UnreachableError where that folder is not on this machine.
     """
     from mlflow.exceptions import MlflowException

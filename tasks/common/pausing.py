@@ -32,8 +32,8 @@ class Pause:
         text = os.environ.get(VARIABLE)
         if not text:
             return None
-        asked = json.loads(text)
-        return cls(Fraction(asked["share"]), asked["metric"], Path(asked["file"]))
+        request = json.loads(text)
+        return cls(Fraction(request["share"]), request["metric"], Path(request["file"]))
 
     def step(self, total: int) -> int:
         """The step to pause after, from 1 on."""

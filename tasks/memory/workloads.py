@@ -90,7 +90,7 @@ class Workload:
 
 
 def workload(stage: str, shape: Shape, sections: Mapping[str, Any], options: Options) -> Workload:
-    """The stage as `given`, the sections as Configs, and the options say; ConfigError for what it cannot do."""
+    """The stage as `sections`, the sections as Configs, and the options say; ConfigError for what it cannot do."""
     section = sections[stage]
     if stage in SAMPLED:
         if options.lora_rank:

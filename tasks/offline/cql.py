@@ -57,7 +57,7 @@ def _build(
     data = q_learning.normalised(policy.normaliser, dataset.transitions)
     tuning = config.fine_tuning
     plays = exploration(tuning, tuning.epsilon)
-    explorer = partial(_explorer, config, dataset, seed, generator, policy.act, plays, taken=policy.normaliser)
+    explorer = partial(_explorer, config, dataset, seed, generator, policy.act, plays, preprocess=policy.normaliser)
     batches, state = _batches(config, variant, data, generator, explorer)
     learner = q_learning.learner(config, objective, policy, batches)
     return replace(learner, state={**learner.state, **state})
@@ -114,11 +114,11 @@ def _explorer(
     generator: torch.Generator,
     act: Act,
     plays: ExplorationConfig,
-    taken: Act = as_seen,
+    preprocess: Act = as_seen,
 ) -> Explorer:
     device = dataset.transitions.device
     return Explorer(
-        dataset.environment, act, plays, EPISODES * seed, generator, device, preprocess=taken, gamma=config.gamma
+        dataset.environment, act, plays, EPISODES * seed, generator, device, preprocess=preprocess, gamma=config.gamma
     )
 
 

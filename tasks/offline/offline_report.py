@@ -36,10 +36,13 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         raise ConfigError(f"params.yaml: offline_report.policies: {missing[0]} was not measured ({returns} lacks it)")
     measured = [measurements.read(returns / name) for name in config.policies]
     outcomes = results.results(measured)
-    first = [one for one in outcomes if one.first]
-    data = {one.description["dataset"]: one.description for one in measured}
-    judged = [verdicts.judge(one.higher, one.lower, one.dataset, first, data) for one in config.expectations]
-    beliefs = [belief for one in measured for belief in results.beliefs(one)]
+    first = [outcome for outcome in outcomes if outcome.first]
+    data = {scores.description["dataset"]: scores.description for scores in measured}
+    judged = [
+        verdicts.judge(expectation.higher, expectation.lower, expectation.dataset, first, data)
+        for expectation in config.expectations
+    ]
+    beliefs = [belief for scores in measured for belief in results.beliefs(scores)]
     together = aggregates.together(first, data)
     sentence, *more = [*verdicts.headline(judged), *best(first, data, config.best_by)]
     view = {
@@ -48,19 +51,22 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
         "verdicts": judged,
         "stitched": results.stitched(measured),
         "without_curve": results.without_curve(measured),
-        "seeds": sorted({len(one.returns) for one in outcomes}),
-        "episodes": sorted({int(one.episodes["episode"].nunique()) for one in measured}),
+        "seeds": sorted({len(outcome.returns) for outcome in outcomes}),
+        "episodes": sorted({int(scores.episodes["episode"].nunique()) for scores in measured}),
         "tables": _tables(first, data),
         "together": together,
         "asked": sorted(
-            (one for one in outcomes if one.can_be_asked), key=lambda one: (list(data).index(one.dataset), -one.target)
+            (outcome for outcome in outcomes if outcome.can_be_asked),
+            key=lambda outcome: (list(data).index(outcome.dataset), -outcome.target),
         ),
         "beliefs": beliefs,
         "pictures": _pictures(measured, out),
         "costs": _costs(measured),
         "data": data,
         "selected": {
-            variant: why for variant, why in config.selected.items() if any(one.variant == variant for one in outcomes)
+            variant: why
+            for variant, why in config.selected.items()
+            if any(outcome.variant == variant for outcome in outcomes)
         },
         "marked": lambda variant: variant + SELECTED if variant in config.selected else variant,
         "number": results.number,

@@ -44,7 +44,7 @@ class Reader:
         self.memory = self.last = np.zeros(features, np.float32)
 
     def read(self, text: str, action_text: str = "") -> Vector:
-        """The observation (3 F + 1,) after `said` was answered with `text`; at the opening nothing was said."""
+        """The observation (3 F + 1,) after `action_text` was answered with `text`; at the opening nothing was said."""
         action, heard = bag(action_text, self.features), bag(text, self.features)
         self.memory = np.float32(self.decay) * self.memory + self.last + action
         self.last, self.turns = heard, self.turns + 1

@@ -71,10 +71,10 @@ def play(
     def react(actions: Sequence[Action]) -> list[list[int] | None]:
         running = [episodes[action.row] for action in actions]
         texts = [encoding.text_of(tokenizer, action.tokens, action.ended) for action in actions]
-        turns = step_all([one.game.environment for one in running], texts)
+        turns = step_all([episode.game.environment for episode in running], texts)
         return [
             _heard(tokenizer, *heard)
-            for heard in zip(running, texts, turns, (one.ended for one in actions), strict=True)
+            for heard in zip(running, texts, turns, (action.ended for action in actions), strict=True)
         ]
 
     openings = [encoding.opening(tokenizer, game.opening) for game in games]

@@ -54,7 +54,7 @@ def judge(expected: Expectation, policies: Mapping[str, Policy]) -> Verdict:
 def over_seeds_and_games(seeds: Estimate, first: pd.Series, other: pd.Series) -> Estimate:
     """A difference's interval over seeds, widened by what other games would have given.
 
-    `one` and `other` are each policy's mean over seeds by game; where the games are the same, their differences count.
+    `first` and `other` are each policy's mean over seeds by game; where the games are the same, their differences count.
     """
     apart = [first - other] if first.index.equals(other.index) else [first, other]
     return over_games_too(seeds, sum(float(part.var(ddof=1)) / len(part) for part in apart))

@@ -19,7 +19,7 @@ def at_last_token(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def increments(worth: Tensor, is_known: Tensor) -> Tensor:
-    """The reward at each token (N, L): how much `worth` (N, L) has risen since it was last `known` (bool), from 0 at the start.
+    """The reward at each token (N, L): how much `worth` (N, L) has risen since it was last `is_known` (bool), from 0 at the start.
 
     So a row's rewards add up to its last known worth. A token whose worth is not known gets 0.
     """

@@ -53,7 +53,7 @@ class Completions:
         )
 
     def kinds_of_rows(self, rows: Tensor) -> list[tuple[Tensor, int]]:
-        """The two kinds of rows that a pass of the responses `own` has, as dropout sees them (shared_draws): prompts, and responses."""
+        """The two kinds of rows that a pass of the responses `rows` has, as dropout sees them (shared_draws): prompts, and responses."""
         return [(self.owner[rows].unique(), len(self.prompts)), (rows, len(self.owner))]
 
 

@@ -55,7 +55,7 @@ def q_targets(
     settings: RebracSettings,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """What the critics are fitted to, (B,), and the distance of the next actions from `following` (B, A), 0 where not `known`: (B,)."""
+    """What the critics are fitted to, (B,), and the distance of the next actions from `following` (B, A), 0 where not `is_known`: (B,)."""
     actions = smoothed(agent.target_policy, batch.next_observations, settings.noise, settings.noise_clip, generator)
     distance = is_known * (actions - following).square().sum(-1)
     lowest = agent.targets(batch.next_observations, actions).amin(0)

@@ -60,7 +60,7 @@ Kind = TypeVar("Kind", bound=Batch)
 
 
 def mixed(first: Tensor, batch: Kind, other: Kind) -> Kind:
-    """The transitions of `one` where `first` (B,) is true, and those of `other` elsewhere; both have B."""
+    """The transitions of `batch` where `first` (B,) is true, and those of `other` elsewhere; both have B."""
     pairs = {field.name: (getattr(batch, field.name), getattr(other, field.name)) for field in fields(batch)}
     return replace(
         batch,
@@ -69,7 +69,7 @@ def mixed(first: Tensor, batch: Kind, other: Kind) -> Kind:
 
 
 def joined(batch: Kind, other: Kind) -> Kind:
-    """The transitions of `one`, then those of `other`."""
+    """The transitions of `batch`, then those of `other`."""
     return replace(
         batch,
         **{field.name: torch.cat([getattr(batch, field.name), getattr(other, field.name)]) for field in fields(batch)},

@@ -78,7 +78,7 @@ class Perception:
 def annotate(
     sampled: pd.DataFrame, problems: Mapping[str, Record], sees: Perception, test_share: float, seed: int
 ) -> Annotated:
-    """Score, rank and pair `sampled` (schema Responses) by the problems `known` by their ids."""
+    """Score, rank and pair `sampled` (schema Responses) by the problems `problems` by their ids."""
     rng = np.random.default_rng(seed)
     sampled = sampled.sort_values(["prompt_id", "sample"])
     numeric = all(amount(problems[prompt_id]["answer"]) is not None for prompt_id in sampled["prompt_id"].unique())

@@ -180,10 +180,10 @@ def _surroundings(tokenizer: Tokenizer, template: str | None, end: int) -> Surro
     text = written.rpartition(shown)[2] if last else written
     opened = written.removesuffix(text)
     if text.isspace():  # a SentencePiece tokenizer puts a space before each text by itself
-        whole, asked_ids = (
+        whole, prompt_ids = (
             tokenizer.encode(part, add_special_tokens=False) for part in (before + answer, prompt + opened)
         )
-        text = "" if whole[len(asked_ids) :] == tokenizer.encode(answer, add_special_tokens=False) else text
+        text = "" if whole[len(prompt_ids) :] == tokenizer.encode(answer, add_special_tokens=False) else text
     spaced = f" \n{answer}\n "
     trims = answered(spaced) == f"{before}{answer}{behind}"
     return Surroundings(tuple(opening[:last]), opened, text, trims, after, end if ends is None else ends)

@@ -188,7 +188,7 @@ def _unmarked(closing: str) -> str:
 
 
 def _answer(tokenizer: Tokenizer, marked: Marked, index: int, opening: str, later: str, closing: str) -> Answered:
-    """The assistant turn at `place`; `later` is a rendering of this and further messages."""
+    """The assistant turn at `index`; `later` is a rendering of this and further messages."""
     message, last = marked.turns[index], index + 1 == len(marked.turns)
     alone = later if last else _rendered(tokenizer, marked, index + 1, opens=False)
     if not alone.startswith(opening):

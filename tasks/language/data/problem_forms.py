@@ -114,19 +114,19 @@ def _prompt(row: Mapping[str, Any], unread: set[str]) -> tuple[tuple[str, ...], 
     name = next((name for name in QUESTIONS if row.get(name) is not None), None)
     if name is None:
         raise ValueError(f"expected a column {', '.join((*QUESTIONS, *forms.TURNS))}; got {forms.columns(row)}")
-    asked: Any = row[name]
-    if isinstance(asked, Mapping):  # ARC's own files
-        asked = asked.get("stem")
+    question: Any = row[name]
+    if isinstance(question, Mapping):  # ARC's own files
+        question = question.get("stem")
     if name == "instruction":
         return (name, "input"), [forms.instruction(row)], ""
     if choices := choices_of(row):
-        lines = [forms.text({name: asked}, name), *(f"{label}. {text}" for label, text in choices)]
+        lines = [forms.text({name: question}, name), *(f"{label}. {text}" for label, text in choices)]
         return (
             (name, "choices" if row.get("choices") is not None else "options"),
             [forms.question("\n".join(lines))],
             "",
         )
-    prompt = forms.as_turns(asked.strip() if isinstance(asked, str) else asked, name, "user", unread)
+    prompt = forms.as_turns(question.strip() if isinstance(question, str) else question, name, "user", unread)
     if isinstance(history := row.get("history"), str) and history:  # as our own tables keep it
         prompt = forms.behind(forms.conversation(history, "history"), prompt)
     return (name, "history"), prompt, ""

@@ -59,13 +59,13 @@ def from_evaluations(first: Path, second: Path) -> list[Answered]:
     """
     names = (first.name, second.name) if first.name != second.name else (str(first), str(second))
     sides = [_evaluated(folder, name) for folder, name in zip((first, second), names, strict=True)]
-    (prompts, ours), (asked_of_second, theirs) = sides
+    (prompts, ours), (prompts_of_second, theirs) = sides
     order = {problem: number for number, problem in enumerate(prompts)}
     common = sorted(ours.keys() & theirs.keys(), key=lambda key: (order[key[0]], *key[1:]))
     answered = [
         Answered(key[0], *prompts[key[0]], (ours[key], theirs[key]), None)
         for key in common
-        if prompts[key[0]] == asked_of_second[key[0]]
+        if prompts[key[0]] == prompts_of_second[key[0]]
     ]
     if not answered:
         raise DataError(

@@ -88,13 +88,13 @@ def counted(judgement_record: record.Record) -> list[Judgement]:
 
 def read(
     judgement_record: record.Record,
-    known: Mapping[str, Record],
+    problems: Mapping[str, Record],
     sampled: Mapping[Prompt, str],
     disagreement: Literal["each", "majority"],
 ) -> JudgedPairs:
     """Pairs and rankings of all judgements that count.
 
-    `known` has the problems by their ids, so that answers to them have rubric points, and `sampled` the ids of prompts by their
+    `problems` has the problems by their ids, so that answers to them have rubric points, and `sampled` the ids of prompts by their
     texts, where a prompt of the record is one of the responses'.
     """
     judgements = counted(judgement_record)
@@ -113,7 +113,7 @@ def read(
     rankings: list[Record] = []
     equal = 0
     for prompt in sorted(prompts.values(), key=lambda prompt: prompt.id):
-        problem = known.get(prompt.id)
+        problem = problems.get(prompt.id)
         problem = problem if problem and problem["question"] == prompt.text[0] else None
         votes = sorted(prompt.votes, key=lambda vote: vote.numbers)
         different = [vote for vote in votes if vote.answers[0].text != vote.answers[1].text]

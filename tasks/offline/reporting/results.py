@@ -114,7 +114,7 @@ def table(
 ) -> Table:
     """Returns, or scores by the `reference` of that name in each description; data sets without it are left out.
 
-    `data` has a description for each data set, and `found` the results that are shown (one a variant).
+    `data` has a description for each data set, and `outcomes` the results that are shown (one a variant).
     """
     shown = [dataset for dataset, described in data.items() if not reference or described[reference]]
     variants = list(dict.fromkeys(outcome.variant for outcome in outcomes if outcome.dataset in shown))

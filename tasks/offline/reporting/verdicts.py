@@ -35,16 +35,16 @@ def judge(
             f"params.yaml: offline_report.expectations: no data set {dataset}; there are {', '.join(data)}"
         )
     score = Reference(**data[dataset]["reference"]).score
-    seeds = {one.variant: one.returns for one in outcomes if one.dataset == dataset}
+    seeds = {outcome.variant: outcome.returns for outcome in outcomes if outcome.dataset == dataset}
     fact_returns = {name: (fact.mean,) for name, fact in facts(data[dataset]).items()}
     for name in (higher, lower):
         if name not in seeds | fact_returns:
             raise ConfigError(
                 f"params.yaml: offline_report.expectations: no {name} on {dataset}; there are {', '.join(seeds | fact_returns)}"
             )
-    one, other = ([score(value) for value in (seeds | fact_returns)[name]] for name in (higher, lower))
-    numbers = f"{dataset}: {higher} {_told(one, higher in fact_returns)}, {lower} {_told(other, lower in fact_returns)}"
-    apart = difference(one, other)
+    higher_scores, lower_scores = ([score(value) for value in (seeds | fact_returns)[name]] for name in (higher, lower))
+    numbers = f"{dataset}: {higher} {_told(higher_scores, higher in fact_returns)}, {lower} {_told(lower_scores, lower in fact_returns)}"
+    apart = difference(higher_scores, lower_scores)
     if any(len(seeds.get(name, "..")) == 1 for name in (higher, lower)):
         apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact
     if higher in fact_returns and lower in fact_returns:

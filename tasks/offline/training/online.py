@@ -47,7 +47,7 @@ class Step(NamedTuple):
 class Explorer:
     """One environment, played on and on by a policy that learns.
 
-    `act` is what is played in an observation (O,), and `taken` makes of observations (.., O) what the memory keeps of them, which is what the
+    `act` is what is played in an observation (O,), and `preprocess` makes of observations (.., O) what the memory keeps of them, which is what the
     learner's networks take. With a `gamma` it keeps the discounted returns-to-go of episodes that have ended by themselves. Episodes are reset with `seed`, `seed` + 1, .. so that with the same
     actions the same happens: a state that was saved in the middle of an episode is reached again by playing it.
     """
@@ -66,7 +66,7 @@ class Explorer:
         gamma: float | None = None,
     ) -> None:
         self.env, self.spaces = simulators.make(environment), simulators.spaces_of(environment)
-        self.act, self.taken, self.config, self.generator = act, preprocess, config, generator
+        self.act, self.preprocess, self.config, self.generator = act, preprocess, config, generator
         self.hindsight, self.gamma, self.played, self.device = relabelling, gamma, 0, device
         self.replay = Replay(self.spaces, config.replay, device)
         self.seed, self.episode = seed, list[Step]()
@@ -114,7 +114,7 @@ class Explorer:
 
     def _step(self, action: Tensor) -> None:
         step, truncated = self._move(action)
-        before, after = self.taken(torch.stack([step.observation, step.following]))
+        before, after = self.preprocess(torch.stack([step.observation, step.following]))
         self.replay.add(before, action, step.reward, after, step.terminated)
         self.played += 1
         if step.terminated or truncated:
@@ -139,7 +139,7 @@ class Explorer:
         earned, ended = (torch.tensor(column).to(self.device) for column in (rewards, terminated))
         whole = Batch(torch.stack(observations), torch.stack(actions), earned, torch.stack(following), ended)
         for copy in hindsight.copies(whole, relabelling, self.generator):
-            before, after = self.taken(copy.observations), self.taken(copy.next_observations)
+            before, after = self.preprocess(copy.observations), self.preprocess(copy.next_observations)
             self.replay.extend(replace(copy, observations=before, next_observations=after))
 
     def _returns_to_go(self, gamma: float) -> Tensor:
