@@ -27,11 +27,11 @@ def show(console: Console, audit: Audit) -> None:
 def summary(audit: Audit) -> str:
     """What was checked and in what time: `no faults: 47 outs, 210 files, ... checked in 1.2 s (34 MB read)`."""
     faults, remarks = len(audit.faults), len(audit.remarks)
-    told = [f"{faults} fault{'s' * (faults != 1)}" if faults else "no faults"]
-    told += [f"{remarks} remark{'s' * (remarks != 1)}"] if remarks else []
+    totals = [f"{faults} fault{'s' * (faults != 1)}" if faults else "no faults"]
+    totals += [f"{remarks} remark{'s' * (remarks != 1)}"] if remarks else []
     counted = [*COUNTED, *(name for name in WHERE_ANY if audit.counts[name])]
     counts = ", ".join(f"{audit.counts[name]:,} {name}" for name in counted)
-    return f"{', '.join(told)}: {counts} checked in {audit.seconds:.1f} s ({_size(audit.read)} read)"
+    return f"{', '.join(totals)}: {counts} checked in {audit.seconds:.1f} s ({_size(audit.read)} read)"
 
 
 @contextmanager
@@ -52,11 +52,11 @@ def _folded(remarks: Sequence[Finding]) -> Iterator[str]:
     by_check: dict[str, list[Finding]] = {}
     for finding in remarks:
         by_check.setdefault(finding.check, []).append(finding)
-    for check, found in by_check.items():
-        shown = found if len(found) <= MOST else found[: MOST - 1]
+    for check, findings in by_check.items():
+        shown = findings if len(findings) <= MOST else findings[: MOST - 1]
         yield from (finding.line for finding in shown)
-        if len(found) > len(shown):
-            yield f"{check}: {len(found) - len(shown)} more remarks; --json has them all"
+        if len(findings) > len(shown):
+            yield f"{check}: {len(findings) - len(shown)} more remarks; --json has them all"
 
 
 def _size(count: int) -> str:

@@ -14,39 +14,39 @@ WORDS = {"now": "now", "tag": "tags", "branch": "branches", "commit": "older com
 WORDS |= {"experiment": "experiments", "model": "models", "run": "last runs", "": "nothing"}
 
 
-def rows(found: Survey) -> list[dict[str, Any]]:
+def rows(survey: Survey) -> list[dict[str, Any]]:
     """For each stage what its outs take: bytes, objects, the youngest and oldest age in days, and bytes by what keeps them first."""
     of_stage: dict[str, list[str]] = {}
-    for md5 in found.objects:
-        names = sorted(found.stages.get(md5, ())) or [UNKNOWN]
+    for md5 in survey.objects:
+        names = sorted(survey.stages.get(md5, ())) or [UNKNOWN]
         of_stage.setdefault(names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more", []).append(md5)
-    told = []
+    stage_rows = []
     for stage, members in of_stage.items():
         kept: dict[str, int] = {}
         for md5 in members:
-            by = next((kind for kind in KEEPERS if kind in found.keepers.get(md5, ())), "")
-            kept[by] = kept.get(by, 0) + found.objects[md5].size
-        ages = [found.age(md5) / 86400 for md5 in members]
-        size = sum(found.objects[md5].size for md5 in members)
+            by = next((kind for kind in KEEPERS if kind in survey.keepers.get(md5, ())), "")
+            kept[by] = kept.get(by, 0) + survey.objects[md5].size
+        ages = [survey.age(md5) / 86400 for md5 in members]
+        size = sum(survey.objects[md5].size for md5 in members)
         row = {"stage": stage, "bytes": size, "objects": len(members), "days": [min(ages), max(ages)], "kept_by": kept}
-        told.append(row)
-    return sorted(told, key=lambda row: -int(row["bytes"]))
+        stage_rows.append(row)
+    return sorted(stage_rows, key=lambda row: -int(row["bytes"]))
 
 
-def show(console: Console, found: Survey, asked: Asked, chosen: Chosen) -> None:
+def show(console: Console, survey: Survey, options: Asked, chosen: Chosen) -> None:
     """Print what takes space, and what would be removed."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("stage", "size", "files", "age in days", "kept by"):
         table.add_column(heading, justify="right" if heading in ("size", "files") else "left", overflow="fold")
-    for row in rows(found):
+    for row in rows(survey):
         young, old = row["days"]
         ages = f"{young:.0f}" if round(young) == round(old) else f"{young:.0f} to {old:.0f}"
         table.add_row(row["stage"], size(row["bytes"]), f"{row['objects']:,}", ages, _kept(row["kept_by"]))
-    total = sum(one.size for one in found.objects.values())
-    console.print(f"DVC's cache, {size(total)} in {len(found.objects):,} files:", markup=False)
-    if found.objects:
+    total = sum(file.size for file in survey.objects.values())
+    console.print(f"DVC's cache, {size(total)} in {len(survey.objects):,} files:", markup=False)
+    if survey.objects:
         console.print(table, markup=False)
-    for line in _lines(found, asked):
+    for line in _lines(survey, options):
         console.print(line, markup=False)
     console.print(_sum(chosen, "would be removed"), markup=False)
 
@@ -67,16 +67,19 @@ def done(removed: Chosen) -> str:
     return _sum(removed, "removed")
 
 
-def facts(found: Survey, chosen: Chosen, removed: Chosen | None) -> Mapping[str, Any]:
+def facts(survey: Survey, chosen: Chosen, removed: Chosen | None) -> Mapping[str, Any]:
     """All of it as plain data."""
     return {
-        "cache": str(found.cache.objects),
-        "shared": found.cache.shared,
-        "stages": rows(found),
-        "checkpoints": {one.path: one.size for one in found.checkpoints},
-        "artifacts": sum(one.size for one in found.artifacts),
-        "others": found.others,
-        "would_remove": {"objects": [one.md5 for one in chosen.objects], "files": [one.path for one in chosen.files]},
+        "cache": str(survey.cache.objects),
+        "shared": survey.cache.shared,
+        "stages": rows(survey),
+        "checkpoints": {file.path: file.size for file in survey.checkpoints},
+        "artifacts": sum(file.size for file in survey.artifacts),
+        "others": survey.others,
+        "would_remove": {
+            "objects": [file.md5 for file in chosen.objects],
+            "files": [file.path for file in chosen.files],
+        },
         "frees": chosen.frees,
         "removed": None if removed is None else len(removed),
     }
@@ -86,27 +89,27 @@ def _kept(by: Mapping[str, int]) -> str:
     return ", ".join(f"{WORDS[kind]} {size(by[kind])}" for kind in (*KEEPERS, "") if kind in by)
 
 
-def _lines(found: Survey, asked: Asked) -> Iterator[str]:
-    old = [one for one in found.artifacts if not one.kept]
-    if found.artifacts:
+def _lines(survey: Survey, options: Asked) -> Iterator[str]:
+    old = [file for file in survey.artifacts if not file.kept]
+    if survey.artifacts:
         more = f", {_size(old)} of them of runs that nothing keeps" if old else ""
-        hint = "" if asked.artifacts or not old else "; --artifacts removes those"
-        yield f"files of runs in MLflow: {_files(found.artifacts)}{more}{hint}"
-    if found.checkpoints:
-        hint = "" if asked.checkpoints else "; --checkpoints removes them"
-        yield f"checkpoints of stopped stages: {_files(found.checkpoints)}{hint}"
-    stay = ", ".join(f"{name} {size(count)}" for name, count in found.others.items() if count)
+        hint = "" if options.artifacts or not old else "; --artifacts removes those"
+        yield f"files of runs in MLflow: {_files(survey.artifacts)}{more}{hint}"
+    if survey.checkpoints:
+        hint = "" if options.checkpoints else "; --checkpoints removes them"
+        yield f"checkpoints of stopped stages: {_files(survey.checkpoints)}{hint}"
+    stay = ", ".join(f"{name} {size(count)}" for name, count in survey.others.items() if count)
     if stay:
         yield f"stays in any case: {stay}"
-    if found.cache.shared:
+    if survey.cache.shared:
         why = (
             "what other clones alone need goes too"
-            if asked.shared_cache
+            if options.shared_cache
             else "--shared-cache removes from it all the same"
         )
-        yield f"the cache {found.cache.objects} is not in this repository, and others may use it: {why}"
-    if found.cache.remotes:
-        yield f"nothing is removed from the remote {', '.join(found.cache.remotes)}; what was not pushed there is gone for good"
+        yield f"the cache {survey.cache.objects} is not in this repository, and others may use it: {why}"
+    if survey.cache.remotes:
+        yield f"nothing is removed from the remote {', '.join(survey.cache.remotes)}; what was not pushed there is gone for good"
 
 
 def _files(files: Sequence[Any]) -> str:
@@ -114,11 +117,11 @@ def _files(files: Sequence[Any]) -> str:
 
 
 def _size(files: Iterable[Any]) -> str:
-    return size(sum(one.size for one in files))
+    return size(sum(file.size for file in files))
 
 
 def _sum(chosen: Chosen, what: str) -> str:
-    linked = sum(not one.frees and one.size > 0 for one in chosen.objects)
+    linked = sum(not file.frees and file.size > 0 for file in chosen.objects)
     note = f"; {linked:,} of them have other names on the disk, and free nothing" if linked else ""
     if not chosen:
         return f"nothing {'to remove' if what != 'removed' else 'was removed'}"

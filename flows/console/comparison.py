@@ -21,16 +21,16 @@ WORD = {"added": "only in B", "removed": "only in A", "result": "made otherwise 
 
 def show(console: Console, comparison: Comparison, full: bool) -> None:
     """Print all of it, plain and short; `full` shows every metric and every difference."""
-    a, b, made, found = comparison.a, comparison.b, comparison.made, comparison.found
-    for letter, one in (("A", a), ("B", b)):
-        console.print(Text(f"{letter}  {in_one_line(one.about)}"))
+    a, b, made, pairs = comparison.a, comparison.b, comparison.made, comparison.found
+    for letter, side in (("A", a), ("B", b)):
+        console.print(Text(f"{letter}  {in_one_line(side.about)}"))
     console.print()
     lines = of_ways(made, full) if isinstance(made, Ways) else of_stages(made, len(b.records), full)
     for line in lines:
         console.print(Text(line))
-    differing = [pair for pair in found if not pair.same]
-    together = len(found) > APART and not full
-    for lines in [of_all(found)] if together else [of_pair(pair, full) for pair in found]:
+    differing = [pair for pair in pairs if not pair.same]
+    together = len(pairs) > APART and not full
+    for lines in [of_all(pairs)] if together else [of_pair(pair, full) for pair in pairs]:
         console.print()
         for line in lines:
             console.print(Text(line))
@@ -38,14 +38,14 @@ def show(console: Console, comparison: Comparison, full: bool) -> None:
     if len(differing) == 1:
         for line in flips(differing[0]):
             console.print(Text(line))
-    console.print(Text(conclusion.conclusion((a.name, b.name), found), "bold"))
+    console.print(Text(conclusion.conclusion((a.name, b.name), pairs), "bold"))
 
 
 def of_stages(changes: Sequence[StageChange], stages: int, full: bool) -> Iterator[str]:
     """A line for each stage that differs: what differs directly, or through which stages it was touched."""
-    told = stage_lines(changes, full)
-    width = max(map(len, told), default=0)
-    yield from (f"{stages:<{width}}  {line}" for stages, line in told.items())
+    lines = stage_lines(changes, full)
+    width = max(map(len, lines), default=0)
+    yield from (f"{stages:<{width}}  {line}" for stages, line in lines.items())
     same = stages - sum(change.cause != "removed" for change in changes)
     yield f"{same} stage{'s are' if same != 1 else ' is'} the same" if changes else "no stage differs"
 
@@ -54,13 +54,13 @@ def stage_lines(changes: Sequence[StageChange], full: bool) -> dict[str, str]:
     """Stage -> what differs; branches of one stage that differ in the same way are one line, unless all is asked for."""
     groups: dict[tuple[str, str], list[str]] = {}
     for change in changes:
-        told = [] if change.cause == "upstream" else list(differences(change, full)) or [WORD[change.cause]]
+        differing = [] if change.cause == "upstream" else list(differences(change, full)) or [WORD[change.cause]]
         if change.through:
-            told.append(f"through {_few(change.through, full)}")
+            differing.append(f"through {_few(change.through, full)}")
         if change.same_result:
-            told.append("the result is the same")
+            differing.append("the result is the same")
         kind = change.stage if full else change.stage.partition("@")[0]
-        groups.setdefault((kind, "; ".join(told) or "through its inputs"), []).append(change.stage)
+        groups.setdefault((kind, "; ".join(differing) or "through its inputs"), []).append(change.stage)
     return {
         f"{stages[0]}{f' and {len(stages) - 1} more' if stages[1:] else ''}": line
         for (_, line), stages in groups.items()
@@ -87,13 +87,13 @@ def differences(change: StageChange, full: bool) -> Iterator[str]:
 def of_ways(ways: Ways, full: bool) -> Iterator[str]:
     """Where two policies come from, and what their sections say differently."""
     yield f"both come from {', '.join(ways.common) or 'nothing in common'}"
-    for letter, own in zip("AB", ways.own, strict=True):
-        yield f"{letter} alone: {', '.join(own) or 'nothing'}"
+    for letter, stages in zip("AB", ways.own, strict=True):
+        yield f"{letter} alone: {', '.join(stages) or 'nothing'}"
     for key, (old, new) in _texts(ways.params):
         yield f"  {key} {old} -> {new}"
     for letter, alone in zip("AB", ways.alone, strict=True):
         if alone:
-            texts = [f"{key} {in_one_line(str(one))}" if full else key for key, one in alone.items()]
+            texts = [f"{key} {in_one_line(str(setting))}" if full else key for key, setting in alone.items()]
             yield f"  only {letter} has {', '.join(texts)}"
 
 
@@ -118,22 +118,22 @@ def of_pair(pair: Compared, full: bool) -> Iterator[str]:
         yield f"  {len(pair.metrics) - len(names)} more metrics: --full"
 
 
-def of_all(found: Sequence[Compared]) -> Iterator[str]:
+def of_all(pairs: Sequence[Compared]) -> Iterator[str]:
     """One table of all policies, under what is to be minded of which."""
     minded: dict[str, list[str]] = {}
-    for pair in found:
+    for pair in pairs:
         for line in pair.cautions if not pair.same else ():
             minded.setdefault(in_one_line(line), []).append(pair.policy)
         if pair.fault:
             minded.setdefault(in_one_line(pair.fault), []).append(pair.policy)
-    differing = [pair for pair in found if not pair.same and not pair.fault]
-    if alike := [pair.policy for pair in found if pair.same]:
+    differing = [pair for pair in pairs if not pair.same and not pair.fault]
+    if alike := [pair.policy for pair in pairs if pair.same]:
         yield f"one and the same evaluation: {', '.join(alike)}"
-    for told in dict.fromkeys(map(asked, differing)):
-        of = [pair.policy for pair in differing if asked(pair) == told]
-        yield told if len(of) == len(differing) else f"{', '.join(of)}: {told}"
-    for line, of in minded.items():
-        yield f"mind{'' if len(of) == len(found) else ' of ' + ', '.join(of)}: {line}"
+    for basis in dict.fromkeys(map(asked, differing)):
+        policies = [pair.policy for pair in differing if asked(pair) == basis]
+        yield basis if len(policies) == len(differing) else f"{', '.join(policies)}: {basis}"
+    for line, policies in minded.items():
+        yield f"mind{'' if len(policies) == len(pairs) else ' of ' + ', '.join(policies)}: {line}"
     rows = [
         [f"{pair.policy} {name}", *row(pair, name)[1:]]
         for pair in differing
@@ -165,12 +165,12 @@ def _counted(pair: Compared) -> list[str]:
 
 def row(pair: Compared, name: str) -> list[str]:
     """A metric's cells: its name, both values, the difference, its interval, and what was gained and lost with McNemar's p."""
-    found = pair.metrics[name]
-    told = [name, value(name, found["a"]), value(name, found["b"])]
-    if "incomparable" in found:
-        return [*told, "", found["incomparable"]]
-    told += [signed(name, found["difference"]), interval(name, found)]
-    return told + ([str(found["gained"]), str(found["lost"]), f"{found['p']:.2g}"] if "gained" in found else [])
+    metric = pair.metrics[name]
+    cells = [name, value(name, metric["a"]), value(name, metric["b"])]
+    if "incomparable" in metric:
+        return [*cells, "", metric["incomparable"]]
+    cells += [signed(name, metric["difference"]), interval(name, metric)]
+    return cells + ([str(metric["gained"]), str(metric["lost"]), f"{metric['p']:.2g}"] if "gained" in metric else [])
 
 
 def _columns(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -194,12 +194,12 @@ def flips(pair: Compared) -> Iterator[str]:
 
 def of_verdict(judged: Sequence[Judged]) -> Iterator[str]:
     """A line for each requirement, with the numbers in its own unit: a share is one of 1."""
-    for one in judged:
-        found = one.row
-        reason = found.get("incomparable") or (
-            f"{found['difference']:+.4f}, 95 % interval {_end(found['low'])} to {_end(found['high'])}"
+    for judgement in judged:
+        metric = judgement.row
+        reason = metric.get("incomparable") or (
+            f"{metric['difference']:+.4f}, 95 % interval {_end(metric['low'])} to {_end(metric['high'])}"
         )
-        yield f"{'holds' if one.holds else 'FAILS'}  {one.requirement.text}  ({reason})"
+        yield f"{'holds' if judgement.holds else 'FAILS'}  {judgement.requirement.text}  ({reason})"
 
 
 def _end(number: float | None) -> str:

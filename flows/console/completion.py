@@ -44,8 +44,8 @@ def checkpoints(incomplete: str) -> list[str]:
 def records(incomplete: str) -> list[str]:
     """Names of records of judgements in data/raw/judgements that begin with the typed text."""
     root = _root()
-    found = sorted(file.stem for file in root.glob("data/raw/judgements/*.jsonl")) if root else []
-    return _beginning(incomplete, found)
+    names = sorted(file.stem for file in root.glob("data/raw/judgements/*.jsonl")) if root else []
+    return _beginning(incomplete, names)
 
 
 def edits(incomplete: str) -> list[str]:

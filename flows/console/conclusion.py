@@ -76,35 +76,37 @@ def headline(pair: Compared) -> list[str]:
     return [name for name in HEADLINE if name in pair.metrics][:1] or list(pair.metrics)[:1]
 
 
-def conclusion(names: tuple[str, str], found: Sequence[Compared]) -> str:
+def conclusion(names: tuple[str, str], pairs: Sequence[Compared]) -> str:
     """One sentence, of the pair of policies called `names`, or of all policies that both sides have."""
-    told = [(pair, name) for pair in found for name in headline(pair)]
-    if not told:
+    headlines = [(pair, name) for pair in pairs for name in headline(pair)]
+    if not headlines:
         return "No policy was evaluated on both sides in a way that can be compared, so nothing can be concluded about results."
-    said = _of_two(names, *told[0]) if len(told) == 1 and not told[0][0].policy else _of_many(told)
-    return f"{said}; {_limits(found)}."
+    sentence = (
+        _of_two(names, *headlines[0]) if len(headlines) == 1 and not headlines[0][0].policy else _of_many(headlines)
+    )
+    return f"{sentence}; {_limits(pairs)}."
 
 
 def _of_two(names: tuple[str, str], pair: Compared, metric: str) -> str:
-    row, of = pair.metrics[metric], _of(pair)
+    row, basis = pair.metrics[metric], _of(pair)
     if pair.same:
         return f"{names[0]} and {names[1]} have one and the same evaluation"
     change = f"{_change(metric, row)}, 95 % interval {interval(metric, row)}"
     if (way := side(row)) is None:
         return f"{names[1]} minus {names[0]} in {metric} is {change}, and cannot be judged"
     if way == 0:
-        return f"{of} cannot tell {names[1]} from {names[0]} in {metric} ({change})"
-    return f"{names[1]} is {'above' if way > 0 else 'below'} {names[0]} in {metric} on {of} ({change})"
+        return f"{basis} cannot tell {names[1]} from {names[0]} in {metric} ({change})"
+    return f"{names[1]} is {'above' if way > 0 else 'below'} {names[0]} in {metric} on {basis} ({change})"
 
 
-def _of_many(told: Sequence[tuple[Compared, str]]) -> str:
+def _of_many(headlines: Sequence[tuple[Compared, str]]) -> str:
     groups: dict[str, list[str]] = {}
-    for pair, metric in told:
+    for pair, metric in headlines:
         row = pair.metrics[metric]
         way = SAME if pair.same else WAYS[side(row)]
         name = "/".join(filter(None, (pair.policy, metric if pair.flow != "language" else "")))
         groups.setdefault(way, []).append(name if pair.same else f"{name} ({_change(metric, row)})")
-    metrics = {metric for pair, metric in told if pair.flow == "language"}
+    metrics = {metric for pair, metric in headlines if pair.flow == "language"}
     parts = [f"{way} {', '.join(groups[way])}" for way in (*WAYS.values(), SAME) if way in groups]
     return f"In {metrics.pop() if len(metrics) == 1 else 'their main results'} {'; '.join(parts)}"
 
@@ -131,9 +133,9 @@ def _of(pair: Compared) -> str:
     return f"{seeds} seed{'s' * (seeds != 1)}"
 
 
-def _limits(found: Sequence[Compared]) -> str:
+def _limits(pairs: Sequence[Compared]) -> str:
     """What the intervals do not cover."""
-    differing = [pair for pair in found if not pair.same and pair.metrics]
+    differing = [pair for pair in pairs if not pair.same and pair.metrics]
     compared = sum(len(pair.metrics) for pair in differing)
     return ", and ".join(_reservations(differing, compared))
 

@@ -72,12 +72,12 @@ class Lines:
         console: Console,
         planned: Sequence[PlannedStage],
         root: Path,
-        known: Mapping[str, float] | None = None,
+        past_seconds: Mapping[str, float] | None = None,
         jobs: int | None = None,
     ) -> None:
-        """`known` has the seconds of each stage's last run, `jobs` the cores that the run may use at a time."""
+        """`past_seconds` has the seconds of each stage's last run, `jobs` the cores that the run may use at a time."""
         self.console, self.root = console, root
-        self.planned, self.known, self.cores = planned, known or {}, jobs or resources.cores()
+        self.planned, self.known, self.cores = planned, past_seconds or {}, jobs or resources.cores()
         self.rows = {stage.name: Row(stage.name, Event(stage.name, "waiting", stage.reason or "")) for stage in planned}
         self.width = max((len(name) for name in self.rows), default=0)
         self.late = sum(stage.reason is not None for stage in planned)
@@ -99,7 +99,7 @@ class Lines:
         now = time.monotonic()
         with self.lock:
             row = self.rows[event.stage]
-            told = event.state in ("waiting", "running") and event.reason not in ("", row.last.reason)
+            new_reason = event.state in ("waiting", "running") and event.reason not in ("", row.last.reason)
             changed = event.state != row.last.state
             row.update(event, now)
             progress = row.last.state == "running" and event.step is not None
@@ -107,7 +107,7 @@ class Lines:
                 self.next_report[event.stage] = now + FIRST_SECONDS
                 left = self.left(now) if row.last.state == "ran" else ""
                 self.line(row, "  ".join(filter(None, (self.about(row), left))))
-            elif told:
+            elif new_reason:
                 self.line(row, row.last.reason)
             elif progress and now >= self.next_report[event.stage]:
                 self.next_report[event.stage] = now + PROGRESS_SECONDS
@@ -156,10 +156,10 @@ class LiveTable(Lines):
         console: Console,
         planned: Sequence[PlannedStage],
         root: Path,
-        known: Mapping[str, float] | None = None,
+        past_seconds: Mapping[str, float] | None = None,
         jobs: int | None = None,
     ) -> None:
-        super().__init__(console, planned, root, known, jobs)
+        super().__init__(console, planned, root, past_seconds, jobs)
         self.began, self.over = time.monotonic(), False
         self.live = Live(console=console, get_renderable=self.table, refresh_per_second=4)
 
@@ -260,8 +260,8 @@ def shortened(name: str, width: int) -> str:
 
 
 def watcher(
-    console: Console, planned: Sequence[PlannedStage], root: Path, known: Mapping[str, float], jobs: int | None
+    console: Console, planned: Sequence[PlannedStage], root: Path, past_seconds: Mapping[str, float], jobs: int | None
 ) -> Lines:
-    """The live table on a terminal, plain lines elsewhere; `known` and `jobs` as `Lines` has them."""
+    """The live table on a terminal, plain lines elsewhere; `past_seconds` and `jobs` as `Lines` has them."""
     live = console.file.isatty() and console.is_interactive
-    return (LiveTable if live else Lines)(console, planned, root, known, jobs)
+    return (LiveTable if live else Lines)(console, planned, root, past_seconds, jobs)

@@ -35,22 +35,22 @@ class Line:
 
 def short(link: Link, width: int) -> list[Text]:
     """The tree with one line a link. Where lines are wider than `width`, what they all say, or their path says, is left out of them."""
-    found = list(_lines(link, width))
-    told = ""
-    if _width(found) > width:
-        found = [replace(line, stage="" if _is_named_by(line.path, line.stage) else line.stage) for line in found]
+    lines = list(_lines(link, width))
+    heading = ""
+    if _width(lines) > width:
+        lines = [replace(line, stage="" if _is_named_by(line.path, line.stage) else line.stage) for line in lines]
     for column, word in (("commit", "commit "), ("date", "made on ")):
-        said = {getattr(line, column) for line in found if line.run}
-        if _width(found) > width and len(said) == 1:
-            found = [replace(line, **{column: ""}) for line in found]
-            told += f"{', ' if told else 'every output: '}{word}{said.pop()}"
+        distinct = {getattr(line, column) for line in lines if line.run}
+        if _width(lines) > width and len(distinct) == 1:
+            lines = [replace(line, **{column: ""}) for line in lines]
+            heading += f"{', ' if heading else 'every output: '}{word}{distinct.pop()}"
     made_elsewhere = {run.run_id: run.elsewhere for run in every(link) if run.elsewhere}
     if made_elsewhere:
         who = ", ".join(sorted(set(made_elsewhere.values())))
         count = len(made_elsewhere)
-        told += f"{'; ' if told else ''}{count} run{'s' * (count > 1)} made in another clone by {printable(who)}"
-    widths = _widths(found)
-    return [*([Text(told, "dim")] if told else []), *(_text(line, widths) for line in found)]
+        heading += f"{'; ' if heading else ''}{count} run{'s' * (count > 1)} made in another clone by {printable(who)}"
+    widths = _widths(lines)
+    return [*([Text(heading, "dim")] if heading else []), *(_text(line, widths) for line in lines)]
 
 
 def tree(link: Link) -> Tree:
@@ -64,24 +64,24 @@ def _lines(link: Link, width: int) -> Iterator[Line]:
 
     The inputs of a run stand below the first of its outputs.
     """
-    taken, shown, expanded = {name(link)}, set[str](), set[str]()
+    placed, shown, expanded = {name(link)}, set[str](), set[str]()
     hashes: dict[str, set[str]] = {}
-    for one in every(link):
-        hashes.setdefault(one.path, set()).add(one.hash)
+    for node in every(link):
+        hashes.setdefault(node.path, set()).add(node.hash)
 
-    def called(one: Link) -> str:
-        return printable(one.path if len(hashes[one.path]) == 1 else f"{one.path} {one.hash[:HASH]}")
+    def called(node: Link) -> str:
+        return printable(node.path if len(hashes[node.path]) == 1 else f"{node.path} {node.hash[:HASH]}")
 
-    def walk(one: Link, here: str, below: str) -> Iterator[Line]:
-        yield _line(one, here)
-        shown.add(name(one))
-        first = one.run_id not in expanded
-        inputs = one.inputs if first else ()
-        for line in one.accepted if first else ():
+    def walk(node: Link, guides: str, below: str) -> Iterator[Line]:
+        yield _line(node, guides)
+        shown.add(name(node))
+        first = node.run_id not in expanded
+        inputs = node.inputs if first else ()
+        for line in node.accepted if first else ():
             yield Line(below + ("│ " if inputs else "  "), printable(line), "", style="yellow")
-        expanded.update({one.run_id} if one.run_id else ())
-        new = [inner for inner in inputs if name(inner) not in taken]
-        taken.update(map(name, new))
+        expanded.update({node.run_id} if node.run_id else ())
+        new = [inner for inner in inputs if name(inner) not in placed]
+        placed.update(map(name, new))
         others = [inner for inner in inputs if inner not in new]
         for index, inner in enumerate(new):
             last = index == len(new) - 1 and not others
@@ -140,14 +140,14 @@ def _is_named_by(path: str, stage: str) -> bool:
 COLUMNS = ("stage", "date", "time", "run", "commit", "code")
 
 
-def _widths(found: list[Line]) -> dict[str, int]:
-    told = {column: max(len(getattr(line, column)) for line in found) for column in COLUMNS}
-    return {"path": max(len(line.guides + line.path) for line in found if line.hash), "hash": HASH, **told}
+def _widths(lines: list[Line]) -> dict[str, int]:
+    widths = {column: max(len(getattr(line, column)) for line in lines) for column in COLUMNS}
+    return {"path": max(len(line.guides + line.path) for line in lines if line.hash), "hash": HASH, **widths}
 
 
-def _width(found: list[Line]) -> int:
+def _width(lines: list[Line]) -> int:
     """Of the widest line that has columns; a remark may run over the end."""
-    return sum(width + len(APART) for width in _widths(found).values() if width) - len(APART)
+    return sum(width + len(APART) for width in _widths(lines).values() if width) - len(APART)
 
 
 def _text(line: Line, widths: dict[str, int]) -> Text:

@@ -21,7 +21,9 @@ def show(console: Console, changed: Changed) -> None:
 
 def lines(changed: Changed) -> Iterator[str]:
     """The table line by line: how many judgements there are, each measure before and after, then what else changed in the run."""
-    before, after = (sum(one["preferences"].get("judgements", {}).values()) for one in (changed.before, changed.after))
+    before, after = (
+        sum(metrics["preferences"].get("judgements", {}).values()) for metrics in (changed.before, changed.after)
+    )
     people = changed.after["preferences"]["people"]
     yield (
         f"what {_signed(after - before)} judgements changed: there are {after:,} now, by {people} {_people(people)}, "
@@ -37,9 +39,9 @@ def lines(changed: Changed) -> Iterator[str]:
         yield ("  " + "  ".join(cells)).rstrip()
     if changed.same:
         yield f"  the same models as before: {', '.join(changed.same)}"
-    if told := {stage: reason for stage, reason in changed.besides.items() if reason != FIRST}:
-        more = f" and {len(told) - LISTED} more" if len(told) > LISTED else ""
-        named = ", ".join(f"{stage} ({reason})" for stage, reason in [*told.items()][:LISTED])
+    if other_causes := {stage: reason for stage, reason in changed.besides.items() if reason != FIRST}:
+        more = f" and {len(other_causes) - LISTED} more" if len(other_causes) > LISTED else ""
+        named = ", ".join(f"{stage} ({reason})" for stage, reason in [*other_causes.items()][:LISTED])
         yield f"  not the judgements' doing alone: {named}{more}"
 
 
@@ -49,10 +51,10 @@ def _counts(changed: Changed) -> Iterator[list[str]]:
         ("pairs to learn from", "preferences", ("pairs", "train")),
         ("held-out pairs", "preferences", ("pairs", "test")),
     ):
-        yield [title, *(_number(_at(one[stage], path)) for one in (old, new))]
-    accuracies = [_at(one["reward_model"], ("accuracy",)) for one in (old, new)]
+        yield [title, *(_number(_at(measured[stage], path)) for measured in (old, new))]
+    accuracies = [_at(measured["reward_model"], ("accuracy",)) for measured in (old, new)]
     if accuracies[1] is not None:
-        shown = ["" if one is None else f"{100 * one:.1f} %" for one in accuracies]
+        shown = ["" if measured is None else f"{100 * measured:.1f} %" for measured in accuracies]
         apart = "" if accuracies[0] is None else f"{100 * (accuracies[1] - accuracies[0]):+.1f}"
         yield ["reward model: accuracy on held-out pairs", *shown, apart, "other pairs are held out" if apart else ""]
 
@@ -61,8 +63,8 @@ def _policies(changed: Changed) -> Iterator[list[str]]:
     for pair in changed.policies:
         for name in conclusion.headline(pair) if pair.metrics else ():
             row = pair.metrics[name]
-            told = [f"{pair.policy}: {name}", value(name, row["a"]), value(name, row["b"])]
-            yield told + (
+            cells = [f"{pair.policy}: {name}", value(name, row["a"]), value(name, row["b"])]
+            yield cells + (
                 ["", row["incomparable"]]
                 if "incomparable" in row
                 else [signed(name, row["difference"]), interval(name, row)]
@@ -70,10 +72,10 @@ def _policies(changed: Changed) -> Iterator[list[str]]:
 
 
 def _at(metrics: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    found: Any = metrics
+    node: Any = metrics
     for name in path:
-        found = found.get(name) if isinstance(found, Mapping) else None
-    return found
+        node = node.get(name) if isinstance(node, Mapping) else None
+    return node
 
 
 def _number(count: int | None) -> str:

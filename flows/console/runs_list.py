@@ -58,7 +58,7 @@ def _done(run: PipelineRun) -> Text:
     counts, parts = Counter(run.states.values()), list[Text]()
     for state in ("failed", "skipped", "paused", "behind", "ran", "restored", "up-to-date"):
         if counts[state]:
-            names = [stage for stage, of in run.states.items() if of == state]
+            names = [stage for stage, stage_state in run.states.items() if stage_state == state]
             few = ", ".join(names) if state != "up-to-date" and len(names) <= 6 else str(len(names))
             parts.append(Text.assemble(f"{few} ", (WORDS[state], STYLES[state])))
     return Text(", ").join(parts) if parts else Text("it did not get to an end", "dim")
@@ -66,10 +66,10 @@ def _done(run: PipelineRun) -> Text:
 
 def _headline(run: PipelineRun) -> Iterator[Text]:
     for metric in FIRST:
-        found = {key.rpartition("/")[0]: value for key, value in run.metrics.items() if key.endswith(f"/{metric}")}
-        if found:
-            shown = [f"{name} {_number(metric, value)}" for name, value in [*found.items()][:SHOWN]]
-            rest = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+        measured = {key.rpartition("/")[0]: value for key, value in run.metrics.items() if key.endswith(f"/{metric}")}
+        if measured:
+            shown = [f"{name} {_number(metric, value)}" for name, value in [*measured.items()][:SHOWN]]
+            rest = f" and {len(measured) - SHOWN} more" if len(measured) > SHOWN else ""
             yield Text(f"{metric}: {', '.join(shown)}{rest}", "dim", overflow="fold")
             return
 

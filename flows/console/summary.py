@@ -186,10 +186,10 @@ def left_out(root: Path, stages: Sequence[str]) -> Iterator[str]:
         if stage not in ("reward_model", "dpo"):
             continue
         with suppress(OSError, ValueError, LookupError, TypeError):
-            there = json.loads((root / "data/metrics/preferences.json").read_text())["pairs"]["train"]
+            pair_count = json.loads((root / "data/metrics/preferences.json").read_text())["pairs"]["train"]
             dropped = json.loads((root / f"data/metrics/{stage}.json").read_text())["dropped"]
-            if dropped > MOST * there:
-                yield f"{stage}: {dropped:,} of the {there:,} pairs were left out: they are longer than {stage}.max_length"
+            if dropped > MOST * pair_count:
+                yield f"{stage}: {dropped:,} of the {pair_count:,} pairs were left out: they are longer than {stage}.max_length"
 
 
 def episodes(root: Path, stages: Sequence[str]) -> Iterator[str]:
@@ -218,6 +218,6 @@ def log_end(log: Path | None, lines: int = LOG_LINES) -> list[str]:
     with log.open("rb") as file:
         file.seek(max(log.stat().st_size - 20_000, 0))
         text = file.read().decode(errors="replace")
-    said = [line.rstrip().split("\r")[-1] for line in text.split("\n")]
-    plain = ["".join(char for char in line if char.isprintable() or char == "\t") for line in said if line]
+    visible = [line.rstrip().split("\r")[-1] for line in text.split("\n")]
+    plain = ["".join(char for char in line if char.isprintable() or char == "\t") for line in visible if line]
     return [line if len(line) <= LINE else line[: LINE - 4] + " ..." for line in plain if line][-lines:]

@@ -69,10 +69,10 @@ def show_end(
         console.print(meaning(rows), markup=False)
     console.print(f"{tally(result.state for result in results)} in {duration(seconds)}", markup=False)
     if cost.alone > cost.ran + 1:
-        told = (
+        message = (
             f"the stages that ran took {duration(cost.ran)}; without sharing it would have been {duration(cost.alone)}"
         )
-        console.print(told, markup=False)
+        console.print(message, markup=False)
     for line in cost.early:
         console.print(line, markup=False)
 
@@ -123,8 +123,8 @@ def meaning(rows: Sequence[Row]) -> str:
     return f"[ ]: 95 % interval over {' or '.join(map(str, sorted(counts)))} seeds (Student's t)"
 
 
-def costs(sweep: Sweep, results: Mapping[str, StageResult], known: Mapping[str, float]) -> Cost:
-    """What the sweep cost, and would have if each point had run alone; `known` has the seconds of earlier runs."""
+def costs(sweep: Sweep, results: Mapping[str, StageResult], past_seconds: Mapping[str, float]) -> Cost:
+    """What the sweep cost, and would have if each point had run alone; `past_seconds` has the seconds of earlier runs."""
     ran, alone = dict[str, float](), 0.0
     for name, result in results.items():
         if result.state == "ran":
@@ -132,5 +132,5 @@ def costs(sweep: Sweep, results: Mapping[str, StageResult], known: Mapping[str, 
             ran[node] = ran.get(node, 0.0) + result.seconds
     for nodes in sweep.of_points.values():
         for node in nodes.values():
-            alone += ran[node] if node in ran else known.get(results[node].mlflow_run_id or "", 0.0)
+            alone += ran[node] if node in ran else past_seconds.get(results[node].mlflow_run_id or "", 0.0)
     return Cost(sum(ran.values()), alone, sweep.owner.sentences(results))

@@ -20,12 +20,14 @@ def seconds_left(stages: Sequence[Remaining], cores: int) -> float:
     """When the last of `stages`, which stand in their order, would end if each began as soon as its upstream has ended and cores are free."""
     names = {stage.name for stage in stages}
     waiting, running, ended = list(stages), dict[str, float](), set[str]()
-    taken = {stage.name: min(stage.cpu, cores) for stage in stages}  # a stage never waits for cores that no machine has
+    cores_needed = {
+        stage.name: min(stage.cpu, cores) for stage in stages
+    }  # a stage never waits for cores that no machine has
     now = 0.0
     while waiting or running:
         for stage in list(waiting):
-            free = cores - sum(taken[name] for name in running)
-            if taken[stage.name] <= free and not (names & {*stage.upstream}) - ended:
+            free = cores - sum(cores_needed[name] for name in running)
+            if cores_needed[stage.name] <= free and not (names & {*stage.upstream}) - ended:
                 running[stage.name] = now + stage.seconds
                 waiting.remove(stage)
         if not running:
@@ -48,8 +50,8 @@ def roughly(seconds: float) -> str:
     return duration(seconds) if seconds < 60 or seconds >= 3600 else f"{round(seconds / 60)} min"
 
 
-def expected(known: Mapping[str, float], name: str, elapsed: float, own: float | None) -> float | None:
+def expected(past_seconds: Mapping[str, float], name: str, elapsed: float, estimate: float | None) -> float | None:
     """Seconds that a stage still takes: by its own steps where it has told of them, else by its last run; None where neither is known."""
-    if own is not None:
-        return own
-    return max(known[name] - elapsed, 0.0) if name in known else None
+    if estimate is not None:
+        return estimate
+    return max(past_seconds[name] - elapsed, 0.0) if name in past_seconds else None

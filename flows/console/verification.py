@@ -21,22 +21,27 @@ SHORT = 8  # letters of a run or commit
 
 def verify(root: Path, console: Console, text: str, keep: bool) -> tuple[Verification | None, str]:
     """Make what `text` names again and show what came of it: the outcome, or why it was not possible."""
-    of = verifying.wanted(root, text)
-    run = f"run {of.run_id[:SHORT]}" if of.run_id else "no run on record"
-    when = f" of {of.started:%Y-%m-%d %H:%M}" if of.started else ""
-    commit = f", commit {of.commit[:SHORT]}" if of.commit and of.commit not in NO_COMMIT else ""
-    _print(console, f"{of.stage}: {run}{when}{commit}{'' if of.dirty in (None, 'no', 'unknown') else ' and a patch'}")
-    status = console.status(f"{of.stage}: starting") if console.is_terminal else nullcontext()
+    target = verifying.wanted(root, text)
+    run = f"run {target.run_id[:SHORT]}" if target.run_id else "no run on record"
+    when = f" of {target.started:%Y-%m-%d %H:%M}" if target.started else ""
+    commit = f", commit {target.commit[:SHORT]}" if target.commit and target.commit not in NO_COMMIT else ""
+    _print(
+        console,
+        f"{target.stage}: {run}{when}{commit}{'' if target.dirty in (None, 'no', 'unknown') else ' and a patch'}",
+    )
+    status = console.status(f"{target.stage}: starting") if console.is_terminal else nullcontext()
     try:
         with status as line:
-            found = verifying.verify(root, of, lambda said: _print(console, said), _Steps(of.stage, line), keep)
+            outcome = verifying.verify(
+                root, target, lambda message: _print(console, message), _Steps(target.stage, line), keep
+            )
     except CannotReproduceError as error:
         _print(console, f"cannot be made again: {error}")
         return None, str(error)
-    _show(console, found)
-    if found.copy is not None:
-        _print(console, f"scratch copy: {found.copy}")
-    return found, ""
+    _show(console, outcome)
+    if outcome.copy is not None:
+        _print(console, f"scratch copy: {outcome.copy}")
+    return outcome, ""
 
 
 class _Steps:
@@ -47,63 +52,65 @@ class _Steps:
 
     def __call__(self, step: int, total: int, seconds: float, measure: str) -> None:
         if self.line is not None:
-            told = ", ".join(filter(None, (f"step {step}/{total}", measure, duration(seconds))))
-            self.line.update(f"{self.stage}: {told}")
+            progress = ", ".join(filter(None, (f"step {step}/{total}", measure, duration(seconds))))
+            self.line.update(f"{self.stage}: {progress}")
 
 
-def _show(console: Console, found: Verification) -> None:
-    files = [digest for out in found.made.values() for digest in out.values()]
-    took = f"{duration(found.ran)} for the command, {duration(found.seconds)} in all"
-    if found.verdict == "equal":
+def _show(console: Console, outcome: Verification) -> None:
+    files = [digest for out in outcome.made.values() for digest in out.values()]
+    took = f"{duration(outcome.ran)} for the command, {duration(outcome.seconds)} in all"
+    if outcome.verdict == "equal":
         size = f"{len(files)} file{'s' * (len(files) != 1)}, {sum(digest.size for digest in files):,} bytes"
-        _print(console, f"equal to the bit: {', '.join(found.made)} ({size}; {took})")
+        _print(console, f"equal to the bit: {', '.join(outcome.made)} ({size}; {took})")
         return
-    if not found.differences:
+    if not outcome.differences:
         _print(console, f"differs: the files are equal to the bit, but MLflow has other numbers of the run ({took})")
     else:
-        equal = max(len(files) - len(found.differences), 0)
-        _print(console, f"differs: {len(found.differences)} of {len(files)} files, {equal} are equal ({took})")
-    for difference in found.differences[:MOST]:
+        equal = max(len(files) - len(outcome.differences), 0)
+        _print(console, f"differs: {len(outcome.differences)} of {len(files)} files, {equal} are equal ({took})")
+    for difference in outcome.differences[:MOST]:
         _print(console, f"  {difference.line}")
-    if len(found.differences) > MOST:
-        _print(console, f"  and {len(found.differences) - MOST} more files")
-    if found.step is not None:
-        _print(console, f"  {found.step.line}")
-    for line in likely(found):
+    if len(outcome.differences) > MOST:
+        _print(console, f"  and {len(outcome.differences) - MOST} more files")
+    if outcome.step is not None:
+        _print(console, f"  {outcome.step.line}")
+    for line in likely(outcome):
         _print(console, f"  {line}")
 
 
-def likely(found: Verification) -> list[str]:
+def likely(outcome: Verification) -> list[str]:
     """What is another here than on record, as the likely cause of a difference."""
-    if not found.record.environment:
+    if not outcome.record.environment:
         return ["versions and machine of the recorded run are not on record"]
-    if not found.environment:
+    if not outcome.environment:
         return [
             "versions, machine and threads are the recorded ones: the command itself is not deterministic, or the record is wrong"
         ]
-    pairs = [f"{name} {here} here, {before} on record" for name, (before, here) in found.environment.items()]
+    pairs = [f"{name} {now} here, {before} on record" for name, (before, now) in outcome.environment.items()]
     return [f"likely cause: {'; '.join(pairs)}"]
 
 
-def facts(text: str, found: Verification | None, problem: str) -> dict[str, Any]:
+def facts(text: str, outcome: Verification | None, problem: str) -> dict[str, Any]:
     """The outcome as plain data."""
-    if found is None:
+    if outcome is None:
         return {"of": text, "verdict": "failed", "problem": problem}
     return {
         "of": text,
-        "stage": found.record.stage,
-        "run_id": found.record.run_id,
-        "commit": found.record.commit,
-        "verdict": found.verdict,
-        "notes": found.notes,
-        "differences": [{"path": each.path, "what": each.what, **each.facts} for each in found.differences],
-        "step": asdict(found.step) if found.step else None,
-        "environment": {name: {"recorded": one, "here": other} for name, (one, other) in found.environment.items()},
-        "command": found.record.entry["cmd"],
-        "inputs": _digests(found.inputs),
-        "outs": _digests(found.made),
-        "scratch_copy": str(found.copy) if found.copy else None,
-        "seconds": {"laid_out": found.laid_out, "command": found.ran, "all": found.seconds},
+        "stage": outcome.record.stage,
+        "run_id": outcome.record.run_id,
+        "commit": outcome.record.commit,
+        "verdict": outcome.verdict,
+        "notes": outcome.notes,
+        "differences": [{"path": each.path, "what": each.what, **each.facts} for each in outcome.differences],
+        "step": asdict(outcome.step) if outcome.step else None,
+        "environment": {
+            name: {"recorded": recorded, "here": other} for name, (recorded, other) in outcome.environment.items()
+        },
+        "command": outcome.record.entry["cmd"],
+        "inputs": _digests(outcome.inputs),
+        "outs": _digests(outcome.made),
+        "scratch_copy": str(outcome.copy) if outcome.copy else None,
+        "seconds": {"laid_out": outcome.laid_out, "command": outcome.ran, "all": outcome.seconds},
     }
 
 

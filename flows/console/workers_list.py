@@ -10,18 +10,20 @@ from flows.console.summary import duration
 from flows.workers.listing import Listed
 
 
-def show(console: Console, found: Sequence[Listed], held: Sequence[str] = ()) -> None:
+def show(console: Console, workers: Sequence[Listed], held: Sequence[str] = ()) -> None:
     """Print each worker in a line, with a line for each stage that it runs; then why pools hand out no runs."""
-    if not found:
+    if not workers:
         console.print("no worker is alive; `posttrain worker --pool POOL` starts one")
-    for worker in found:
+    for worker in workers:
         devices = f"GPU {', '.join(worker.devices)}" if worker.devices else "no GPU"
         what = f"  pool {worker.pool}  {worker.host or 'host unknown'}  {devices if worker.host else ''}".rstrip()
         console.print(Text.assemble((worker.name, "bold"), what, (_since("  up", worker.since), "dim")))
-        for one in worker.running:
-            held = f" on GPU {', '.join(one.devices)}" if one.devices else ""
-            phase = f": {one.phase}" if one.phase else ""
-            console.print(Text.assemble(f"  {one.stage}{held}{phase}", (_since("  for", one.since), "dim")))
+        for stage_run in worker.running:
+            on_devices = f" on GPU {', '.join(stage_run.devices)}" if stage_run.devices else ""
+            phase = f": {stage_run.phase}" if stage_run.phase else ""
+            console.print(
+                Text.assemble(f"  {stage_run.stage}{on_devices}{phase}", (_since("  for", stage_run.since), "dim"))
+            )
         if not worker.running:
             console.print(Text("  idle", "dim"))
     for line in held:

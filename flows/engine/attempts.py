@@ -53,8 +53,8 @@ def forget(root: Path, stage: str) -> None:
 
 def left_behind(root: Path) -> list[Note]:
     """The notes of all stages."""
-    found = (read(root, file.stem) for file in sorted((root / FOLDER).glob("*.json")))
-    return [note for note in found if note is not None]
+    notes = (read(root, file.stem) for file in sorted((root / FOLDER).glob("*.json")))
+    return [note for note in notes if note is not None]
 
 
 class StillWritingError(PlanError):

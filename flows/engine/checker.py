@@ -40,8 +40,8 @@ class Checker:
             except BrokenPipeError:
                 answer = ""
             if answer:
-                found: list[str] = json.loads(answer)
-                return found
+                problems: list[str] = json.loads(answer)
+                return problems
             self.stop()
             *_, last = ["it ended without an answer", *self._log.read_text(errors="replace").strip().splitlines()]
             return [f"python -m tasks.check: {last}; see {self._log.relative_to(self.root)}"]

@@ -141,9 +141,9 @@ class Coordinator:
         except StageWaiting as waiting:
             result.state, result.reason = "paused", str(waiting)
         except Exception as error:
-            known = isinstance(error, StageFailed | DepChanged | PlanError)
+            expected_error = isinstance(error, StageFailed | DepChanged | PlanError)
             result.state = "failed"
-            result.reason = ("" if known else f"{type(error).__name__}: ") + " ".join(str(error).split())
+            result.reason = ("" if expected_error else f"{type(error).__name__}: ") + " ".join(str(error).split())
             if not self.root.exists():
                 result.reason = (
                     f"{self.root} is gone: it was renamed or deleted; run it again where the repository is now"
@@ -243,8 +243,8 @@ class Coordinator:
             turn.say(result.reason)
             if turn.on_worker is None:
                 with stage_lock.hold(self.root, result.stage, f"posttrain run, process {os.getpid()}", waiting) as lock:
-                    own = replace(grant, environ={**grant.environ, **variables}, keep=(*grant.keep, lock))
-                    self._runner.run(records.stage, log, own, turn.tell)
+                    command_grant = replace(grant, environ={**grant.environ, **variables}, keep=(*grant.keep, lock))
+                    self._runner.run(records.stage, log, command_grant, turn.tell)
             else:
                 assert self.workers is not None
                 facts = self.workers.run(

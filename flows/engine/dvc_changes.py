@@ -68,11 +68,11 @@ def _reasons(stage: "PipelineStage", seen: Seen) -> Iterator[str]:
             if dep in stage.params:
                 yield from _param_reasons(dep)
             else:
-                known = dep.fs_path, dep.hash_info.value if dep.hash_info else None
-                if known not in seen:
+                dep_key = dep.fs_path, dep.hash_info.value if dep.hash_info else None
+                if dep_key not in seen:
                     stage.repo.dvcignore.check(dep.fs_path)
-                    seen[known] = dep.status()
-                yield from (f"dep {path} {_DEP[state]}" for path, state in seen[known].items())
+                    seen[dep_key] = dep.status()
+                yield from (f"dep {path} {_DEP[state]}" for path, state in seen[dep_key].items())
     for out in stage.outs:
         stage.repo.dvcignore.check(out.fs_path)
         yield from (f"out {path} {_OUT[state]}" for path, state in out.status().items())

@@ -47,15 +47,15 @@ class StageGraph:
 
         self.repo, self._path = repo, Path(repo.root_dir, "dvc.yaml")
         self._file, self._facts = load_file(repo, str(self._path)), _facts(self._path)
-        known = _checked.get(self._path)
-        if known is not None and known[0] == self._facts:
-            self._file.contents = deepcopy(known[1])
+        checked = _checked.get(self._path)
+        if checked is not None and checked[0] == self._facts:
+            self._file.contents = deepcopy(checked[1])
 
     @cached_property
     def _definitions(self) -> dict[str, Any]:
         with plain_errors("dvc.yaml"):
-            found: dict[str, Any] = self._file.resolver.resolve().get("stages", {})
-            return found
+            stages: dict[str, Any] = self._file.resolver.resolve().get("stages", {})
+            return stages
 
     @property
     def names(self) -> list[str]:
@@ -69,7 +69,7 @@ class StageGraph:
             name: stage["foreach"] for name, stage in self._file.contents["stages"].items() if "foreach" in stage
         }
         having = {name.split("@")[0] for name in self.names}
-        return {name: str(place).strip("${}") for name, place in branched.items() if name not in having}
+        return {name: str(key).strip("${}") for name, key in branched.items() if name not in having}
 
     def closure(self, wanted: Iterable[str]) -> Closure:
         """These stages and all that they need, loaded and checked as DVC does."""
@@ -108,16 +108,16 @@ class StageGraph:
                 outs.setdefault(out, set()).add(name)
                 for folder in out.parents:
                     within.setdefault(folder, set()).add(name)
-        found, todo = set[str](), list(wanted)
+        needed, todo = set[str](), list(wanted)
         while todo:
             name = todo.pop()
-            if name not in found:
-                found.add(name)
+            if name not in needed:
+                needed.add(name)
                 kinds = OUTS if self._definitions[name].get("frozen") else ("deps", *OUTS)
                 for path in _paths(self._definitions[name], *kinds):
                     todo += within.get(path, ())
-                    todo += [maker for place in (path, *path.parents) for maker in outs.get(place, ())]
-        return [name for name in self._definitions if name in found]
+                    todo += [maker for out_path in (path, *path.parents) for maker in outs.get(out_path, ())]
+        return [name for name in self._definitions if name in needed]
 
     def _recorded(self, names: Sequence[str]) -> Any:
         """The entries of these stages in dvc.lock; all of dvc.lock, read by DVC, where they cannot be parsed apart."""
@@ -136,17 +136,17 @@ class StageGraph:
 
         root = Path(self.repo.root_dir)
         deps = {Path(dep.fs_path) for stage in stages for dep in stage.deps}
-        places = {place for dep in deps for place in (dep, *dep.parents) if root in place.parents}
-        files = [file for place in sorted(places) if (file := place.with_name(f"{place.name}.dvc")).is_file()]
+        paths = {path for dep in deps for path in (dep, *dep.parents) if root in path.parents}
+        files = [file for path in sorted(paths) if (file := path.with_name(f"{path.name}.dvc")).is_file()]
         return [stage for file in files for stage in load_file(self.repo, str(file)).stages.values()]
 
 
 def _facts(path: Path) -> Facts | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:  # DVC says so
         return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
+    return status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _paths(definition: Mapping[str, Any], *kinds: str) -> Iterator[PurePosixPath]:

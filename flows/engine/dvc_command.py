@@ -130,13 +130,13 @@ class Runner:
     def check(self, stage: "PipelineStage", log: Path) -> None:
         """StageFailed unless the outs that the command left are valid; what is wrong with them goes into the log too."""
         made = [Path(out.fs_path) for out in stage.outs]
-        found = [*declared(self.root, made)] or self._checker.problems(made)
+        problems = [*declared(self.root, made)] or self._checker.problems(made)
         if self._stopping:
             raise StageFailed("stopped")
-        if found:
+        if problems:
             with log.open("a") as file:
-                file.writelines(f"{problem}\n" for problem in found)
-            raise StageFailed(found[0])
+                file.writelines(f"{problem}\n" for problem in problems)
+            raise StageFailed(problems[0])
 
     def _run(self, start: Callable[[], Command | WarmCommand], look: Callable[[float], None]) -> int:
         """The exit status of what `start` starts; StageFailed if it was stopped."""
@@ -183,6 +183,6 @@ def _last_line(log: Path) -> str:
     with log.open("rb") as file:
         file.seek(max(log.stat().st_size - TAIL, 0))
         lines = file.read().decode(errors="replace").splitlines()
-    said = ("".join(char for char in line if char.isprintable()).strip() for line in reversed(lines))
-    line = next(filter(None, said), "")
+    printable = ("".join(char for char in line if char.isprintable()).strip() for line in reversed(lines))
+    line = next(filter(None, printable), "")
     return line if len(line) <= SHOWN else line[: SHOWN - 4] + " ..."

@@ -197,10 +197,15 @@ def release(root: Path, command: str) -> None:
         _edit_rwlock(repo.tmp_dir, repo.fs, repo.config["core"].get("hardlink_lock", False)) as held,
     ):
         readers = {
-            path: [one for one in own if not one["cmd"].startswith(command)] for path, own in held["read"].items()
+            path: [reservation for reservation in reservations if not reservation["cmd"].startswith(command)]
+            for path, reservations in held["read"].items()
         }
-        held["read"] = {path: own for path, own in readers.items() if own}
-        held["write"] = {path: one for path, one in held["write"].items() if not one["cmd"].startswith(command)}
+        held["read"] = {path: reservations for path, reservations in readers.items() if reservations}
+        held["write"] = {
+            path: reservation
+            for path, reservation in held["write"].items()
+            if not reservation["cmd"].startswith(command)
+        }
 
 
 def _is_json(path: Path) -> bool:
@@ -290,8 +295,8 @@ def params_read_once() -> Iterator[None]:
         return parsed[path]
 
     def find(fs: Any, path: str, keys: Sequence[str] | None = None, flatten: bool = False, **options: Any) -> Any:
-        found = {key: _at(load_once(path, fs, **options), key) for key in keys or () if flatten}
-        straight = {key: value for key, value in found.items() if value is not None}
+        values = {key: _at(load_once(path, fs, **options), key) for key in keys or () if flatten}
+        straight = {key: value for key, value in values.items() if value is not None}
         rest = [key for key in keys or () if key not in straight]
         return {**straight, **read(fs, path, rest, flatten, **options)} if rest or not keys else straight
 

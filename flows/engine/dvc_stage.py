@@ -195,11 +195,11 @@ def _inputs(entry: Entry) -> Mapping[str, Any]:
     return {"data": data(entry), "params": entry.get("params", {})}
 
 
-def _differ(one: object, other: object) -> bool:
+def _differ(first: object, other: object) -> bool:
     """Whether a value differs that both have: a new version may know more parameters and deps."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        return any(_differ(value, other[key]) for key, value in one.items() if key in other)
-    return one != other
+    if isinstance(first, Mapping) and isinstance(other, Mapping):
+        return any(_differ(value, other[key]) for key, value in first.items() if key in other)
+    return first != other
 
 
 def _makers(repo: "Repo") -> Mapping[tuple[str, str], frozenset[Path]]:

@@ -87,20 +87,20 @@ class Repository(Repo):  # type: ignore[misc]
 
 def hashed(root: Path, path: Path) -> list[Path]:
     """The files of a folder that DVC hashes by the .dvcignore of `root`, or the one file itself; PlanError as above."""
-    here = LocalFileSystem()
-    walk = HashedFiles(here, str(root))
+    filesystem = LocalFileSystem()
+    walk = HashedFiles(filesystem, str(root))
     walk.check(str(path))
     if not path.is_dir():
         return [path]
-    return [Path(folder, name) for folder, _, names in walk.walk(here, str(path)) for name in sorted(names)]
+    return [Path(folder, name) for folder, _, names in walk.walk(filesystem, str(path)) for name in sorted(names)]
 
 
 def copy(root: Path, path: Path, target: Path) -> None:
     """Copy a file, or what DVC hashes of a folder, to `target`, which must not exist; PlanError before anything is copied."""
-    found = hashed(root, path)
+    sources = hashed(root, path)
     if path.is_dir():
         target.mkdir(parents=True)
-    for file in found:
-        place = target / file.relative_to(path)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file, place)
+    for file in sources:
+        destination = target / file.relative_to(path)
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, destination)

@@ -88,8 +88,8 @@ class Judged:
 
     def await_more(self, result: StageResult, stopped: Callable[[], bool]) -> bool:
         """Wait until the files that the stage reads may hold what it asks for; False once `stopped`."""
-        asked = ASKED.search(result.reason)
-        wanted = int(asked[1]) if asked else 1
+        match = ASKED.search(result.reason)
+        wanted = int(match[1]) if match else 1
         while not stopped():
             now = self._lines(result.awaits)
             grown = sum(now.values()) - sum(self._before.get(file, 0) for file in now)
@@ -100,8 +100,10 @@ class Judged:
 
     def _lines(self, paths: tuple[str, ...]) -> dict[Path, int]:
         """The number of lines of each file."""
-        places = [self.root / path for path in paths if Path(path).is_relative_to(RECORDS)]
-        files = {file for place in places for file in (place.rglob("*.jsonl") if place.is_dir() else [place])}
+        locations = [self.root / path for path in paths if Path(path).is_relative_to(RECORDS)]
+        files = {
+            file for location in locations for file in (location.rglob("*.jsonl") if location.is_dir() else [location])
+        }
         return {file: _count(file) for file in files if file.suffix == ".jsonl" and file.is_file()}
 
 
@@ -242,8 +244,8 @@ class Execution:
 
 def ranks(planned: Sequence[PlannedStage]) -> dict[str, int]:
     """The length of the longest chain of stages after each one; the longest chain begins first."""
-    found = dict.fromkeys((stage.name for stage in planned), 0)
+    chain_lengths = dict.fromkeys((stage.name for stage in planned), 0)
     for stage in reversed(planned):  # downstream before upstream
         for name in stage.upstream:
-            found[name] = max(found[name], found[stage.name] + 1)
-    return found
+            chain_lengths[name] = max(chain_lengths[name], chain_lengths[stage.name] + 1)
+    return chain_lengths

@@ -78,12 +78,12 @@ class GuardedServer:
 
     def comes_up(self) -> bool:
         """Wait until the server answers; False if it ends, or has not answered after START_SECONDS."""
-        asked = urllib.request.Request(self._health, headers=self.headers)
+        request = urllib.request.Request(self._health, headers=self.headers)
         deadline = time.monotonic() + START_SECONDS
         direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback never goes through a proxy
         while time.monotonic() < deadline:
             try:
-                with direct.open(asked, timeout=5):
+                with direct.open(request, timeout=5):
                     return True
             except (urllib.error.URLError, OSError):
                 if self.ended(0.1):
@@ -133,21 +133,21 @@ class Guard:
             return await self._welcome(quote(scope["path"]) + (f"?{rest}" if rest else ""), send)
         return await refuse(scope, send, REFUSAL)
 
-    def _knows(self, given: str | None) -> bool:
-        return given is not None and hmac.compare_digest(given.encode(), self.token.encode())
+    def _knows(self, candidate: str | None) -> bool:
+        return candidate is not None and hmac.compare_digest(candidate.encode(), self.token.encode())
 
     def _cookie(self, headers: dict[str, str]) -> str | None:
         try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
+            morsel = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
             return None
-        return found.value if found else None
+        return morsel.value if morsel else None
 
     async def _welcome(self, path: str, send: Send) -> None:
         """Keep the token in a cookie, and send the browser to the address without it."""
         cookie = f"{self.cookie}={self.token}; Path=/; HttpOnly; SameSite=Strict"
-        place = f"/{path.lstrip('/')}"  # never //another.host
-        await respond(send, 303, b"", [(b"location", place.encode()), (b"set-cookie", cookie.encode())])
+        location = f"/{path.lstrip('/')}"  # never //another.host
+        await respond(send, 303, b"", [(b"location", location.encode()), (b"set-cookie", cookie.encode())])
 
 
 async def refuse(scope: Message, send: Send, why: str) -> None:

@@ -168,8 +168,8 @@ class FlowRun:
         with mlflow_runs.one_line():
             if status != "FINISHED" and mlflow_store.in_run_cache(self.root, self.client.get_run(run_id).data.tags):
                 status = "FINISHED"
-            if taken := _peak_memory(log):
-                self.client.log_metric(run_id, PEAK_MEMORY, taken, self.at, step=0)
+            if peak_megabytes := _peak_memory(log):
+                self.client.log_metric(run_id, PEAK_MEMORY, peak_megabytes, self.at, step=0)
             _end(self.client, self.root, run_id, status, self.at)
             if log.exists():
                 self.client.log_artifact(run_id, str(log))

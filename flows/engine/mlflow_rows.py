@@ -164,8 +164,8 @@ class Rows:
 
     def _pass_over(self, number: int, error: Exception) -> None:
         if number > self._judged:  # a line is read again after a fault of MLflow
-            said = "".join(char for char in str(error).partition("\n")[0] if char.isprintable())[:SHOWN]
-            self._first = self._first or f"line {number}: {said}"
+            message = "".join(char for char in str(error).partition("\n")[0] if char.isprintable())[:SHOWN]
+            self._first = self._first or f"line {number}: {message}"
             self._bad, self._judged = self._bad + 1, number
 
 

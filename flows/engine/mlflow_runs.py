@@ -41,8 +41,8 @@ class Run:
 def finished(root: Path, tags: Mapping[str, str]) -> list[Run]:
     """The newest runs, latest first, that have these tags (named without the prefix)."""
     with reading(root) as records:
-        found = records.finished({PREFIX + name: value for name, value in tags.items()}) if records else []
-        return [_run(records, run_id, started) for run_id, started in found if records]
+        runs = records.finished({PREFIX + name: value for name, value in tags.items()}) if records else []
+        return [_run(records, run_id, started) for run_id, started in runs if records]
 
 
 def get(root: Path, run_id: str) -> Run:
@@ -79,8 +79,8 @@ class Index:
 
     def find(self, key: str, outs: str) -> str | None:
         """The newest run with this run-cache key and these hashes of its outs."""
-        if self._shared and (key, outs) not in self._by_key and (known := maker(self._root, key, outs)) is not None:
-            self._by_key[key, outs] = known
+        if self._shared and (key, outs) not in self._by_key and (run_id := maker(self._root, key, outs)) is not None:
+            self._by_key[key, outs] = run_id
         return self._by_key.get((key, outs))
 
     def has(self, run_id: str) -> bool:
@@ -122,8 +122,8 @@ def maker(root: Path, key: str, outs: str) -> str | None:
 def acceptances(root: Path, key: str) -> list[tuple[str, str]]:
     """The runs that record the acceptance of an entry with this run-cache key, the newest first, each with the run that made its outs."""
     with reading(root) as records:
-        found = records.versions(f"{ACCEPTED}key.{key}", TRIED) if records else []
-        heads = ((run_id, made, records.head(run_id)) for run_id, made in found if records)
+        accepted = records.versions(f"{ACCEPTED}key.{key}", TRIED) if records else []
+        heads = ((run_id, made, records.head(run_id)) for run_id, made in accepted if records)
         return [(run_id, made) for run_id, made, head in heads if head and not head.deleted]
 
 
@@ -132,8 +132,8 @@ def accepted_maker(root: Path, key: str, outs: str) -> str | None:
     for _, made in acceptances(root, key):
         with reading(root) as records:
             head = records.head(made) if records else None
-            there = head is not None and head.finished
-            if records and there and records.tags(made).get(PREFIX + "outs") == outs:
+            is_finished = head is not None and head.finished
+            if records and is_finished and records.tags(made).get(PREFIX + "outs") == outs:
                 return made
     return None
 
@@ -145,14 +145,14 @@ def left_running(root: Path) -> bool:
 
 
 @contextmanager
-def reading(root: Path, own: bool = False, settled: bool = True) -> Iterator[Reader | None]:
+def reading(root: Path, local: bool = False, settled: bool = True) -> Iterator[Reader | None]:
     """The records to read from, None if there are none; faults are a PlanError of one line.
 
-    With `own` the repository's own database, wherever MLFLOW_TRACKING_URI points. What has run is recorded to its end first,
+    With `local` the repository's own database, wherever MLFLOW_TRACKING_URI points. What has run is recorded to its end first,
     unless `settled` is False.
     """
     with one_line():
-        elsewhere = not own and mlflow_address.shared(root) is not None
+        elsewhere = not local and mlflow_address.shared(root) is not None
         if elsewhere:
             client = mlflow_database.find_shared_client(root)
             yield None if client is None else SharedReader(client, mlflow_database.own_tags(root))
@@ -170,17 +170,17 @@ def reading(root: Path, own: bool = False, settled: bool = True) -> Iterator[Rea
 @contextmanager
 def one_line() -> Iterator[None]:
     """Turn every fault of the database into a PlanError of one line; a PlanError stays as it is."""
-    known: PlanError | None = None
+    plan_error: PlanError | None = None
     try:
         with mlflow_database.one_line():
             try:
                 yield
             except PlanError as error:
-                known = error
+                plan_error = error
     except DatabaseError as error:
         raise PlanError(str(error)) from error.__cause__
-    if known is not None:
-        raise known
+    if plan_error is not None:
+        raise plan_error
 
 
 def metrics(root: Path, run_ids: Iterable[str]) -> dict[str, dict[str, float]]:

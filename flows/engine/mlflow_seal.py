@@ -36,13 +36,13 @@ def content(root: Path, run_id: str) -> Mapping[str, Any]:
     with mlflow_runs.reading(root) as records:
         assert records is not None, "a run is in a database"
         tags, params = records.tags(run_id), records.params(run_id)
-        values = sorted((one.key, one.step, one.value, one.nan) for one in records.values(run_id))
+        values = sorted((point.key, point.step, point.value, point.nan) for point in records.values(run_id))
     metrics = [[key, step, repr(float(value)), nan] for key, step, value, nan in values]
-    own = {key: value for key, value in tags.items() if key in SHOWN or key.startswith(PREFIX)}
+    covered_tags = {key: value for key, value in tags.items() if key in SHOWN or key.startswith(PREFIX)}
     file = mlflow_files.read(root, run_id, RECORD)
     return {
         "run": run_id,
-        "tags": {key: value for key, value in own.items() if not key.startswith(OUTSIDE)},
+        "tags": {key: value for key, value in covered_tags.items() if not key.startswith(OUTSIDE)},
         "params": params,
         "metrics": metrics,
         "record": hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None,

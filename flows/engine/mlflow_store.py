@@ -217,13 +217,13 @@ def find(root: Path, stage: str, entry: Entry, index: mlflow_runs.Index | None =
     `index` saves the search in the database where many stages are asked for.
     """
     key, outs = run_cache_key(entry), joined(entry)
-    known = index.find(key, outs) if index is not None else mlflow_runs.maker(root, key, outs)
-    known = known or mlflow_runs.accepted_maker(root, key, outs)
-    if known is not None:
-        return known
-    own = {name.removeprefix(PREFIX): value for name, value in mlflow_database.own_tags(root).items()}
+    run_id = index.find(key, outs) if index is not None else mlflow_runs.maker(root, key, outs)
+    run_id = run_id or mlflow_runs.accepted_maker(root, key, outs)
+    if run_id is not None:
+        return run_id
+    clone_tags = {name.removeprefix(PREFIX): value for name, value in mlflow_database.own_tags(root).items()}
     for md5 in filter(None, hashes(entry, "outs").values()):
-        for run in mlflow_runs.finished(root, {"metrics_md5": md5, **own}):
+        for run in mlflow_runs.finished(root, {"metrics_md5": md5, **clone_tags}):
             ours = run.tags.get(PREFIX + "stage") in (stage, stage.split("@")[0])
             if ours and PREFIX + "key" not in run.tags and _same_params(run.params, entry):
                 _adopt(root, run, stage, entry)

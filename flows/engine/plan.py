@@ -66,17 +66,17 @@ def plan(
                 stage_code.look_ahead(root, (stage for stage, _ in closure.stages.values()), seen)
         for name, (stage, upstream) in closure.stages.items():
             check_deps(stage, closure.outs, root)
-            asked = resources(stage, pools, pool)
+            requested = resources(stage, pools, pool)
             with plain_errors():
-                own = FORCED if name in forced else why(stage, seen)
-                if stage.frozen and own in (FORCED, NEVER):
+                direct_reason = FORCED if name in forced else why(stage, seen)
+                if stage.frozen and direct_reason in (FORCED, NEVER):
                     raise PlanError(
                         f"dvc.yaml: stage '{name}' is frozen, so that it does not run; `dvc unfreeze {name}`"
                     )
                 frozen = why_if_not_frozen(stage, seen) if stage.frozen else None
-                elsewhere = own is None and origin(stage) == "elsewhere"
-                missing = own not in (None, FORCED) and is_missing(stage)
-            reason = own or _upstream_reason(upstream, planned)
+                elsewhere = direct_reason is None and origin(stage) == "elsewhere"
+                missing = direct_reason not in (None, FORCED) and is_missing(stage)
+            reason = direct_reason or _upstream_reason(upstream, planned)
             if reason:
                 on_work()
             planned.append(
@@ -88,7 +88,7 @@ def plan(
                     frozen=frozen,
                     elsewhere=elsewhere,
                     missing=missing,
-                    **asdict(asked),
+                    **asdict(requested),
                 )
             )
         return planned
@@ -118,15 +118,15 @@ def needed(root: Path, targets: Sequence[str], params: str) -> list[str]:
 
 def matching(target: str, pipeline: StageGraph) -> list[str]:
     stages = pipeline.names
-    found = [name for name in stages if name == target or name.startswith(target + "@")]
-    if not found and target in pipeline.empty:
+    names = [name for name in stages if name == target or name.startswith(target + "@")]
+    if not names and target in pipeline.empty:
         raise PlanError(f"dvc.yaml: stage '{target}' has no branches: {pipeline.empty[target]} is empty")
-    if not found:
+    if not names:
         bases = [name.split("@")[0] for name in stages]
         close = get_close_matches(target, [*stages, *bases], n=1)
         hint = f"did you mean '{close[0]}'?" if close else f"it has {', '.join(dict.fromkeys(bases)) or 'none'}"
         raise PlanError(f"dvc.yaml: no stage '{target}'; {hint}")
-    return found
+    return names
 
 
 def _upstream_reason(upstream: Collection[str], planned: Sequence[PlannedStage]) -> str | None:
@@ -194,23 +194,23 @@ def resources(stage: "PipelineStage", pools: bool, pool: str) -> Resources:
     if not isinstance(named, str):
         _bad_resource(stage, "pool", f"expected the name of a work pool, got {named!r}")
     named = named if pools else ""
-    asked = Resources(resources.get("cpu", 1), gpu, _launcher(stage, resources, here=not named), named)
-    if asked.pool or asked.launcher:
-        return _of_all_processes(asked, resources)
-    available = len(gpus(os.environ)) if asked.gpu else 0
-    if available and asked.gpu > available:
-        _bad_resource(stage, "gpu", f"asks for {asked.gpu}, this machine has {available}")
-    here = _of_all_processes(replace(asked, gpu=min(asked.gpu, available)), resources)
-    return replace(here, cpu=min(here.cpu, cores()))
+    requested = Resources(resources.get("cpu", 1), gpu, _launcher(stage, resources, local=not named), named)
+    if requested.pool or requested.launcher:
+        return _of_all_processes(requested, resources)
+    available = len(gpus(os.environ)) if requested.gpu else 0
+    if available and requested.gpu > available:
+        _bad_resource(stage, "gpu", f"asks for {requested.gpu}, this machine has {available}")
+    local = _of_all_processes(replace(requested, gpu=min(requested.gpu, available)), resources)
+    return replace(local, cpu=min(local.cpu, cores()))
 
 
-def _of_all_processes(asked: Resources, resources: Mapping[str, int]) -> Resources:
+def _of_all_processes(requested: Resources, resources: Mapping[str, int]) -> Resources:
     """The same with the cores of all processes together."""
-    return replace(asked, cpu=asked.cpu * (asked.gpu or resources.get("processes", 1)))
+    return replace(requested, cpu=requested.cpu * (requested.gpu or resources.get("processes", 1)))
 
 
-def _launcher(stage: "PipelineStage", resources: Mapping[str, object], here: bool) -> str:
-    """The prefix of the stage's command, or an empty string; PlanError unless it has a program, which a stage run `here` finds."""
+def _launcher(stage: "PipelineStage", resources: Mapping[str, object], local: bool) -> str:
+    """The prefix of the stage's command, or an empty string; PlanError unless it has a program, which a stage run `local` finds."""
     value = resources.get("launcher", "")
     try:
         words = shlex.split(value) if isinstance(value, str) else []
@@ -221,7 +221,7 @@ def _launcher(stage: "PipelineStage", resources: Mapping[str, object], here: boo
             _bad_resource(stage, "launcher", f'expected a command such as "srun --gres=gpu:1", got {value!r}')
         return ""
     program = str(Path(stage.wdir, words[0])) if "/" in words[0] else words[0]
-    if here and shutil.which(program) is None:
+    if local and shutil.which(program) is None:
         _bad_resource(stage, "launcher", f"no program {words[0]} on the PATH of this machine")
     return str(value)
 

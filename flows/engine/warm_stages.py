@@ -35,6 +35,6 @@ def warm_starts(planned: Iterable[PlannedStage]) -> WarmStarts | None:
     if platform.system() != "Linux":
         return None
     path = str(Path(sys.executable).parent)
-    here = [stage for stage in planned if stage.reason and not (stage.pool or stage.launcher)]
-    able = [stage for stage in here if parsed(stage.cmd, path, MODULES)]
-    return WarmStarts(MODULES if len(able) > 1 else {}).prepare() if here else None
+    local_stages = [stage for stage in planned if stage.reason and not (stage.pool or stage.launcher)]
+    able = [stage for stage in local_stages if parsed(stage.cmd, path, MODULES)]
+    return WarmStarts(MODULES if len(able) > 1 else {}).prepare() if local_stages else None

@@ -60,7 +60,7 @@ def audit(
     link = chain.chain(root, of) if of is not None else None
     wanted = {one.stage for one in _links(link) if one.stage} if link is not None else None
     pipeline = dvc_pipeline.read(root, wanted)
-    pipelines = history.pipelines(root, None if everything else NEWEST, own=True)
+    pipelines = history.pipelines(root, None if everything else NEWEST, clone_only=True)
     left = unfinished(root, pipelines, entries)
     cache = RunCache(root)
     fits = _Fit(root, pipelines, cache)

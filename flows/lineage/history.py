@@ -45,10 +45,12 @@ class PipelineRun:
     early: str = ""  # the number by which its trainings were stopped early, where they were
 
 
-def pipelines(root: Path, limit: int | None = None, flow: str | None = None, own: bool = False) -> list[PipelineRun]:
-    """The pipeline runs, newest first; those of one flow, if it is named, and of this clone alone, if `own`."""
+def pipelines(
+    root: Path, limit: int | None = None, flow: str | None = None, clone_only: bool = False
+) -> list[PipelineRun]:
+    """The pipeline runs, newest first; those of one flow, if it is named, and of this clone alone, if `clone_only`."""
     with mlflow_runs.reading(root) as records:
-        return [_pipeline(records, head) for head in records.pipelines(limit, flow, own)] if records else []
+        return [_pipeline(records, head) for head in records.pipelines(limit, flow, clone_only)] if records else []
 
 
 def newest_runs(root: Path, count: int, points: bool) -> list[PipelineRun]:
@@ -73,7 +75,7 @@ def newest_where(
     """The newest pipeline runs of this clone that are wanted, at most `count`; no more runs are read than that takes."""
     limit = 4 * count
     while True:
-        runs = pipelines(root, limit, flow, own=True)
+        runs = pipelines(root, limit, flow, clone_only=True)
         matches = list(filter(wanted, runs))
         if len(matches) >= count or len(runs) < limit:
             return matches[:count]
@@ -87,7 +89,7 @@ def previous_params(root: Path, run_id: str, flow: str, sections: Collection[str
     """
     limit = 4
     while True:
-        runs = pipelines(root, limit, flow, own=True)
+        runs = pipelines(root, limit, flow, clone_only=True)
         earlier = [run for run in runs if run.id != run_id and not run.sweep]
         params: dict[str, str] = {}
         covered: set[str] = set()

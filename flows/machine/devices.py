@@ -68,7 +68,7 @@ def lease(names: Sequence[str], count: int, holder: str = "") -> Lease | None:
 
 def holders(names: Sequence[str]) -> dict[str, str]:
     """Those of the devices that are held, each with who holds it, as the holder says."""
-    found = {}
+    held = {}
     with _folder() as folder:
         for name in names:
             file = _open(folder, name)
@@ -76,11 +76,11 @@ def holders(names: Sequence[str]) -> dict[str, str]:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 text = os.pread(file, 4 * SHOWN, 0).decode(errors="replace").partition("\n")[0]
-                said = "".join(char for char in text if char.isprintable())[:SHOWN]
-                found[name] = said or "a process that does not say who it is"
+                holder = "".join(char for char in text if char.isprintable())[:SHOWN]
+                held[name] = holder or "a process that does not say who it is"
             finally:
                 os.close(file)
-    return found
+    return held
 
 
 def check(names: Sequence[str]) -> None:
@@ -190,9 +190,9 @@ def _write(file: int, holder: str) -> None:
 
 def _file_name(name: str) -> str:
     """The name of a device's file: one for a device, whether it is called by its number or by its UUID."""
-    known = _uuids()
-    whole = [uuid for uuid in known.values() if name.startswith("GPU-") and uuid.startswith(name)]
-    physical = known.get(name, whole[0] if len(whole) == 1 else name)
+    uuids = _uuids()
+    whole = [uuid for uuid in uuids.values() if name.startswith("GPU-") and uuid.startswith(name)]
+    physical = uuids.get(name, whole[0] if len(whole) == 1 else name)
     return re.sub(r"[^\w.-]", "_", physical) + ".lock"
 
 

@@ -62,46 +62,46 @@ class Slots:
         `holder` is what other processes say that wait for them; `tell` is called with what this stage waits for, if another
         process holds it. In a run that was stopped the lease is empty. DeviceError if the locks cannot be used.
         """
-        own = _Waiting(-rank, next(self._arrivals), min(cpu, self.cores), min(gpu, len(self.gpus)))
-        lease = self._wait(own, holder, tell)
+        request = _Waiting(-rank, next(self._arrivals), min(cpu, self.cores), min(gpu, len(self.gpus)))
+        lease = self._wait(request, holder, tell)
         try:
             yield lease or Lease()
         finally:
             if lease is not None:
                 with self._changed:
                     lease.release()
-                    self._cores += own.cpu
+                    self._cores += request.cpu
                     self._gpus = [name for name in self.gpus if name in {*self._gpus, *lease.names}]
                     self._changed.notify_all()
 
-    def _wait(self, own: _Waiting, holder: str, tell: Callable[[str], None]) -> Lease | None:
+    def _wait(self, request: _Waiting, holder: str, tell: Callable[[str], None]) -> Lease | None:
         """The lease, or None in a run that was stopped."""
-        seen = told = ""
+        seen = reported = ""
         with self._changed:
-            self._waiting.append(own)
+            self._waiting.append(request)
             try:
                 while not self._stopped():
-                    lease = self._take(own, holder)
+                    lease = self._take(request, holder)
                     if lease is not None:
                         return lease
-                    before, seen = seen, self._held(own.gpu)
-                    if seen == before and seen not in ("", told):  # a lock seen once may be another stage's look
-                        told = seen
-                        tell(told)
+                    before, seen = seen, self._held(request.gpu)
+                    if seen == before and seen not in ("", reported):  # a lock seen once may be another stage's look
+                        reported = seen
+                        tell(reported)
                     # Other processes give no sign when they free a device.
                     self._changed.wait(POLL_SECONDS if any(each.gpu for each in self._waiting) else None)
                 return None
             finally:
-                self._waiting.remove(own)
+                self._waiting.remove(request)
                 self._changed.notify_all()  # for the stages that waited behind this one
 
-    def _take(self, own: _Waiting, holder: str) -> Lease | None:
+    def _take(self, request: _Waiting, holder: str) -> Lease | None:
         """All that a stage asks for, or None and nothing. A stage that lacks only GPUs does not hold up those behind it."""
-        if own.cpu > self._cores or any(other < own and self._free(other.gpu) for other in self._waiting):
+        if request.cpu > self._cores or any(other < request and self._free(other.gpu) for other in self._waiting):
             return None
-        lease = devices.lease(self._gpus, own.gpu, holder)
+        lease = devices.lease(self._gpus, request.gpu, holder)
         if lease is not None:
-            self._cores -= own.cpu
+            self._cores -= request.cpu
             self._gpus = [name for name in self._gpus if name not in lease.names]
         return lease
 

@@ -61,10 +61,10 @@ class Command:
 
     def wait(self, timeout: float | None = None) -> int | None:
         """The exit status (128 + n after signal n), or None if it still runs after `timeout` seconds."""
-        known = self._exit
-        if known is not None and timeout is not None:  # Popen.wait would look every 50 ms only
+        pidfd = self._exit
+        if pidfd is not None and timeout is not None:  # Popen.wait would look every 50 ms only
             ended = select.poll()
-            ended.register(known)
+            ended.register(pidfd)
             if not ended.poll(timeout * 1000):
                 return None
         try:
@@ -84,9 +84,9 @@ class Command:
         """Close the pipe; if the supervisor itself was killed, kill its process group."""
         self._close()
         with self._closing:
-            known, self._exit = self._exit, None
-        if known is not None:
-            os.close(known)
+            pidfd, self._exit = self._exit, None
+        if pidfd is not None:
+            os.close(pidfd)
         if self._process.returncode < 0:
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -152,14 +152,14 @@ def _has_children() -> bool:
 
 def _below(process: int) -> list[int]:
     """The descendants of a process."""
-    found, todo = list[int](), [process]
+    descendants, todo = list[int](), [process]
     while todo:
         for thread in _listed(Path(f"/proc/{todo.pop()}/task")):
             with suppress(OSError, ValueError):  # it has ended
                 children = [int(word) for word in (thread / "children").read_text().split()]
-                found += children
+                descendants += children
                 todo += children
-    return found
+    return descendants
 
 
 def _listed(folder: Path) -> list[Path]:

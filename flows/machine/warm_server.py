@@ -36,8 +36,8 @@ def serve(control: socket.socket, modules: Sequence[str]) -> tuple[str, list[str
     gc.freeze()  # what a collection in a fork would touch would be copied
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # ended supervisors need nobody to ask for them
     while True:
-        said, files, *_ = socket.recv_fds(control, 1, MOST_FILES)
-        if not said:
+        received, files, *_ = socket.recv_fds(control, 1, MOST_FILES)
+        if not received:
             sys.exit()
         if os.fork() == 0:
             control.close()

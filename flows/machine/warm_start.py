@@ -40,8 +40,8 @@ def parsed(command: str | list[str], path: str, packages: Container[str]) -> tup
     program = next(
         (Path(folder, "python") for folder in path.split(os.pathsep) if Path(folder, "python").exists()), None
     )
-    own = Path(sys.executable).parent / "python"
-    return (words[2], words[3:]) if program == own else None
+    interpreter = Path(sys.executable).parent / "python"
+    return (words[2], words[3:]) if program == interpreter else None
 
 
 def package(module: str) -> str:
@@ -66,16 +66,16 @@ class WarmCommand:
             while self._status is None:
                 self._line.settimeout(timeout)
                 try:
-                    said = self._line.recv(64)
+                    received = self._line.recv(64)
                 except TimeoutError:
                     return None
                 except OSError:
-                    said = b""
-                self._said += said
+                    received = b""
+                self._said += received
                 *lines, _ = self._said.split(b"\n")
                 if len(lines) == 2:
                     self._status = int(lines[1])
-                elif not said:
+                elif not received:
                     self._status = self._killed(lines)
             self._line.close()
             return self._status
@@ -118,10 +118,10 @@ class WarmStarts:
         self, command: str | list[str], folder: Path, environ: Mapping[str, str], log: Path, keep: Sequence[int]
     ) -> WarmCommand | None:
         """Start a stage's command with its output at the end of `log`; None where it must start cold."""
-        found = parsed(command, environ.get("PATH", ""), self.modules)
-        if found is None or any(value for name, value in environ.items() if name.endswith("_VISIBLE_DEVICES")):
+        invocation = parsed(command, environ.get("PATH", ""), self.modules)
+        if invocation is None or any(value for name, value in environ.items() if name.endswith("_VISIBLE_DEVICES")):
             return None
-        module, arguments = found
+        module, arguments = invocation
         with self._changing:
             if self._closed:
                 return None

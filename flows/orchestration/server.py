@@ -167,8 +167,8 @@ def may_be_configured(root: Path) -> bool:
         return True
     home = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
     profiles = Path(os.environ.get("PREFECT_PROFILES_PATH", home / "profiles.toml")).expanduser()
-    own, shared = [profiles, root / ".env", root / "prefect.toml"], root / "pyproject.toml"
-    if any("url" in file.read_text(errors="replace").lower() for file in own if file.is_file()):
+    config_files, shared = [profiles, root / ".env", root / "prefect.toml"], root / "pyproject.toml"
+    if any("url" in file.read_text(errors="replace").lower() for file in config_files if file.is_file()):
         return True
     return shared.is_file() and "[tool.prefect" in shared.read_text(errors="replace")
 

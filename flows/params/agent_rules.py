@@ -18,32 +18,34 @@ def played_in(configs: Configs) -> Iterator[Fault]:
     environments, cloned = configs["expert_episodes"].environments, dict[str, str]()
     learners = {stage: configs[stage].policies for stage in ("agents", "budgets")}
     for stage, policies in learners.items():
-        for name, own in policies.items():
-            cloned[f"branches.{stage}.{name}.clone"] = own.clone
-            yield from one_of(own.environment, environments, ENVIRONMENT, f"branches.{stage}.{name}.environment")
+        for name, learner in policies.items():
+            cloned[f"branches.{stage}.{name}.clone"] = learner.clone
+            yield from one_of(learner.environment, environments, ENVIRONMENT, f"branches.{stage}.{name}.environment")
     report, teacher = configs["agents_report"], configs["budgets"].teacher
     if learners["budgets"]:
         cloned["budgets.teacher"] = teacher
     sets = configs["agent_episodes"].sets
-    played = {f"agents_report.policies.{name}": one for name, one in report.policies.items()}
-    played |= {f"branches.agent_episodes.{name}": one for name, one in sets.items()}
-    for key, one in played.items():
-        if one.stage == CLONE:
-            cloned[f"{key}.branch"] = one.branch
+    played = {f"agents_report.policies.{name}": player for name, player in report.policies.items()}
+    played |= {f"branches.agent_episodes.{name}": player for name, player in sets.items()}
+    for key, player in played.items():
+        if player.stage == CLONE:
+            cloned[f"{key}.branch"] = player.branch
         else:
-            yield from one_of(one.branch, learners[one.stage], f"a key of branches.{one.stage}", f"{key}.branch")
-        yield from one_of(one.environment, environments, ENVIRONMENT, f"{key}.environment")
+            yield from one_of(
+                player.branch, learners[player.stage], f"a key of branches.{player.stage}", f"{key}.branch"
+            )
+        yield from one_of(player.environment, environments, ENVIRONMENT, f"{key}.environment")
     for key, name in cloned.items():
         yield from one_of(name, environments, ENVIRONMENT, key)
         if not environments[name].episodes and configs[CLONE].init == "scratch":
             yield f"branches.expert_episodes.{name}.episodes", f"expected at least 1, since {key} names it, got 0"
         if name == teacher and key.startswith("branches.budgets"):
             yield key, f"expected another clone than the teacher's, {teacher}"
-    for name, one in sets.items():
-        most = environments[one.environment].episodes
-        if one.expert > most:
-            where = f"branches.expert_episodes.{one.environment}.episodes"
-            yield f"branches.agent_episodes.{name}.expert", f"expected at most {where} = {most}, got {one.expert}"
+    for name, player in sets.items():
+        most = environments[player.environment].episodes
+        if player.expert > most:
+            where = f"branches.expert_episodes.{player.environment}.episodes"
+            yield f"branches.agent_episodes.{name}.expert", f"expected at most {where} = {most}, got {player.expert}"
     for name in configs[CLONE].sizes:
         yield from one_of(name, environments, ENVIRONMENT, f"{CLONE}.sizes.{name}")
     for number, expected in enumerate(report.expectations):
@@ -55,18 +57,18 @@ def played_in(configs: Configs) -> Iterator[Fault]:
                 yield key, f"expected a policy of the stage agents, whose training is known, got {name}"
 
 
-def own_environments(root: Path, own: "ExpertEpisodesConfig") -> Iterator[Fault]:
+def own_environments(root: Path, config: "ExpertEpisodesConfig") -> Iterator[Fault]:
     """Environments of the user's are classes in files that are there, and whose changes are noticed."""
     from tasks.agents.configs.own_environments import fault
     from tasks.language.configs.parts.python_rewards import holds
 
-    for name, one in own.environments.items():
-        if ".py:" in one.kind:
-            if wrong := fault(root, one.kind):
+    for name, environment in config.environments.items():
+        if ".py:" in environment.kind:
+            if wrong := fault(root, environment.kind):
                 yield f"environments.{name}.kind", wrong
-            elif not holds(own.environment_files, one.kind):
-                file = one.kind.partition(":")[0]
+            elif not holds(config.environment_files, environment.kind):
+                file = environment.kind.partition(":")[0]
                 yield (
                     "environment_files",
-                    f"expected {file} or a folder that holds it, got {shown(own.environment_files)}",
+                    f"expected {file} or a folder that holds it, got {shown(config.environment_files)}",
                 )

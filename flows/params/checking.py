@@ -26,20 +26,20 @@ def sections(root: Path) -> dict[str, type[Config]]:
 
     A repository with other stages has no Configs, and its params.yaml may hold anything.
     """
-    found = {}
+    config_types = {}
     for file in sorted(root.glob("tasks/*/configs/*.py")):
         flow, stage = file.parents[1].name, file.stem
         if (file.parents[1] / file.name).is_file() and stage != "__init__":
-            found[stage] = _config(
+            config_types[stage] = _config(
                 f"tasks.{flow}.configs.{stage}", "".join(map(str.title, stage.split("_"))) + "Config"
             )
-    return found
+    return config_types
 
 
 def _config(module: str, name: str) -> type[Config]:
     try:
-        found: type[Config] = getattr(import_module(module), name)
-        return found
+        config_type: type[Config] = getattr(import_module(module), name)
+        return config_type
     except (ModuleNotFoundError, AttributeError):
         home = Path(__file__).parents[2]
         raise ParameterError(
@@ -100,24 +100,26 @@ def idle(data: Any, types: Sections) -> Iterator[tuple[list[Key], str]]:
     for section, config_type in types.items():
         for rule in config_type.idle_rules():
             try:
-                found = {place: list(_values(data[section], place.split("."))) for place in rule.where}
+                values_by_path = {path: list(_values(data[section], path.split("."))) for path in rule.where}
             except (LookupError, TypeError, AttributeError):  # the file lacks the key, which is another fault
                 continue
-            if rule.neutral is SAID and all(v in rule.where[place] for place, values in found.items() for v in values):
-                seen = {place: dict.fromkeys(map(_plain, values)) for place, values in found.items()}
-                why = [f"{section}.{place} {' or '.join(values)}".strip() for place, values in seen.items()]
+            if rule.neutral is SAID and all(
+                v in rule.where[path] for path, values in values_by_path.items() for v in values
+            ):
+                seen = {path: dict.fromkeys(map(_plain, values)) for path, values in values_by_path.items()}
+                why = [f"{section}.{path} {' or '.join(values)}".strip() for path, values in seen.items()]
                 yield [(section, *key.split(".")) for key in rule.keys], " and ".join(why)
 
 
-def _values(data: Any, place: Sequence[str]) -> Iterator[object]:
+def _values(data: Any, path: Sequence[str]) -> Iterator[object]:
     """The value at a place; a `*` in the place stands for all entries."""
-    if not place:
+    if not path:
         yield data
-    elif place[0] == "*":
+    elif path[0] == "*":
         for entry in data.values() if isinstance(data, dict) else data:
-            yield from _values(entry, place[1:])
+            yield from _values(entry, path[1:])
     else:
-        yield from _values(data[place[0]], place[1:])
+        yield from _values(data[path[0]], path[1:])
 
 
 def _plain(value: object) -> str:

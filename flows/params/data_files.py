@@ -32,9 +32,9 @@ def check(root: Path, out_of_date: Collection[str], later: bool = True) -> list[
 
     With `later` a line tells of a fault in what only later runs read, where a model is trained; a copy of the repository may lack those files.
     """
-    given = params((root / PARAMS).read_text())
-    files = _reads_files(root, given, {name.partition("@")[0] for name in out_of_date})
-    if not (files or _reads_recordings(given, out_of_date)) or not (root / "tasks/preflight").is_dir():
+    parameters = params((root / PARAMS).read_text())
+    files = _reads_files(root, parameters, {name.partition("@")[0] for name in out_of_date})
+    if not (files or _reads_recordings(parameters, out_of_date)) or not (root / "tasks/preflight").is_dir():
         return []
     command = [
         sys.executable,
@@ -55,11 +55,11 @@ def check(root: Path, out_of_date: Collection[str], later: bool = True) -> list[
     return done.stdout.splitlines()
 
 
-def _reads_files(root: Path, given: Any, stages: Collection[str]) -> bool:
+def _reads_files(root: Path, parameters: Any, stages: Collection[str]) -> bool:
     """Whether any stage that will run reads files of the user's, or trains a model while there are any."""
-    counted = _section(given, "problems").get("source") == "hub" and {"responses", "mixture"} & {*stages}
+    counted = _section(parameters, "problems").get("source") == "hub" and {"responses", "mixture"} & {*stages}
     sections = {*READERS, "mixture", "benchmarks"} if _trains(stages) else {*stages}
-    has_files = any(section in sections for section in _with_files(root, given))
+    has_files = any(section in sections for section in _with_files(root, parameters))
     return bool(has_files or ("problems" in stages and counted))
 
 
@@ -70,16 +70,16 @@ def _trains(stages: Collection[str]) -> bool:
     return not {*policy_names(), "reward_model"}.isdisjoint(stages)
 
 
-def _with_files(root: Path, given: Any) -> Iterator[str]:
+def _with_files(root: Path, parameters: Any) -> Iterator[str]:
     """The sections of the language flow that name files of the user's, or whose rows of a hub's set lie here already."""
-    mixed = _sources(_section(given, "mixture").get("datasets"))
-    sources = {name: {_section(given, name).get("source")} for name in READERS} | {"mixture": {*mixed}}
+    mixed = _sources(_section(parameters, "mixture").get("datasets"))
+    sources = {name: {_section(parameters, name).get("source")} for name in READERS} | {"mixture": {*mixed}}
     for name, kinds in sources.items():
         if kinds & OWN or ("hub" in kinds and (root / "data" / name).is_dir()):
             yield name
-    if _has_rows(root, str(_section(given, "evaluate").get("pairs_path", ""))):
+    if _has_rows(root, str(_section(parameters, "evaluate").get("pairs_path", ""))):
         yield "evaluate"
-    if _section(given, BRANCHES).get("benchmarks"):
+    if _section(parameters, BRANCHES).get("benchmarks"):
         yield "benchmarks"
 
 
@@ -92,9 +92,9 @@ def _has_rows(root: Path, path: str) -> bool:
     return rows.is_file() or (rows.is_dir() and any(file.suffix in SUFFIXES for file in rows.iterdir()))
 
 
-def _section(given: Any, name: str) -> Mapping[str, Any]:
-    found = given.get(name) if isinstance(given, dict) else None
-    return found if isinstance(found, dict) else {}
+def _section(parameters: Any, name: str) -> Mapping[str, Any]:
+    section = parameters.get(name) if isinstance(parameters, dict) else None
+    return section if isinstance(section, dict) else {}
 
 
 def _sources(datasets: Any) -> Iterator[str]:
@@ -103,17 +103,17 @@ def _sources(datasets: Any) -> Iterator[str]:
     yield from (str(dataset.get("source")) for dataset in listed if isinstance(dataset, dict))
 
 
-def _reads_recordings(given: Mapping[str, Any], out_of_date: Collection[str]) -> bool:
+def _reads_recordings(parameters: Mapping[str, Any], out_of_date: Collection[str]) -> bool:
     """Whether data sets are imported, or environments are made that have arguments, wrappers or a package of their own."""
-    datasets = _branches(given, "transitions", out_of_date)
-    environments = _branches(given, "behaviour", out_of_date)
+    datasets = _branches(parameters, "transitions", out_of_date)
+    environments = _branches(parameters, "behaviour", out_of_date)
     imports = any(dataset.get("source") in ("minari", "minari-remote", "d4rl") for dataset in datasets.values())
-    return imports or any(_is_foreign(str(one.get("id") or name)) for name, one in environments.items())
+    return imports or any(_is_foreign(str(environment.get("id") or name)) for name, environment in environments.items())
 
 
-def _branches(given: Mapping[str, Any], stage: str, out_of_date: Collection[str]) -> dict[str, Any]:
+def _branches(parameters: Mapping[str, Any], stage: str, out_of_date: Collection[str]) -> dict[str, Any]:
     """The entries of a stage's branches that will run."""
-    entries = _section(_section(given, BRANCHES), stage)
+    entries = _section(_section(parameters, BRANCHES), stage)
     return {name: entry for name, entry in entries.items() if f"{stage}@{name}" in out_of_date}
 
 

@@ -89,8 +89,8 @@ def preset(root: Path, types: Sections, name: str) -> list[Edit]:
     path = root / PRESETS / f"{name}.yaml"
     if path.name != f"{name}.yaml" or not path.is_file():  # no name may lead out of that folder
         names = sorted(file.stem for file in (root / PRESETS).glob("*.yaml"))
-        known = f"there are {', '.join(names)}" if names else f"{PRESETS}/ has none"
-        raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {known}")
+        hint = f"there are {', '.join(names)}" if names else f"{PRESETS}/ has none"
+        raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {hint}")
     laid = _Laid(f"{PRESETS}/{name}.yaml", read_text(path), types)
     values = parse(laid.text, laid.source)
     if not isinstance(values, dict) or not values:
@@ -103,11 +103,11 @@ def laid(root: Path, types: Sections, text: str, source: str) -> list[Edit]:
     values, now = parse(text, source), params(read_text(root / PARAMS))
     if not isinstance(values, dict):
         raise ParameterError(f"{source}: expected sections of params.yaml with values")
-    found = list(_Laid(source, text, types).edits(YAML(typ="safe").compose(text), values))
-    seeds = [edit for edit in found if edit.key == (SEED,)]
+    edits = list(_Laid(source, text, types).edits(YAML(typ="safe").compose(text), values))
+    seeds = [edit for edit in edits if edit.key == (SEED,)]
     if seeds:  # what follows it is compared with the file as the seed leaves it
         now = params(_with_seed(read_text(root / PARAMS), seeds[0]))
-    return [edit for edit in found if edit in seeds or _json(_get(now, edit.key)) != _json(edit.value)]
+    return [edit for edit in edits if edit in seeds or _json(_get(now, edit.key)) != _json(edit.value)]
 
 
 def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
@@ -116,10 +116,10 @@ def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
     Further lines name the parameters that have no effect now, if they were changed or had an effect before.
     """
     before = read_text(root / PARAMS)
-    text, said = edited(before, types, edits)
+    text, lines = edited(before, types, edits)
     if text != before:
         write(root / PARAMS, text.encode())
-    return said
+    return lines
 
 
 def edited(before: str, types: Sections, edits: Sequence[Edit]) -> tuple[str, list[str]]:
@@ -138,7 +138,7 @@ def edited(before: str, types: Sections, edits: Sequence[Edit]) -> tuple[str, li
         _has_entry(wanted, change, types)
         _put(wanted, change)
     validate(wanted, types, {change.key: change.source for change in edits}, rules.references)
-    known = {key for keys, _ in idle(first, types) for key in keys}
+    idle_before = {key for keys, _ in idle(first, types) for key in keys}
     for change in edits:
         old = _get(first if change.key == (SEED,) else data, change.key)
         text, data = _replace_in_section(text, data, change)
@@ -146,16 +146,16 @@ def edited(before: str, types: Sections, edits: Sequence[Edit]) -> tuple[str, li
             changes[change.key] = f"{'.'.join(change.key)}: {shown(old)} -> {shown(change.value)}"
     if params(text) != wanted:  # each section was read by itself
         raise ParameterError(f"{PARAMS}: cannot be changed from here; edit the file")
-    return (text if changes else before), [*changes.values(), *_newly_idle(data, known, changes, types)]
+    return (text if changes else before), [*changes.values(), *_newly_idle(data, idle_before, changes, types)]
 
 
 def _with_seed(text: str, change: Edit) -> str:
     """The text with another seed for all sections that follow it."""
-    found = re.search(rf"^{SEED}:[ \t]+(?:&\w+[ \t]+)?(\S+)", text, re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^{SEED}:[ \t]+(?:&\w+[ \t]+)?(\S+)", text, re.MULTILINE)
+    if match is None:
         expected = f"`{SEED}: &{SEED} 0` on a line before all sections, and `{SEED}: *{SEED}` in those that follow it"
         raise ParameterError(f"{PARAMS}: {SEED}: missing; expected {expected}")
-    return f"{text[: found.start(1)]}{_json(change.value)}{text[found.end(1) :]}"
+    return f"{text[: match.start(1)]}{_json(change.value)}{text[match.end(1) :]}"
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,14 @@ class _Laid:
             yield Edit(key, data, _json(data), self.source)
 
 
-def _newly_idle(data: object, known: Collection[Key], changed: Iterable[Key], types: Sections) -> Iterator[str]:
-    """Lines on the keys that have no effect now, if they were changed or are not among those `known` before the edit."""
+def _newly_idle(data: object, idle_before: Collection[Key], changed: Iterable[Key], types: Sections) -> Iterator[str]:
+    """Lines on the keys that have no effect now, if they were changed or are not among those `idle_before` before the edit."""
     for keys, why in idle(data, types):
-        touched = [key for key in keys if key not in known or any(one[: len(key)] == key for one in changed)]
+        touched = [
+            key
+            for key in keys
+            if key not in idle_before or any(changed_key[: len(key)] == key for changed_key in changed)
+        ]
         if touched:
             yield _said(touched, why)
 
@@ -223,15 +227,15 @@ def _get(data: object, key: Iterable[str]) -> object:
 def _replace_in_section(text: str, data: Any, change: Edit) -> tuple[str, Any]:
     """The same as `_replace`, on the text of the section alone where that can be read by itself: a whole file takes a tenth of a second."""
     name = change.key[0]
-    found = re.search(rf"^{re.escape(name)}:.*\n(?:(?:[ #].*)?\n)*", text, re.MULTILINE)
+    match = re.search(rf"^{re.escape(name)}:.*\n(?:(?:[ #].*)?\n)*", text, re.MULTILINE)
     block = r"^[\w-]+:[ \t]+&\w+.*\n(?:(?:[ #].*)?\n)*"  # what the section may refer to
     anchors = "".join(re.findall(block, text, re.MULTILINE))
     with suppress(ParameterError):
-        if found and (own := parse(anchors + found[0], PARAMS)).get(name) == data[name]:
-            section, changed = _replace(anchors + found[0], own, change)
+        if match and (section_data := parse(anchors + match[0], PARAMS)).get(name) == data[name]:
+            section, changed = _replace(anchors + match[0], section_data, change)
             if section.startswith(anchors):
                 section = section.removeprefix(anchors)
-                return text[: found.start()] + section + text[found.end() :], {**data, name: changed[name]}
+                return text[: match.start()] + section + text[match.end() :], {**data, name: changed[name]}
     return _replace(text, data, change)
 
 

@@ -20,13 +20,13 @@ def explain(root: Path, key: str) -> list[str]:
     values = params(read_text(root / PARAMS))
     part: Schema = schema
     at: object = values
-    for place, name in enumerate(names := key.split(".")):
-        known = _below(part, at, schema)
-        if name not in known:
-            above = ".".join(names[:place])
+    for depth, name in enumerate(names := key.split(".")):
+        below = _below(part, at, schema)
+        if name not in below:
+            above = ".".join(names[:depth])
             what = f"no parameter of {above}" if above else "no section of params.yaml"
-            raise ParameterError(f"{key}: {what}{suggestion(name, [*known])}")
-        part, at = known[name], _entries(at).get(name)
+            raise ParameterError(f"{key}: {what}{suggestion(name, [*below])}")
+        part, at = below[name], _entries(at).get(name)
     return list(_lines(key, part, at, schema))
 
 
@@ -51,5 +51,5 @@ def _below(part: Schema, value: object, schema: Schema) -> dict[str, Schema]:
 def _entries(value: object) -> Mapping[str, object]:
     """The values below a key by name; those of a list by number, from 0."""
     if isinstance(value, list):
-        return {str(number): one for number, one in enumerate(value)}
+        return {str(number): element for number, element in enumerate(value)}
     return value if isinstance(value, Mapping) else {}

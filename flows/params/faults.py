@@ -10,10 +10,10 @@ Fault = tuple[str, str]  # a dotted key, and what was expected of it
 Configs = Mapping[str, Any]  # section -> its Config
 
 
-def one_of(name: str, known: Collection[str], what: str, key: str) -> Iterator[Fault]:
+def one_of(name: str, choices: Collection[str], what: str, key: str) -> Iterator[Fault]:
     """A fault where `name`, the value of `key`, is none of the known ones."""
-    if name not in known:
-        yield key, f"expected {what}{suggestion(name, [*known])}, got {shown(name)}"
+    if name not in choices:
+        yield key, f"expected {what}{suggestion(name, [*choices])}, got {shown(name)}"
 
 
 def there(root: Path, folder: str, location: str, key: str) -> Iterator[Fault]:

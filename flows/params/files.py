@@ -23,11 +23,11 @@ class ParameterError(Exception):
 
 def find_root() -> Path:
     """The repository: the closest folder at or above this one with a dvc.yaml; ParameterError if there is none."""
-    here = Path.cwd()
-    for folder in (here, *here.parents):
+    cwd = Path.cwd()
+    for folder in (cwd, *cwd.parents):
         if (folder / "dvc.yaml").is_file():
             return folder
-    raise ParameterError(f"dvc.yaml: not found in {here} or above; run posttrain inside the repository")
+    raise ParameterError(f"dvc.yaml: not found in {cwd} or above; run posttrain inside the repository")
 
 
 def read_text(path: Path) -> str:
@@ -95,7 +95,7 @@ def check_extent(text: str, most: int = MOST) -> None:
         elif isinstance(event, ScalarEvent):
             part = _Extent(event.anchor)
         elif isinstance(event, AliasEvent):
-            if any(event.anchor == one.anchor for one in above):
+            if any(event.anchor == extent.anchor for extent in above):
                 raise ParameterError("a value that holds itself")
             part = extents.get(event.anchor)
         if part is not None:
@@ -108,25 +108,25 @@ def check_extent(text: str, most: int = MOST) -> None:
             raise ParameterError(f"more than {most} values")
 
 
-def _check_plain(data: object, place: str = "") -> None:
+def _check_plain(data: object, prefix: str = "") -> None:
     """ParameterError unless the data consist of what JSON has too: DVC fails on a date, and passes over a key that is not text."""
     if isinstance(data, dict):
         for name, value in data.items():
             if not isinstance(name, str):
-                raise ParameterError(f"{place}expected text as a key, got {str(name)[:80]}; in quotes it is text")
-            _check_plain(name, place)
-            _check_plain(value, f"{place.removesuffix(': ')}{'.' if place else ''}{name}: ")
+                raise ParameterError(f"{prefix}expected text as a key, got {str(name)[:80]}; in quotes it is text")
+            _check_plain(name, prefix)
+            _check_plain(value, f"{prefix.removesuffix(': ')}{'.' if prefix else ''}{name}: ")
     elif isinstance(data, list):
         for value in data:
-            _check_plain(value, place)
+            _check_plain(value, prefix)
     elif isinstance(data, str):
         if CONTROL.search(data):
-            raise ParameterError(f"{place}expected text without control characters, got {data[:80]!r}")
+            raise ParameterError(f"{prefix}expected text without control characters, got {data[:80]!r}")
     elif isinstance(data, int) and abs(data) > LARGEST:
         raise ParameterError("a number of more than 300 digits")
     elif data is not None and not isinstance(data, int | float):
         got = f"a value of type {type(data).__name__}"
-        raise ParameterError(f"{place}expected text, a number, true, false or null, got {got}; in quotes it is text")
+        raise ParameterError(f"{prefix}expected text, a number, true, false or null, got {got}; in quotes it is text")
 
 
 def write(path: Path, content: bytes) -> None:

@@ -26,17 +26,17 @@ OF_THE_DATA = ("data mean", "data best", "greedy behaviour")
 def recorded_in(configs: Configs) -> Iterator[Fault]:
     """Data sets are recorded in environments that exist, and scores are measured in such."""
     for name in configs["transitions"].references:
-        known, key = configs["behaviour"].environments, f"transitions.references.{name}"
-        yield from one_of(name, known, "a key of branches.behaviour", key)
-    for name, one in configs["transitions"].datasets.items():
-        known, key = configs["behaviour"].environments, f"branches.transitions.{name}.environment"
-        yield from one_of(one.environment, known, "a key of branches.behaviour", key)
+        choices, key = configs["behaviour"].environments, f"transitions.references.{name}"
+        yield from one_of(name, choices, "a key of branches.behaviour", key)
+    for name, dataset in configs["transitions"].datasets.items():
+        choices, key = configs["behaviour"].environments, f"branches.transitions.{name}.environment"
+        yield from one_of(dataset.environment, choices, "a key of branches.behaviour", key)
 
 
 def learned_from(configs: Configs) -> Iterator[Fault]:
     """Methods learn from data sets that exist."""
-    for method, own in _methods(configs).items():
-        named = own.datasets
+    for method, config in _methods(configs).items():
+        named = config.datasets
         for number, name in enumerate(named):
             key = f"branches.{method}" if isinstance(named, dict) else f"branches.{method}.{number}"
             yield from one_of(name, configs["transitions"].datasets, "a key of branches.transitions", key)
@@ -45,17 +45,17 @@ def learned_from(configs: Configs) -> Iterator[Fault]:
 def trained_on(configs: Configs) -> Iterator[Fault]:
     """A policy is measured on a data set that its method learns from; an expectation is about a data set that exists."""
     methods = _methods(configs)
-    for name, one in configs["offline_report"].policies.items():
+    for name, policy in configs["offline_report"].policies.items():
         key = f"offline_report.policies.{name}"
-        if one.method not in methods:
-            yield from one_of(one.method, list(methods), "a method", f"{key}.method")
+        if policy.method not in methods:
+            yield from one_of(policy.method, list(methods), "a method", f"{key}.method")
             continue
-        known = methods[one.method].datasets
-        kind = "a key" if isinstance(known, dict) else "one"
-        yield from one_of(one.dataset, list(known), f"{kind} of branches.{one.method}", f"{key}.dataset")
+        datasets = methods[policy.method].datasets
+        kind = "a key" if isinstance(datasets, dict) else "one"
+        yield from one_of(policy.dataset, list(datasets), f"{kind} of branches.{policy.method}", f"{key}.dataset")
     for number, expected in enumerate(configs["offline_report"].expectations):
-        known, key = configs["transitions"].datasets, f"offline_report.expectations.{number}.dataset"
-        yield from one_of(expected.dataset, known, "a key of branches.transitions", key)
+        datasets, key = configs["transitions"].datasets, f"offline_report.expectations.{number}.dataset"
+        yield from one_of(expected.dataset, datasets, "a key of branches.transitions", key)
 
 
 REFERENCES = (recorded_in, learned_from, trained_on)
@@ -63,73 +63,78 @@ REFERENCES = (recorded_in, learned_from, trained_on)
 
 def _methods(configs: Configs) -> dict[str, "MethodConfig"]:
     """The sections of offline methods, a user's own among them."""
-    return {section: own for section, own in configs.items() if hasattr(own, "variant_names")}
+    return {section: config for section, config in configs.items() if hasattr(config, "variant_names")}
 
 
-def environments(given: "Given", own: "BehaviourConfig") -> Iterator[Fault]:
+def environments(run: "Given", config: "BehaviourConfig") -> Iterator[Fault]:
     """An environment is one of our own, one of Gymnasium's, or one of an installed package, as are the wrappers around it."""
     from tasks.offline.configs.behaviour import OWN
     from tasks.offline.configs.wrappers import parsed
 
-    made = {f"data/{name.replace('@', '/')}" for name in given.stages}
-    for name, one in own.environments.items():
-        if f"behaviour@{name}" in given.out_of_date:
-            inner, _, wrappers = parsed(one.id or name)
+    made = {f"data/{name.replace('@', '/')}" for name in run.stages}
+    for name, environment in config.environments.items():
+        if f"behaviour@{name}" in run.out_of_date:
+            inner, _, wrappers = parsed(environment.id or name)
             faults = [] if inner in OWN else [_unknown(inner)]
             faults += [_unknown(wrapper.name) for wrapper in wrappers if ":" in wrapper.name]
             yield from ((f"environments.{name}", fault) for fault in faults if fault)
             module, _, folder = inner.partition(":")
             if module.partition(".")[0] != "tasks":
                 continue
-            if not Path(folder).is_relative_to(own.environment_files):
+            if not Path(folder).is_relative_to(config.environment_files):
                 expected = f"expected a folder that holds {folder}, since branches.behaviour.{name} is kept there"
-                yield "environment_files", f"{expected}, got {shown(own.environment_files)}"
-            elif folder not in made and not (given.root / folder / "environment.json").is_file():
+                yield "environment_files", f"{expected}, got {shown(config.environment_files)}"
+            elif folder not in made and not (run.root / folder / "environment.json").is_file():
                 yield f"environments.{name}", f"{folder} holds no environment.json, and no stage of this run makes it"
 
 
-def imported_files(given: "Given", own: "TransitionsConfig") -> Iterator[Fault]:
+def imported_files(run: "Given", config: "TransitionsConfig") -> Iterator[Fault]:
     """Data sets that are imported from the disk exist, or a stage makes them."""
-    made = {f"data/{name.replace('@', '/')}" for name in given.stages}
-    for name, one in own.datasets.items():
-        needed = one.source in ("minari", "d4rl") and f"transitions@{name}" in given.out_of_date
-        if needed and f"{own.path}/{one.location}" not in made:
-            yield from there(given.root, own.path, str(one.location), f"datasets.{name}.location")
+    made = {f"data/{name.replace('@', '/')}" for name in run.stages}
+    for name, dataset in config.datasets.items():
+        needed = dataset.source in ("minari", "d4rl") and f"transitions@{name}" in run.out_of_date
+        if needed and f"{config.path}/{dataset.location}" not in made:
+            yield from there(run.root, config.path, str(dataset.location), f"datasets.{name}.location")
 
 
-def measured_policies(given: "Given", own: "OfflineReportConfig") -> Iterator[Fault]:
+def measured_policies(run: "Given", config: "OfflineReportConfig") -> Iterator[Fault]:
     """An expectation is about policies that are measured on its data set, or about the data itself."""
-    known: dict[str, list[str]] = {}
-    for one in own.policies.values():
-        known.setdefault(one.dataset, []).extend(given.configs[one.method].variant_names)
-    for number, expected in enumerate(own.expectations):
+    policies_by_dataset: dict[str, list[str]] = {}
+    for policy in config.policies.values():
+        policies_by_dataset.setdefault(policy.dataset, []).extend(run.configs[policy.method].variant_names)
+    for number, expected in enumerate(config.expectations):
         key = f"expectations.{number}"
-        yield from one_of(expected.dataset, known, "a data set of offline_report.policies", f"{key}.dataset")
-        names = [*known.get(expected.dataset, ()), *OF_THE_DATA]
+        yield from one_of(
+            expected.dataset, policies_by_dataset, "a data set of offline_report.policies", f"{key}.dataset"
+        )
+        names = [*policies_by_dataset.get(expected.dataset, ()), *OF_THE_DATA]
         for side in ("higher", "lower"):
             what = f"a policy measured on {expected.dataset}"
             yield from one_of(getattr(expected, side), names, what, f"{key}.{side}")
 
 
-def suited(given: "Given") -> Iterator[Fault]:
+def suited(run: "Given") -> Iterator[Fault]:
     """A method learns from actions of the kind that it is for, and relabels only goals that there are.
 
     Actions are asked for before a method's first run on a data set only. Nothing is known of environments of others.
     """
-    asked: dict[str, tuple[str, str]] = {}  # key: data set and environment
-    for section, own in _methods(given.configs).items():
-        for number, name in enumerate(own.datasets if own.needs_actions or own.relabels else ()):
-            learned = not own.relabels and (given.root / "data" / section / name).exists()
-            environment = given.configs["transitions"].datasets[name].environment
-            environment = given.configs["behaviour"].environments[environment].id or environment
-            if f"{section}@{name}" in given.out_of_date and not learned and not _is_foreign(environment):
-                asked[f"branches.{section}.{name if isinstance(own.datasets, Mapping) else number}"] = name, environment
-    known = _kinds(given.root, {environment for _, environment in asked.values()}) if asked else {}
-    for key, (name, environment) in asked.items():
-        own, kind = given.configs[key.split(".")[1]], known.get(environment)
-        if kind is not None and own.needs_actions not in ("", kind["actions"]):
-            yield key, f"expected data of {own.needs_actions} actions, those of {name} are {kind['actions']}"
-        if kind is not None and own.relabels and not kind["goals"]:
+    to_check: dict[str, tuple[str, str]] = {}  # key: data set and environment
+    for section, config in _methods(run.configs).items():
+        for number, name in enumerate(config.datasets if config.needs_actions or config.relabels else ()):
+            learned = not config.relabels and (run.root / "data" / section / name).exists()
+            environment = run.configs["transitions"].datasets[name].environment
+            environment = run.configs["behaviour"].environments[environment].id or environment
+            if f"{section}@{name}" in run.out_of_date and not learned and not _is_foreign(environment):
+                to_check[f"branches.{section}.{name if isinstance(config.datasets, Mapping) else number}"] = (
+                    name,
+                    environment,
+                )
+    kinds = _kinds(run.root, {environment for _, environment in to_check.values()}) if to_check else {}
+    for key, (name, environment) in to_check.items():
+        config, kind = run.configs[key.split(".")[1]], kinds.get(environment)
+        if kind is not None and config.needs_actions not in ("", kind["actions"]):
+            yield key, f"expected data of {config.needs_actions} actions, those of {name} are {kind['actions']}"
+        if kind is not None and config.relabels and not kind["goals"]:
             yield (
                 key,
                 f"expected an environment with goals, since relabel is set; {name} is of {environment}, which has none",
@@ -148,8 +153,8 @@ def _kinds(root: Path, environments: Collection[str]) -> dict[str, dict[str, Any
     """What tasks/preflight says of each environment, in a process of its own; nothing if that fails: its stage says why."""
     command = [sys.executable, "-m", "tasks.preflight.environments", *sorted(environments)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    found: dict[str, dict[str, Any] | None] = json.loads(done.stdout) if done.returncode == 0 else {}
-    return found
+    kinds: dict[str, dict[str, Any] | None] = json.loads(done.stdout) if done.returncode == 0 else {}
+    return kinds
 
 
 def _unknown(environment: str) -> str:
@@ -162,10 +167,10 @@ def _unknown(environment: str) -> str:
     module, _, name = environment.rpartition(":")
     top = module.partition(".")[0]
     if top:
-        found = None
+        spec = None
         with suppress(ValueError):  # raised for __main__
-            found = find_spec(top)
-        return "" if found else f"{environment}: no module {top} is installed"
+            spec = find_spec(top)
+        return "" if spec else f"{environment}: no module {top} is installed"
     if name in registry or entry_points(group="gymnasium.envs"):
         return ""
     return f"Gymnasium has no such environment{suggestion(name, list(registry))}"

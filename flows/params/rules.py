@@ -38,15 +38,15 @@ class Given:
     root: Path
 
 
-def check(given: Given) -> None:
+def check(run: Given) -> None:
     """Raise ParameterError for the first fault in the section of a stage that is needed."""
-    needed = {name.split("@")[0] for name in given.stages}
+    needed = {name.split("@")[0] for name in run.stages}
     for section, rule in RULES:
-        if section in needed and section in given.configs:
-            for key, expected in rule(given, given.configs[section]):
-                path = in_file((section, *key.split(".")), {section: type(given.configs[section])})
+        if section in needed and section in run.configs:
+            for key, expected in rule(run, run.configs[section]):
+                path = in_file((section, *key.split(".")), {section: type(run.configs[section])})
                 raise ParameterError(f"{PARAMS}: {'.'.join(path)}: {expected}")
-    for key, expected in offline_rules.suited(given):
+    for key, expected in offline_rules.suited(run):
         raise ParameterError(f"{PARAMS}: {key}: {expected}")
 
 
@@ -57,49 +57,49 @@ def references(configs: Configs) -> Iterator[Fault]:
             yield from rule(configs)
 
 
-def model_to_start_from(given: Given, own: "PretrainedConfig") -> Iterator[Fault]:
+def model_to_start_from(run: Given, config: "PretrainedConfig") -> Iterator[Fault]:
     """A model in a folder has a config.json of a supported type."""
-    if own.init == "directory" and "pretrained" in given.out_of_date:
+    if config.init == "directory" and "pretrained" in run.out_of_date:
         from tasks.language.configs.pretrained import RECURRENT
 
-        if fault := _model_fault(given.root / own.path, RECURRENT):
-            yield "path", f"{own.path} {fault}"
+        if fault := _model_fault(run.root / config.path, RECURRENT):
+            yield "path", f"{config.path} {fault}"
 
 
-def reward_model(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
+def reward_model(run: Given, config: "SamplingConfig") -> Iterator[Fault]:
     """Where a reward model's score counts, the reward model exists: a stage makes it, or the folder holds it. It is of the kind that the
     reward asks for."""
     from tasks.language.configs.parts.python_rewards import BY_MODEL
 
-    path, found = own.reward_model_path, _objective(given, own.reward_model_path)
-    mixed = {one.reward for one in given.configs["mixture"].datasets}
+    path, objective = config.reward_model_path, _objective(run, config.reward_model_path)
+    mixed = {dataset.reward for dataset in run.configs["mixture"].datasets}
     for name in BY_MODEL:
-        counts = own.reward.get(name)
+        counts = config.reward.get(name)
         if not counts and name not in mixed:
             continue
         why = f"reward.{name} counts" if counts else "a data set of the mixture asks for it"
-        if not found:
+        if not objective:
             expected = f"expected a folder with a model, since {why} (such as data/reward_model)"
             yield "reward_model_path", f"{expected}, got {shown(path)}"
-        elif name != "reward_model" and found != name:
+        elif name != "reward_model" and objective != name:
             expected = f"expected a reward model of objective {name}, since {why}"
-            yield "reward_model_path", f"{expected}, got {shown(path)}, of objective {found}"
+            yield "reward_model_path", f"{expected}, got {shown(path)}, of objective {objective}"
 
 
-def steps_are_judged(given: Given, own: "GrpoConfig") -> Iterator[Fault]:
+def steps_are_judged(run: Given, config: "GrpoConfig") -> Iterator[Fault]:
     """Advantages of steps need rewards of steps."""
-    mixed = any(one.reward == "process" for one in given.configs["mixture"].datasets)
-    if own.supervision == "process" and not own.reward.get("process") and not mixed:
+    mixed = any(dataset.reward == "process" for dataset in run.configs["mixture"].datasets)
+    if config.supervision == "process" and not config.reward.get("process") and not mixed:
         yield "supervision", "expected outcome where reward does not count process, got 'process'"
 
 
-def _objective(given: Given, path: str) -> str:
+def _objective(run: Given, path: str) -> str:
     """What the reward model in a folder was or will be trained on; empty where there is none, as in what another stage makes."""
-    if path == "data/reward_model" and "reward_model" in given.stages:
-        objective: str = given.configs["reward_model"].objective
+    if path == "data/reward_model" and "reward_model" in run.stages:
+        objective: str = run.configs["reward_model"].objective
         return objective
-    config = given.root / path / "config.json"
-    if path in {f"data/{name.replace('@', '/')}" for name in given.stages} or not config.is_file():
+    config = run.root / path / "config.json"
+    if path in {f"data/{name.replace('@', '/')}" for name in run.stages} or not config.is_file():
         return ""
     try:
         return str(json.loads(config.read_text()).get("reward_objective", "pairs"))
@@ -107,85 +107,90 @@ def _objective(given: Given, path: str) -> str:
         return "pairs"
 
 
-def examples(given: Given, own: "RewardModelConfig") -> Iterator[Fault]:
+def examples(run: Given, config: "RewardModelConfig") -> Iterator[Fault]:
     """A reward model learns from what its objective asks for: preferences, with rankings among them or not, or solutions."""
     from tasks.language.configs.reward_model import SOLUTIONS
 
     wanted, other = "data/preferences", "data/solutions"
-    if own.objective in SOLUTIONS:
+    if config.objective in SOLUTIONS:
         wanted, other = other, wanted
-    made = {f"data/{name.partition('@')[0]}" for name in given.stages} - {wanted}
-    if own.data in (other, *made) or (own.data != wanted and not (given.root / own.data / "train.parquet").is_file()):
-        kind = "solutions" if own.objective in SOLUTIONS else "preferences"
-        expected = f"expected a folder with {kind} with objective {own.objective} (such as {wanted})"
-        yield "data", f"{expected}, got {shown(own.data)}"
-    source = given.configs["preferences"].source
-    if own.objective == "ranking" and own.data == "data/preferences" and source in ("files", "hub"):
+    made = {f"data/{name.partition('@')[0]}" for name in run.stages} - {wanted}
+    if config.data in (other, *made) or (
+        config.data != wanted and not (run.root / config.data / "train.parquet").is_file()
+    ):
+        kind = "solutions" if config.objective in SOLUTIONS else "preferences"
+        expected = f"expected a folder with {kind} with objective {config.objective} (such as {wanted})"
+        yield "data", f"{expected}, got {shown(config.data)}"
+    source = run.configs["preferences"].source
+    if config.objective == "ranking" and config.data == "data/preferences" and source in ("files", "hub"):
         yield "objective", f"expected pairs with preferences.source {source}, which holds no rankings, got 'ranking'"
 
 
-def labels_of_steps(given: Given, own: "RewardModelConfig") -> Iterator[Fault]:
+def labels_of_steps(run: Given, config: "RewardModelConfig") -> Iterator[Fault]:
     """Files of whole answers say nothing of single steps."""
-    whole = own.data == "data/solutions" and given.configs["solutions"].source == "files"
-    if whole and own.objective == "process":
+    whole = config.data == "data/solutions" and run.configs["solutions"].source == "files"
+    if whole and config.objective == "process":
         yield (
             "objective",
             "expected outcome with solutions.source files, whose labels are of whole answers, got 'process'",
         )
 
 
-def probabilities(given: Given, own: "SteeringConfig") -> Iterator[Fault]:
+def probabilities(run: Given, config: "SteeringConfig") -> Iterator[Fault]:
     """Steered policies are measured by a reward model whose score is a probability."""
-    path, objective = own.reward_model_path, _objective(given, own.reward_model_path)
+    path, objective = config.reward_model_path, _objective(run, config.reward_model_path)
     if objective != "outcome":
-        found = f"of objective {objective}" if objective else "which holds no model"
-        yield "reward_model_path", f"expected a reward model of objective outcome, got {shown(path)}, {found}"
+        actual = f"of objective {objective}" if objective else "which holds no model"
+        yield "reward_model_path", f"expected a reward model of objective outcome, got {shown(path)}, {actual}"
 
 
-def python_rewards(given: Given, own: "SamplingConfig") -> Iterator[Fault]:
+def python_rewards(run: Given, config: "SamplingConfig") -> Iterator[Fault]:
     """The functions that a policy's reward counts can be called, and a change of one that the mixture names is noticed."""
     from tasks.language.configs.parts.python_rewards import fault, holds, is_python
 
-    for name, weight in own.reward.items():
-        if weight and is_python(name) and (wrong := fault(given.root, name)):
+    for name, weight in config.reward.items():
+        if weight and is_python(name) and (wrong := fault(run.root, name)):
             yield "reward", f"{name}: {wrong}"
-    for name in (one.reward for one in given.configs["mixture"].datasets):
-        if is_python(name) and not holds(own.reward_files, name):
+    for name in (dataset.reward for dataset in run.configs["mixture"].datasets):
+        if is_python(name) and not holds(config.reward_files, name):
             file = name.partition(":")[0]
             expected = f"expected {file} or a folder that holds it, since a data set of the mixture asks for {name}"
-            yield "reward_files", f"{expected}, got {shown(own.reward_files)}"
+            yield "reward_files", f"{expected}, got {shown(config.reward_files)}"
 
 
-def mixed_functions(given: Given, own: "MixtureConfig") -> Iterator[Fault]:
+def mixed_functions(run: Given, config: "MixtureConfig") -> Iterator[Fault]:
     """The functions that data sets of the mixture name can be called."""
     from tasks.language.configs.parts.python_rewards import fault, is_python
 
-    for number, one in enumerate(own.datasets):
-        if is_python(one.reward) and (wrong := fault(given.root, one.reward)):
-            yield f"datasets.{number}.reward", f"{one.reward}: {wrong}"
+    for number, dataset in enumerate(config.datasets):
+        if is_python(dataset.reward) and (wrong := fault(run.root, dataset.reward)):
+            yield f"datasets.{number}.reward", f"{dataset.reward}: {wrong}"
 
 
-def passed_over(given: Given, own: "ResponsesConfig | MixtureConfig | SftControlConfig") -> Iterator[Fault]:
+def passed_over(run: Given, config: "ResponsesConfig | MixtureConfig | SftControlConfig") -> Iterator[Fault]:
     """Fewer training problems are skipped than there are; this is known of generated ones, and of those that are there already."""
-    problems, mixed = given.configs["problems"], getattr(own, "datasets", None)
-    if mixed is not None and not any(one.source == "problems" for one in mixed):
+    problems, mixed = run.configs["problems"], getattr(config, "datasets", None)
+    if mixed is not None and not any(dataset.source == "problems" for dataset in mixed):
         return
-    if hasattr(own, "demonstrations") and given.configs["demonstrations"].source != "problems":
+    if hasattr(config, "demonstrations") and run.configs["demonstrations"].source != "problems":
         return
-    counted = given.root / "data/metrics/problems.json"
+    counted = run.root / "data/metrics/problems.json"
     if problems.source == "generated":
-        if own.skip >= problems.train:
-            yield "skip", f"expected less than problems.train = {problems.train}, got {own.skip}"
-    elif "problems" not in given.out_of_date and counted.is_file():
-        there = json.loads(counted.read_text())["train"]
-        if own.skip >= there:
-            yield "skip", f"expected less than the {there:,} training problems that there are, got {own.skip}"
+        if config.skip >= problems.train:
+            yield "skip", f"expected less than problems.train = {problems.train}, got {config.skip}"
+    elif "problems" not in run.out_of_date and counted.is_file():
+        problem_count = json.loads(counted.read_text())["train"]
+        if config.skip >= problem_count:
+            yield (
+                "skip",
+                f"expected less than the {problem_count:,} training problems that there are, got {config.skip}",
+            )
 
 
-def controls(given: Given, own: "ReportConfig") -> Iterator[Fault]:
+def controls(run: Given, config: "ReportConfig") -> Iterator[Fault]:
     """Each control that is shown is trained; or else the model of an earlier run would be shown."""
-    trained = given.configs["sft_control"].policies
-    for number, name in enumerate(own.policies):
+    trained = run.configs["sft_control"].policies
+    for number, name in enumerate(config.policies):
         if name in ("sft_matched", "sft_flat") and name not in trained:
             yield (
                 f"policies.{number}",
@@ -193,12 +198,12 @@ def controls(given: Given, own: "ReportConfig") -> Iterator[Fault]:
             )
 
 
-def mixed_files(given: Given, own: "MixtureConfig") -> Iterator[Fault]:
+def mixed_files(run: Given, config: "MixtureConfig") -> Iterator[Fault]:
     """The files of the mixture exist, or a stage makes their folder."""
-    made = {f"data/{name.partition('@')[0]}" for name in given.stages}
-    for number, one in enumerate(own.datasets):
-        if one.source == "file" and own.path not in made:
-            yield from there(given.root, own.path, one.location, f"datasets.{number}.location")
+    made = {f"data/{name.partition('@')[0]}" for name in run.stages}
+    for number, dataset in enumerate(config.datasets):
+        if dataset.source == "file" and config.path not in made:
+            yield from there(run.root, config.path, dataset.location, f"datasets.{number}.location")
 
 
 def _model_fault(folder: Path, refused: Collection[str]) -> str:
@@ -236,7 +241,7 @@ RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # An
     ),
     ("grpo", steps_are_judged),
     ("behaviour", offline_rules.environments),
-    ("expert_episodes", lambda given, own: agent_rules.own_environments(given.root, own)),
+    ("expert_episodes", lambda run, config: agent_rules.own_environments(run.root, config)),
     ("transitions", offline_rules.imported_files),
     ("offline_report", offline_rules.measured_policies),
 )

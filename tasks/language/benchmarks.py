@@ -18,10 +18,10 @@ def run(config: BenchmarksConfig, policy: Path, suites: Path, out: Path) -> Metr
     problems = reading.problems(cell.suite, suites, cell.revision, config.problems)
     examples = reading.examples(cell.suite, suites, cell.shots)
     model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
-    found = evaluating.evaluate(
+    metrics = evaluating.evaluate(
         cell.suite, cell.policy, problems, examples, model, tokenizer, sampling(config, cell), config.pass_at, out
     )
-    return found
+    return metrics
 
 
 def cell_of(config: BenchmarksConfig, name: str) -> Cell:

@@ -36,7 +36,9 @@ def run(config: CorpusConfig, problems: Path, raw: Path, out: Path) -> Metrics:
 
 def read(raw: Path) -> list[tuple[str, str]]:
     """Kind and text of each row of files, the kind being the row's file; DataError naming file and line."""
-    rows = [(row.name.rpartition("-")[0], parsed(row, lambda one: forms.text(one, "text"))) for row in read_files(raw)]
+    rows = [
+        (row.name.rpartition("-")[0], parsed(row, lambda fields: forms.text(fields, "text"))) for row in read_files(raw)
+    ]
     if not rows:
         raise DataError(f"{raw}: there is no text; expected rows with a column text")
     return rows

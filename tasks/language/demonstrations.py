@@ -35,14 +35,14 @@ def run(config: DemonstrationsConfig, problems: Path, raw: Path, out: Path) -> M
     if config.source == "problems":
         train, validation = of_problems(problems)
     else:
-        found, omissions = read(config, raw)
+        rows, omissions = read(config, raw)
         for line in omissions.lines("demonstrations"):
             print(line, file=sys.stderr, flush=True)
-        unique = list({(row["messages"], row["text"]): row for row in found}.values())
-        asked = held_out_questions(problems)
-        kept = [row for row in unique if not asked & set(map(forms.prompt_key, questions(row)))]
+        unique = list({(row["messages"], row["text"]): row for row in rows}.values())
+        held_out_prompts = held_out_questions(problems)
+        kept = [row for row in unique if not held_out_prompts & set(map(forms.prompt_key, questions(row)))]
         train, validation = split(config, kept, config.hub_id if config.source == "hub" else config.path)
-        duplicates = len(found) - len(unique)
+        duplicates = len(rows) - len(unique)
         leaked = len(unique) - len(train) - len(validation)
         left_out = omissions.left_out.total()
     for name, part in (("train", train), ("validation", validation)):
@@ -78,25 +78,29 @@ def read(config: DemonstrationsConfig, raw: Path) -> tuple[list[Record], Omissio
     if config.source == "people":
         return of_people(raw), omissions
     if config.source == "files":
-        given: Iterable[Row] = read_files(raw)
+        rows: Iterable[Row] = read_files(raw)
     else:
-        given = read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
-    found = []
-    for row, talk in readable(given, forms.demonstration, omissions):
+        rows = read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
+    demonstrations = []
+    for row, talk in readable(rows, forms.demonstration, omissions):
         messages = forms.as_json(talk.messages) if talk.messages else ""
-        found.append({"demonstration_id": row.name, "messages": messages, "text": talk.text})
-    return found, omissions
+        demonstrations.append({"demonstration_id": row.name, "messages": messages, "text": talk.text})
+    return demonstrations, omissions
 
 
 def of_people(path: Path) -> list[Record]:
     """The better answers that people wrote, each behind its prompt."""
-    found = record.read(path)
+    judgement_record = record.read(path)
     rows = []
-    for one in judged_pairs.counted(found):
-        if isinstance(one.value, EditValue):
-            item = found.items[one.item]
-            asked = {"problem_id": f"{one.item}/{one.person}", "question": item.prompt, "history": item.history}
-            rows.append(forms.demonstrated(asked, one.value.text))
+    for judgement in judged_pairs.counted(judgement_record):
+        if isinstance(judgement.value, EditValue):
+            item = judgement_record.items[judgement.item]
+            problem = {
+                "problem_id": f"{judgement.item}/{judgement.person}",
+                "question": item.prompt,
+                "history": item.history,
+            }
+            rows.append(forms.demonstrated(problem, judgement.value.text))
     return rows
 
 
@@ -114,7 +118,7 @@ def held_out_questions(problems: Path) -> set[tuple[str, ...]]:
 def opening(row: Record) -> tuple[str, ...]:
     """What tells the prompts of rows apart: the turns before the first answer, or the whole of a plain text."""
     turns = forms.from_json(row["messages"])
-    answers = [place for place, turn in enumerate(turns) if turn["role"] == "assistant"]
+    answers = [position for position, turn in enumerate(turns) if turn["role"] == "assistant"]
     return forms.prompt_key(row["text"], turns[: answers[0]] if answers else turns)
 
 
@@ -133,14 +137,14 @@ def _groups(rows: Iterable[Record], key: Callable[[Record], tuple[str, ...]]) ->
     return list(groups.values())
 
 
-def split(config: DemonstrationsConfig, found: list[Record], source: str) -> tuple[list[Record], list[Record]]:
+def split(config: DemonstrationsConfig, rows: list[Record], source: str) -> tuple[list[Record], list[Record]]:
     """Training and validation rows in random order; rows with the same turns before their first answer are on one side.
 
     Where all rows open alike, what the assistant does not say tells them apart. Rows of files whose names say so (rows.HELD_OUT) are validation; where there are none, a share of the opening turns is drawn.
     """
     rng = random.Random(config.seed)
-    groups = _groups(found, opening)
-    groups = groups if len(groups) > 1 else _groups(found, heard)
+    groups = _groups(rows, opening)
+    groups = groups if len(groups) > 1 else _groups(rows, heard)
     rng.shuffle(groups)
     if len(groups) < 2:
         raise DataError(

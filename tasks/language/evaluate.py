@@ -92,23 +92,23 @@ def run(
     comparisons, or nothing. A `reference` without a model leaves out what is measured against it.
     """
     loaded = load(policy, reference, reward_model)
-    given = test_problems(config, problems, asked)
-    table = readable(config, loaded, given)
+    full_table = test_problems(config, problems, asked)
+    table = readable(config, loaded, full_table)
     tables.write(Problems, table, out / "asked.parquet")
-    found = evaluated(config, loaded, table, problems, out)
+    metrics = evaluated(config, loaded, table, problems, out)
     if config.source == "problems":
-        found |= on_other_kinds(config, loaded, problems, out)
-    if len(table) < len(given):
-        found["too_long"] = len(given) - len(table)
+        metrics |= on_other_kinds(config, loaded, problems, out)
+    if len(table) < len(full_table):
+        metrics["too_long"] = len(full_table) - len(table)
     if (held_out := held_out_pairs(pairs)) is not None:
         compared = ComparisonSet(held_out, loaded.tokenizer, Limit(chat.positions(loaded.policy), "drop"))
-        told = pairs_told_apart(loaded.policy, loaded.reference, compared)
-        found |= {name: asdict(estimates.share(values)) for name, values in told.items()}
-    (out / "evaluation.json").write_text(json.dumps(found, indent=1) + "\n")
+        pair_values = pairs_told_apart(loaded.policy, loaded.reference, compared)
+        metrics |= {name: asdict(estimates.share(values)) for name, values in pair_values.items()}
+    (out / "evaluation.json").write_text(json.dumps(metrics, indent=1) + "\n")
     reread.rollouts(policy, loaded.policy, loaded.reference, loaded.tokenizer, out)
     if curve.is_file():
         shutil.copyfile(curve, out / "curve.csv")
-    return found
+    return metrics
 
 
 def load(policy: Path, reference: Path, reward_model: Path) -> Models:
@@ -122,28 +122,30 @@ def load(policy: Path, reference: Path, reward_model: Path) -> Models:
     )
 
 
-def test_problems(config: EvaluateConfig, problems: Path, asked: Path) -> pd.DataFrame:
+def test_problems(config: EvaluateConfig, problems: Path, test_files: Path) -> pd.DataFrame:
     """The first test problems of the stage `problems`, or of the user's own files or hub data set (schema Problems)."""
     if config.source == "problems":
         return tables.read(Problems, problems / "test.parquet").head(config.problems)
     rows = (
-        read_test_files(asked)
+        read_test_files(test_files)
         if config.source == "files"
         else read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
     )
-    found = list({(row["question"], row["history"]): row for row in reversed(problem_forms.read(rows))}.values())[::-1]
-    if not found:
+    unique_rows = list({(row["question"], row["history"]): row for row in reversed(problem_forms.read(rows))}.values())[
+        ::-1
+    ]
+    if not unique_rows:
         raise DataError(f"{config.path if config.source == 'files' else config.hub_id}: there are no test problems")
-    return pd.DataFrame(problem_forms.without_empty(found[: config.problems]))
+    return pd.DataFrame(problem_forms.without_empty(unique_rows[: config.problems]))
 
 
-def readable(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame) -> pd.DataFrame:
+def readable(config: EvaluateConfig, loaded: Models, problems: pd.DataFrame) -> pd.DataFrame:
     """The test problems after which every model has positions left for an answer; a line on standard error tells of others."""
-    limits = [chat.positions(one) for one in (loaded.policy, loaded.reference, loaded.scorer) if one is not None]
+    limits = [chat.positions(model) for model in (loaded.policy, loaded.reference, loaded.scorer) if model is not None]
     room = min((limit for limit in limits if limit is not None), default=None)
     if room is None:
-        return asked
-    lengths = [len(tokens) for tokens in _encode(loaded, asked)]
+        return problems
+    lengths = [len(tokens) for tokens in _encode(loaded, problems)]
     fits = [length + config.max_new_tokens <= room for length in lengths]
     if not any(fits):
         raise DataError(
@@ -157,7 +159,7 @@ def readable(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame) -> pd.
             file=sys.stderr,
             flush=True,
         )
-    return asked[fits]
+    return problems[fits]
 
 
 def held_out_pairs(pairs: Path) -> pd.DataFrame | None:
@@ -167,21 +169,23 @@ def held_out_pairs(pairs: Path) -> pd.DataFrame | None:
     if not pairs.exists() or (pairs.is_dir() and not any(file.suffix in SUFFIXES for file in pairs.iterdir())):
         return None
     omissions = Omissions()
-    found = given_pairs.read_all(read_files(pairs), omissions)
-    if not found and omissions.left_out:
+    rows = given_pairs.read_all(read_files(pairs), omissions)
+    if not rows and omissions.left_out:
         raise DataError(f"{pairs}: expected pairs, found none{omissions.clause()}")
     for line in omissions.lines(str(pairs)):
         print(line, file=sys.stderr, flush=True)
-    return pd.DataFrame(found)
+    return pd.DataFrame(rows)
 
 
-def evaluated(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame, problems: Path, out: Path) -> dict[str, Any]:
-    """Answers to the problems `asked`, with every measure that they allow: right answers need a reference to compare with."""
-    unknown = asked["problem_id"][asked["answer"] == ""]
+def evaluated(
+    config: EvaluateConfig, loaded: Models, test_set: pd.DataFrame, problems: Path, out: Path
+) -> dict[str, Any]:
+    """Answers to the problems `test_set`, with every measure that they allow: right answers need a reference to compare with."""
+    unknown = test_set["problem_id"][test_set["answer"] == ""]
     answered = unknown.empty
-    if 0 < len(unknown) < len(asked):
+    if 0 < len(unknown) < len(test_set):
         print(
-            f"evaluate: {len(unknown)} of {len(asked)} test problems have no answer, the first of them {unknown.iloc[0]}: without "
+            f"evaluate: {len(unknown)} of {len(test_set)} test problems have no answer, the first of them {unknown.iloc[0]}: without "
             "an answer to each nothing is counted as right or wrong",
             file=sys.stderr,
             flush=True,
@@ -190,36 +194,36 @@ def evaluated(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame, probl
     with Verifier() as verifier:
         chosen = {} if validation is None else choice(config, loaded, readable(config, loaded, validation), verifier)
         best = best_temperature(chosen) if chosen else None
-        drawn = _generations(config, loaded, verifier if answered else None, asked, best)
+        drawn = _generations(config, loaded, verifier if answered else None, test_set, best)
         generations = pd.DataFrame(list(drawn))
     tables.write(Generations, generations, out / "generations.parquet")
     tracking.log_table(generations[generations["temperature"] == 0].head(50), "greedy.json")
 
     named = {measures.label(t): t for t in config.temperatures} | ({} if best is None else {measures.BEST: best})
-    references = dict(zip(asked["problem_id"], asked["answer"], strict=True))
+    references = dict(zip(test_set["problem_id"], test_set["answer"], strict=True))
     values = measures.per_problem(generations, references, named, config.pass_at)
-    if not answered and (asked["solution"] != "").all():
+    if not answered and (test_set["solution"] != "").all():
         values["reference_loss"] = pd.Series(
-            reference_losses(loaded.policy, loaded.tokenizer, _encode(loaded, asked), asked["solution"].tolist()),
-            asked["problem_id"],
+            reference_losses(loaded.policy, loaded.tokenizer, _encode(loaded, test_set), test_set["solution"].tolist()),
+            test_set["problem_id"],
         )
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
     tables.write(Measures, long, out / "measures.parquet")
-    found = {
+    metric_estimates = {
         **measures.summary(values, config.seed, config.bootstrap),
         **measures.ranking(generations, named, config.seed, config.bootstrap),
         **{f"strict_validation_{measures.label(t)}": estimate for t, estimate in chosen.items()},
     }
-    numbers: dict[str, Any] = {name: asdict(estimate) for name, estimate in found.items()}
-    return {**({} if best is None else {"best_temperature": best}), "asked": len(asked), **numbers}
+    numbers: dict[str, Any] = {name: asdict(estimate) for name, estimate in metric_estimates.items()}
+    return {**({} if best is None else {"best_temperature": best}), "asked": len(test_set), **numbers}
 
 
 def validation_problems(config: EvaluateConfig, problems: Path) -> pd.DataFrame | None:
     """The first validation problems, by which the best temperature is chosen; None where they have no answers or are not there."""
     if not (problems / "validation.parquet").is_file():
         return None
-    found = tables.read(Problems, problems / "validation.parquet").head(config.validation_problems)
-    return found if (found["answer"] != "").all() else None
+    table = tables.read(Problems, problems / "validation.parquet").head(config.validation_problems)
+    return table if (table["answer"] != "").all() else None
 
 
 def on_other_kinds(config: EvaluateConfig, loaded: Models, problems: Path, out: Path) -> dict[str, Any]:
@@ -228,11 +232,11 @@ def on_other_kinds(config: EvaluateConfig, loaded: Models, problems: Path, out: 
     sets = {name: tables.read(Problems, file) for name, file in files.items() if file.is_file()}
     if not sets:
         return {}
-    asked = readable(config, loaded, pd.concat(sets.values(), ignore_index=True))
+    test_set = readable(config, loaded, pd.concat(sets.values(), ignore_index=True))
     greedy = config.model_copy(update={"temperatures": []})
     alone = replace(loaded, reference=None, scorer=None)
     with Verifier() as verifier:
-        generations = pd.DataFrame(list(_generations(greedy, alone, verifier, asked, None)))
+        generations = pd.DataFrame(list(_generations(greedy, alone, verifier, test_set, None)))
     tables.write(Generations, generations, out / "other_kinds.parquet")
     kinds = generations["problem_id"].str.rpartition("-")[0]
     return {
@@ -252,22 +256,24 @@ def _shared_tokenizer(policy: Path, *others: Path) -> Tokenizer:
     return tokenizer
 
 
-def choice(config: EvaluateConfig, loaded: Models, asked: pd.DataFrame, verifier: Verifier) -> dict[float, Estimate]:
-    """Strict accuracy of one answer to the validation problems `asked`, by candidate temperature."""
-    encoded = _encode(loaded, asked)
+def choice(
+    config: EvaluateConfig, loaded: Models, validation_set: pd.DataFrame, verifier: Verifier
+) -> dict[float, Estimate]:
+    """Strict accuracy of one answer to the validation problems `validation_set`, by candidate temperature."""
+    encoded = _encode(loaded, validation_set)
     counts = {t: config.validation_samples if t else 1 for t in config.candidates}
     drawn = chain.from_iterable(_answers(config, loaded, encoded, k, t) for t, k in counts.items())
     with tracking.part(0, 2):
-        batches = list(tracking.progress(drawn, len(counts) * -(-len(asked) // config.batch_size)))
-    answered = (one for batch in batches for one in zip(batch.responses(), batch.ended.tolist(), strict=True))
-    found = {}
+        batches = list(tracking.progress(drawn, len(counts) * -(-len(validation_set) // config.batch_size)))
+    answered = (answer for batch in batches for answer in zip(batch.responses(), batch.ended.tolist(), strict=True))
+    accuracies = {}
     for temperature, k in counts.items():
-        references = asked["answer"].repeat(k)
-        own = islice(answered, len(references))
-        texts = (_text(config, loaded, *one) for one in own)
+        references = validation_set["answer"].repeat(k)
+        sampled = islice(answered, len(references))
+        texts = (_text(config, loaded, *answer) for answer in sampled)
         right = judging.verdicts(list(references), list(texts), verifier)["strict"]
-        found[temperature] = estimates.share(np.reshape(right, (-1, k)).mean(axis=1))
-    return found
+        accuracies[temperature] = estimates.share(np.reshape(right, (-1, k)).mean(axis=1))
+    return accuracies
 
 
 def best_temperature(accuracies: Mapping[float, Estimate]) -> float:
@@ -275,34 +281,34 @@ def best_temperature(accuracies: Mapping[float, Estimate]) -> float:
     return min(accuracies, key=lambda temperature: (-accuracies[temperature].mean, temperature))
 
 
-def _encode(loaded: Models, asked: pd.DataFrame) -> list[list[int]]:
-    return prompts.encode_rows(loaded.tokenizer, tables.records(asked))
+def _encode(loaded: Models, problems: pd.DataFrame) -> list[list[int]]:
+    return prompts.encode_rows(loaded.tokenizer, tables.records(problems))
 
 
 def _generations(
-    config: EvaluateConfig, loaded: Models, verifier: Verifier | None, asked: pd.DataFrame, best: float | None
+    config: EvaluateConfig, loaded: Models, verifier: Verifier | None, test_set: pd.DataFrame, best: float | None
 ) -> Iterator[Record]:
     """One row for each answer: all greedy ones, then all samples of each temperature, each temperature drawn once.
 
     Without a verifier no answer is right or wrong. The rubric is for problems in GSM8K's form only.
     """
-    encoded = _encode(loaded, asked)
-    problems = tables.records(asked)
+    encoded = _encode(loaded, test_set)
+    problems = tables.records(test_set)
     temperatures = sorted({0.0, *config.temperatures, *([] if best is None else [best])})
-    graded, read = judging.rubric_applies(asked), judging.manner_applies(asked)
-    starts = range(0, len(asked), config.batch_size)
+    graded, read = judging.rubric_applies(test_set), judging.manner_applies(test_set)
+    starts = range(0, len(test_set), config.batch_size)
     drawn = chain.from_iterable(
         _answers(config, loaded, encoded, config.samples if temperature else 1, temperature)
         for temperature in temperatures
     )
-    places = ((temperature, first) for temperature in temperatures for first in starts)
+    batch_positions = ((temperature, first) for temperature in temperatures for first in starts)
     with tracking.part(*((0, 1) if best is None else (1, 2))):  # the other half was the choice of `best`
         for batch in tracking.progress(drawn, len(temperatures) * len(starts)):
-            temperature, first = next(places)
+            temperature, first = next(batch_positions)
             samples = config.samples if temperature else 1
             scores = _scores(loaded, encoded[first : first + config.batch_size], batch, samples, temperature)
             answered = [*zip(batch.responses(), batch.ended.tolist(), strict=True)]
-            texts = [_text(config, loaded, *one) for one in answered]
+            texts = [_text(config, loaded, *answer) for answer in answered]
             golds = [problems[first + row // samples]["answer"] for row in range(len(texts))]
             right = judging.verdicts(golds, texts, verifier) if verifier else {}
             for row, ((tokens, ended), text) in enumerate(zip(answered, texts, strict=True)):
@@ -339,7 +345,7 @@ def _answers(
 
 @torch.no_grad()
 def _scores(
-    loaded: Models, asked: list[list[int]], batch: rollouts.Rollouts, samples: int, temperature: float
+    loaded: Models, encoded: list[list[int]], batch: rollouts.Rollouts, samples: int, temperature: float
 ) -> dict[str, torch.Tensor]:
     """For each response `kl`, the log-ratio to the reference, and `reward`: (N,) each, where there are such models.
 
@@ -348,7 +354,7 @@ def _scores(
     be negative); over greedy ones, where both are at temperature 1, it is no KL.
     Responses of similar length go through the models together: padding was 40 % of the work.
     """
-    whole = batch.completions(asked, loaded.tokenizer.pad_token_id)
+    whole = batch.completions(encoded, loaded.tokenizer.pad_token_id)
     scores = {"kl": batch.logps.sum(dim=1)} if loaded.reference is not None else {}
     if loaded.scorer is not None:
         scores["reward"] = torch.zeros(len(whole))

@@ -34,14 +34,14 @@ def run(
         settings = settings_of(config.training, OptimizerSettings)
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)
         reference = new_reference(policy, learner.trained) if config.beta else None
-        own = learning_settings(config, grpo.GrpoSettings)
+        grpo_settings = learning_settings(config, grpo.GrpoSettings)
 
         def fit(start: int) -> Iterator[Row]:
             return grpo.fit(
                 learner.policy,
                 learner.collect,
                 optimizer,
-                own,
+                grpo_settings,
                 start=start,
                 steps=config.steps,
                 reference=reference,

@@ -46,35 +46,37 @@ def held_out_prompts(problems: Path) -> set[Prompt]:
 
 
 def draw(
-    config: MixtureConfig, asked: set[Prompt], problems: Path, raw: Path
+    config: MixtureConfig, seen: set[Prompt], problems: Path, raw: Path
 ) -> tuple[list[Record], list[Record], dict[str, dict[str, float]]]:
-    """Rows of Prompts to train on, none of which is among `asked` or there twice; held-out ones; and counts (METRICS).
+    """Rows of Prompts to train on, none of which is among `seen` or there twice; held-out ones; and counts (METRICS).
 
     A shortfall is a warning on standard error: the mixture is then not as asked for.
     """
-    asked = {*asked}
+    seen = {*seen}
     rng = random.Random(config.seed)
     ends = list(accumulate((dataset.weight for dataset in config.datasets), initial=0.0))
     shares = [
         round(config.prompts * end / ends[-1]) for end in ends
     ]  # rounded bounds, so that the parts add up to all prompts
     rows: list[Record] = []
-    validation = of_problems(problems) if any(one.source == "problems" for one in config.datasets) else []
+    validation = (
+        of_problems(problems) if any(dataset_config.source == "problems" for dataset_config in config.datasets) else []
+    )
     counts: dict[str, dict[str, float]] = {"drawn": {}, "available": {}, "shortfall": {}, "repeated": {}, "leaked": {}}
     for dataset, (start, end) in zip(config.datasets, pairwise(shares), strict=True):
-        given = available(config, dataset, problems, raw)
-        found = {problem_forms.asked(row): row for row in given}
-        pool = [row for key, row in found.items() if key not in asked]
+        candidates = available(config, dataset, problems, raw)
+        unique = {problem_forms.asked(row): row for row in candidates}
+        pool = [row for key, row in unique.items() if key not in seen]
         if dataset.source != "problems":
-            counts["repeated"][dataset.name] = len(given) - len(found)
-            counts["leaked"][dataset.name] = len(found) - len(pool)
+            counts["repeated"][dataset.name] = len(candidates) - len(unique)
+            counts["leaked"][dataset.name] = len(unique) - len(pool)
             count = min(math.ceil(config.validation_share * len(pool)), max(len(pool) - 1, 0))
             kept = random.Random(config.seed).sample(pool, count)
             validation += [prompt(dataset, row) for row in kept]
-            asked.update(map(problem_forms.asked, kept))
-            pool = [row for row in pool if problem_forms.asked(row) not in asked]
+            seen.update(map(problem_forms.asked, kept))
+            pool = [row for row in pool if problem_forms.asked(row) not in seen]
         drawn = rng.sample(pool, min(len(pool), end - start))
-        asked.update(map(problem_forms.asked, drawn))
+        seen.update(map(problem_forms.asked, drawn))
         rows += [prompt(dataset, row) for row in drawn]
         counts["drawn"][dataset.name], counts["available"][dataset.name] = len(drawn), len(pool)
         counts["shortfall"][dataset.name] = missing = end - start - len(drawn)
@@ -86,7 +88,7 @@ def draw(
             )
     if not rows:
         raise DataError(
-            f"mixture: no prompt is left of {', '.join(one.name for one in config.datasets)}: validation or test asks each of them"
+            f"mixture: no prompt is left of {', '.join(dataset_config.name for dataset_config in config.datasets)}: validation or test asks each of them"
         )
     rng.shuffle(rows)
     if {dataset.source for dataset in config.datasets} != {"problems"}:
@@ -106,9 +108,9 @@ def available(config: MixtureConfig, dataset: Dataset, problems: Path, raw: Path
         revision, split = str(dataset.hub_revision), str(dataset.hub_split)
         where, rows = dataset.location, read_hub(dataset.location, dataset.hub_config, revision, split)
     needed_by = f"the reward {dataset.reward} of {dataset.name}" if dataset.reward in ANSWERED else ""
-    if not (found := problem_forms.read(rows, needed_by)):
+    if not (records := problem_forms.read(rows, needed_by)):
         raise DataError(f"{where}: there are no prompts; expected rows, of which none is held out by its file's name")
-    return found
+    return records
 
 
 def of_problems(problems: Path) -> list[Record]:
@@ -128,9 +130,9 @@ def prompt(dataset: Dataset, row: Record) -> Record:
 
 
 def _prompt(row: Record, prompt_id: str, dataset: str, reward: str) -> Record:
-    own = {name: row[name] for name in ("question", "solution", "answer")}
+    fields = {name: row[name] for name in ("question", "solution", "answer")}
     more = {name: row.get(name, "") for name in ("history", "columns")}
-    return {"prompt_id": prompt_id, "dataset": dataset, **own, "reward": reward, **more}
+    return {"prompt_id": prompt_id, "dataset": dataset, **fields, "reward": reward, **more}
 
 
 def frame(rows: list[Record]) -> pd.DataFrame:

@@ -36,7 +36,7 @@ def run(
         optimizer = Optimizer(learner.policy, config.learning_rate, updates, config.clip, settings)
         critic_optimizer = Optimizer(critic, config.critic_learning_rate, updates, config.clip, settings)
         kl = AdaptiveKl(config.kl_coefficient, config.kl_target, config.kl_rate)
-        own = learning_settings(config, ppo.PpoSettings)
+        ppo_settings = learning_settings(config, ppo.PpoSettings)
 
         def fit(start: int) -> Iterator[Row]:
             return ppo.fit(
@@ -45,7 +45,7 @@ def run(
                 reference,
                 learner.collect,
                 (optimizer, critic_optimizer),
-                own,
+                ppo_settings,
                 kl,
                 start=start,
                 steps=config.steps,

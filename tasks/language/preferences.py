@@ -83,8 +83,8 @@ def run(
     The latter two are there where somebody ranked. `responses` is where the pairs, or what is ranked, come from, `pairs` has the files
     of a mixture and `judgements` what people said.
     """
-    given = Inputs(responses, pairs if config.source == "mixture" else responses, judgements, problems)
-    parts = {name: SOURCES[name](config, given) for name in config.sources}
+    inputs = Inputs(responses, pairs if config.source == "mixture" else responses, judgements, problems)
+    parts = {name: SOURCES[name](config, inputs) for name in config.sources}
     whole = _mixed(config, parts) if config.source == "mixture" else parts[config.source]
     compared = pd.DataFrame(whole.pairs, columns=None if whole.pairs else list(Comparisons.to_schema().columns))
     in_test = compared["prompt_id"].isin(whole.held_out)
@@ -106,39 +106,39 @@ def run(
     }
 
 
-def annotated(config: PreferencesConfig, given: Inputs) -> Part:
+def annotated(config: PreferencesConfig, inputs: Inputs) -> Part:
     """The responses, ranked and paired by the simulated annotator."""
-    sampled = _sampled(given.responses)
+    sampled = _sampled(inputs.responses)
     if sampled is None:
         wanted = f"expected data/responses as preferences.path with source {config.source}"
-        raise DataError(f"{given.responses}: no responses.parquet; {wanted}")
+        raise DataError(f"{inputs.responses}: no responses.parquet; {wanted}")
     sees = Perception(
         config.criteria, config.temperature, config.length_bonus, config.tie_margin, config.strengths.bounds
     )
-    found = annotated_pairs.annotate(sampled, _known(given.problems), sees, config.test_share, config.seed)
-    tracking.log_table(pd.DataFrame(found.texts[:SAMPLE_ROWS]).fillna(""), "rankings.json")
-    points = pd.DataFrame([json.loads(row["points"]) for row in found.annotations])
+    annotation = annotated_pairs.annotate(sampled, _known(inputs.problems), sees, config.test_share, config.seed)
+    tracking.log_table(pd.DataFrame(annotation.texts[:SAMPLE_ROWS]).fillna(""), "rankings.json")
+    points = pd.DataFrame([json.loads(row["points"]) for row in annotation.annotations])
     scores = {**points.mean(), "total": points.sum(axis=1).mean()}
     return Part(
-        found.pairs,
-        found.held_out,
-        found.rankings,
-        found.annotations,
+        annotation.pairs,
+        annotation.held_out,
+        annotation.rankings,
+        annotation.annotations,
         metrics={"score": {name: float(mean) for name, mean in scores.items()}},
     )
 
 
-def judged(config: PreferencesConfig, given: Inputs) -> Part:
+def judged(config: PreferencesConfig, inputs: Inputs) -> Part:
     """What people judged. WaitingError while there is too little.
 
     Prompts of the responses are held out as the annotator's are. Others, whose number grows with the record, are held out by a
     draw of their own each, so that none changes sides when more is judged.
     """
-    found = record.read(given.judgements)
-    missing = config.minimum - len(judged_pairs.counted(found))
+    judgement_record = record.read(inputs.judgements)
+    missing = config.minimum - len(judged_pairs.counted(judgement_record))
     if missing > 0:
         raise WaitingError(f"waiting for {missing} more: posttrain label")
-    sampled = _sampled(given.responses)
+    sampled = _sampled(inputs.responses)
     ids: dict[tuple[str, str], str] = {}
     held: set[str] = set()
     if sampled is not None:
@@ -149,26 +149,26 @@ def judged(config: PreferencesConfig, given: Inputs) -> Part:
         }
         rng = np.random.default_rng(config.seed)
         held = splits.held_out(sampled["prompt_id"].unique(), config.test_share, rng)
-    said = judged_pairs.read(found, _known(given.problems), ids, config.disagreement)
-    others = set(said.prompts) - set(ids.values())
+    judged_set = judged_pairs.read(judgement_record, _known(inputs.problems), ids, config.disagreement)
+    others = set(judged_set.prompts) - set(ids.values())
     held |= {name for name in others if _draw(config.seed, name) < config.test_share}
-    tracking.log_table(pd.DataFrame(said.pairs[:SAMPLE_ROWS]), "pairs.json")
-    rankings = [{**row, "held_out": row["prompt_id"] in held} for row in said.rankings]
-    own: Metrics = {
-        "judgements": said.judgements,
-        "people": said.people,
-        "both_bad": said.both_bad,
-        "equal_texts": said.equal,
+    tracking.log_table(pd.DataFrame(judged_set.pairs[:SAMPLE_ROWS]), "pairs.json")
+    rankings = [{**row, "held_out": row["prompt_id"] in held} for row in judged_set.rankings]
+    metrics: Metrics = {
+        "judgements": judged_set.judgements,
+        "people": judged_set.people,
+        "both_bad": judged_set.both_bad,
+        "equal_texts": judged_set.equal,
     }
-    return Part(said.pairs, held, rankings, prompts=set(said.prompts), metrics=own)
+    return Part(judged_set.pairs, held, rankings, prompts=set(judged_set.prompts), metrics=metrics)
 
 
-def of_files(config: PreferencesConfig, given: Inputs) -> Part:
+def of_files(config: PreferencesConfig, inputs: Inputs) -> Part:
     """Pairs in files."""
-    return _given(config, read_files(given.pairs), str(given.pairs))
+    return _given(config, read_files(inputs.pairs), str(inputs.pairs))
 
 
-def of_hub(config: PreferencesConfig, given: Inputs) -> Part:
+def of_hub(config: PreferencesConfig, inputs: Inputs) -> Part:
     """Pairs of a hub's data set."""
     rows = read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
     return _given(config, rows, config.hub_id)
@@ -183,18 +183,18 @@ SOURCES: dict[Source, Callable[[PreferencesConfig, Inputs], Part]] = {
 
 
 def _given(config: PreferencesConfig, rows: Iterable[Row], source: str) -> Part:
-    given = given_pairs.read(rows, config.test_share, config.seed, source)
-    tracking.log_table(pd.DataFrame(given.train[:SAMPLE_ROWS]), "pairs.json")
-    for line in given.lines("preferences"):
+    pair_set = given_pairs.read(rows, config.test_share, config.seed, source)
+    tracking.log_table(pd.DataFrame(pair_set.train[:SAMPLE_ROWS]), "pairs.json")
+    for line in pair_set.lines("preferences"):
         print(line, file=sys.stderr, flush=True)
-    own: Metrics = {
-        "equal_texts": given.equal,
-        "duplicates": given.duplicates,
-        "leaked": given.leaked,
-        "left_out": given.omissions.left_out.total(),
-        "contradicted": given.contradicted,
+    metrics: Metrics = {
+        "equal_texts": pair_set.equal,
+        "duplicates": pair_set.duplicates,
+        "leaked": pair_set.leaked,
+        "left_out": pair_set.omissions.left_out.total(),
+        "contradicted": pair_set.contradicted,
     }
-    return Part([*given.train, *given.test], {row["prompt_id"] for row in given.test}, metrics=own)
+    return Part([*pair_set.train, *pair_set.test], {row["prompt_id"] for row in pair_set.test}, metrics=metrics)
 
 
 def _mixed(config: PreferencesConfig, parts: dict[Source, Part]) -> Part:
@@ -202,26 +202,26 @@ def _mixed(config: PreferencesConfig, parts: dict[Source, Part]) -> Part:
 
     Where people judged a prompt the annotator's word on it is left out, and what one source holds out no other trains on.
     """
-    taken = {name: _taken(config, name, parts[name]) for name in parts}
-    if "people" in taken and "annotator" in taken:
-        judged_by_people = taken["people"].prompts
-        taken["annotator"] = _only(taken["annotator"], lambda prompt: prompt not in judged_by_people)
-    held_out = {name for part in taken.values() for name in part.held_out}
-    rows = [row for part in taken.values() for row in part.pairs]
+    selected = {name: _taken(config, name, parts[name]) for name in parts}
+    if "people" in selected and "annotator" in selected:
+        judged_by_people = selected["people"].prompts
+        selected["annotator"] = _only(selected["annotator"], lambda prompt: prompt not in judged_by_people)
+    held_out = {name for part in selected.values() for name in part.held_out}
+    rows = [row for part in selected.values() for row in part.pairs]
     held_texts = {_text(row) for row in rows if row["prompt_id"] in held_out}
     kept = [row for row in rows if row["prompt_id"] in held_out or _text(row) not in held_texts]
-    rankings = [row for part in taken.values() for row in part.rankings]
+    rankings = [row for part in selected.values() for row in part.rankings]
     optional = ("history", "tokens", "score")
     absent = {name for name in optional if any(name not in row for row in rankings)}
     metrics: dict[str, Metrics | float] = {}
-    for part in taken.values():
+    for part in selected.values():
         metrics |= part.metrics
-    counts: Metrics = {name: len(part.pairs) for name, part in taken.items()}
+    counts: Metrics = {name: len(part.pairs) for name, part in selected.items()}
     return Part(
         alike(kept),
         held_out,
         [{name: value for name, value in row.items() if name not in absent} for row in rankings],
-        [row for part in taken.values() for row in part.annotations],
+        [row for part in selected.values() for row in part.annotations],
         metrics={**metrics, "sources": counts, "leaked": len(rows) - len(kept)},
     )
 

@@ -36,8 +36,10 @@ def run(config: ProblemsConfig, raw: Path, out: Path) -> Metrics:
         splits = generated(config)
     else:
         of_hub = config.source == "hub"
-        given = (from_hub(config, name) if of_hub else read_file(one_file(raw, name)) for name in ("train", "test"))
-        splits, counts = split(config, *map(problem_forms.read, given))
+        split_rows = (
+            from_hub(config, name) if of_hub else read_file(one_file(raw, name)) for name in ("train", "test")
+        )
+        splits, counts = split(config, *map(problem_forms.read, split_rows))
     sets = {**splits, **(of_other_kinds(config) if config.source == "generated" and config.other_kinds else {})}
     for name, part in sets.items():
         tables.write(Problems, pd.DataFrame(problem_forms.without_empty(part)), out / f"{name}.parquet")
@@ -126,8 +128,8 @@ def _row(problem_id: str, problem: word_problems.Problem) -> Record:
 
 def one_file(raw: Path, name: str) -> Path:
     """The file of a split, of whatever type it is."""
-    found = [raw / f"{name}{suffix}" for suffix in SUFFIXES]
-    return next((file for file in found if file.is_file()), found[0])
+    candidates = [raw / f"{name}{suffix}" for suffix in SUFFIXES]
+    return next((file for file in candidates if file.is_file()), candidates[0])
 
 
 def from_hub(config: ProblemsConfig, name: str) -> Iterator[Row]:

@@ -42,7 +42,7 @@ def run(
                 critic, config.critic_learning_rate, updates, config.clip, settings
             )
         reference = new_reference(policy, learner.trained) if config.kl_coefficient else None
-        own = learning_settings(config, reinforce.ReinforceSettings)
+        reinforce_settings = learning_settings(config, reinforce.ReinforceSettings)
 
         def fit(start: int) -> Iterator[Row]:
             return reinforce.fit(
@@ -50,7 +50,7 @@ def run(
                 critic,
                 learner.collect_by_line if config.paid == "by_line" else learner.collect,
                 (optimizer, critic_optimizer),
-                own,
+                reinforce_settings,
                 mean,
                 start=start,
                 steps=config.steps,

@@ -61,7 +61,7 @@ def run(
             file=sys.stderr,
             flush=True,
         )
-    shown = [{"prompt": one["row"]["question"], "response": one["response"]} for one in kept[:40]]
+    shown = [{"prompt": answer["row"]["question"], "response": answer["response"]} for answer in kept[:40]]
     log_table(pd.DataFrame(shown), "selected.json")
     steps = batches_per_run(len(kept), config.batch_size, config.epochs)
     settings = settings_of(config.training, OptimizerSettings)
@@ -79,7 +79,7 @@ def run(
     with resumable("rejection_sft", config, policy, mixture, reward_model, reward_files) as training:
         tables.write_curves(training.run(fit, {"model": trained.weights, "optimizer": optimizer}, steps), curves)
         trained.save(tokenizer, out)
-        selection = [forms.demonstrated(one["row"], one["response"]) for one in kept]
+        selection = [forms.demonstrated(answer["row"], answer["response"]) for answer in kept]
         columns = list(Demonstrations.to_schema().columns)
         if processes.is_main():
             tables.write(Demonstrations, pd.DataFrame(selection, columns=columns, dtype=str), out / "selected.parquet")
@@ -93,40 +93,41 @@ def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[Recor
     kept: list[Record] = []
     earned, best = [], []  # rewards; nan and -inf for none
     for step, start in enumerate(progress(starts, len(starts)), start=1):
-        places = range(start, min(start + config.prompts_per_batch, count))
+        indices = range(start, min(start + config.prompts_per_batch, count))
         try:
-            found = drawn.sample(places, config.samples, start)
+            experience = drawn.sample(indices, config.samples, start)
             log(drawn.judge.seconds(), step)
-            check_rewards(found)
-            drawn.check_judged(places, found)
+            check_rewards(experience)
+            drawn.check_judged(indices, experience)
         except TrainingError as error:
             raise TrainingError(f"rejection_sft: sampling: step {step}: {error}") from None
-        batch = found.completions
+        batch = experience.completions
         tokens = [row[mask].tolist() for row, mask in zip(batch.tokens, batch.mask, strict=True)]
         texts = [
-            chat.decode(drawn.tokenizer, row, ended) for row, ended in zip(tokens, found.ended.tolist(), strict=True)
+            chat.decode(drawn.tokenizer, row, ended)
+            for row, ended in zip(tokens, experience.ended.tolist(), strict=True)
         ]
-        said = torch.tensor([bool(text) for text in texts])
-        earned += found.rewards.tolist()
-        best += found.rewards.view(len(places), config.samples).nan_to_num(-torch.inf).amax(dim=1).tolist()
-        rewards = found.rewards.masked_fill(~said, -torch.inf)
+        nonempty = torch.tensor([bool(text) for text in texts])
+        earned += experience.rewards.tolist()
+        best += experience.rewards.view(len(indices), config.samples).nan_to_num(-torch.inf).amax(dim=1).tolist()
+        rewards = experience.rewards.masked_fill(~nonempty, -torch.inf)
         for row in best_of_each(rewards, batch.owner, config.minimum_reward).tolist():
-            place = places[int(batch.owner[row])]
+            index = indices[int(batch.owner[row])]
             kept.append(
                 {
-                    "row": {**drawn.rows[place], "problem_id": drawn.rows[place]["prompt_id"]},
+                    "row": {**drawn.rows[index], "problem_id": drawn.rows[index]["prompt_id"]},
                     "response": texts[row],
-                    "asked": drawn.encoded[place],
+                    "asked": drawn.encoded[index],
                     "tokens": tokens[row],
                 }
             )
-    known, of_best = ([value for value in values if math.isfinite(value)] for values in (earned, best))
+    judged_rewards, of_best = ([value for value in values if math.isfinite(value)] for values in (earned, best))
     return kept, {
         "prompts": count,
         "selected": len(kept),
         "unjudged": count - len(of_best),
-        "reward": sum(known) / max(1, len(known)),
-        "reward/none": 1 - len(known) / len(earned),
+        "reward": sum(judged_rewards) / max(1, len(judged_rewards)),
+        "reward/none": 1 - len(judged_rewards) / len(earned),
         "reward_of_best": sum(of_best) / max(1, len(of_best)),
     }
 

@@ -73,18 +73,18 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
     """
     folders: dict[str, Path] = {name: evaluations / name for name in config.policies}
     answers = {name: tables.read(Generations, folder / "generations.parquet") for name, folder in folders.items()}
-    found = {name: comparing.evaluation(folder) for name, folder in folders.items()}
-    results = comparing.compared(config, evaluations, answers, found)
+    evaluation_metrics = {name: comparing.evaluation(folder) for name, folder in folders.items()}
+    results = comparing.compared(config, evaluations, answers, evaluation_metrics)
     drawn = comparing.curves(config, folders, reward_model)
     judged = reward_section.section(reward_model, config.seed, config.bootstrap)
     pictures = figures.figures(results, drawn, reward_model / "calibration.csv") | (judged.figures if judged else {})
-    asked = tables.read(Problems, folders[config.policies[0]] / "asked.parquet")
+    problems = tables.read(Problems, folders[config.policies[0]] / "asked.parquet")
     draw = headline.Draw(config.seed, answers[config.policies[0]]["problem_id"].nunique())
     power = headline.power(results, draw.problems)
     view = {
         "sentence": headline.sentence(results, config.best_by, draw, config.margin),
         "more": [*headline.headline(results), *power, *headline.unnamed(results, config.best_by)],
-        "watch_outs": watch_outs.watch_outs(results, drawn, answers, found[config.baseline], judged),
+        "watch_outs": watch_outs.watch_outs(results, drawn, answers, evaluation_metrics[config.baseline], judged),
         "answered": results.answered,
         "problems": draw.problems,
         "prompts": comparing.prompts(folders[config.baseline]),
@@ -99,8 +99,8 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
         "learning": [name for name in pictures if name.startswith("learning-")],
         "captions": figures.captions(drawn, microscope.temperatures(folders)),
         "curves": [name for name in drawn if f"curves-{name}" in pictures],
-        "samples": side_by_side.samples(answers, asked, config),
-        "answers": side_by_side.side_by_side(answers, asked, config),
+        "samples": side_by_side.samples(answers, problems, config),
+        "answers": side_by_side.side_by_side(answers, problems, config),
         "microscope": microscope.microscope(folders, drawn),
         "seed": config.seed,
     }
@@ -122,7 +122,7 @@ def _row(results: Results, policy: str) -> dict[str, float]:
 
 def _metrics(results: Results) -> Metrics:
     """For each policy its win rates and its differences to the baseline and to the better control; what the baseline gains untrained."""
-    found: dict[str, Metrics] = {"untrained": {metric: gain.numbers() for metric, gain in results.untrained.items()}}
+    metrics: dict[str, Metrics] = {"untrained": {metric: gain.numbers() for metric, gain in results.untrained.items()}}
     wanted = (
         ("strict_", "rubric_", "gold_", "manner_")
         if results.answered
@@ -130,14 +130,16 @@ def _metrics(results: Results) -> Metrics:
     )
     for policy, changes in results.changes.items():
         rates = {
-            name: one for name, one in results.judged[policy].items() if name.startswith(("win_rate_", "tie_rate_"))
+            name: estimate
+            for name, estimate in results.judged[policy].items()
+            if name.startswith(("win_rate_", "tie_rate_"))
         }
-        found[policy] = {
+        metrics[policy] = {
             **{name: finite(asdict(rate)) for name, rate in rates.items()},
             "change": {metric: change.numbers() for metric, change in changes.items() if metric.startswith(wanted)},
             **({"over_rival": results.over_rival[policy].numbers()} if policy in results.over_rival else {}),
         }
-    return found
+    return metrics
 
 
 if __name__ == "__main__":

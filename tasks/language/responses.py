@@ -27,8 +27,8 @@ def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Met
     model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
     train = tables.read(Problems, problems / "train.parquet")
     problem_forms.check_skip("responses", config.skip, len(train))
-    asked = train.iloc[config.skip :].head(config.prompts)
-    encoded = prompts.encode_rows(tokenizer, tables.records(asked))
+    prompt_rows = train.iloc[config.skip :].head(config.prompts)
+    encoded = prompts.encode_rows(tokenizer, tables.records(prompt_rows))
     chat.check_positions(model, [*map(len, encoded)], "the prompts", config.max_new_tokens, "responses.max_new_tokens")
     batches = rollouts.sample(
         model,
@@ -43,7 +43,7 @@ def run(config: ResponsesConfig, policy: Path, problems: Path, out: Path) -> Met
     rows: list[Record] = []
     for batch in progress(batches, -(-len(encoded) // config.batch_size)):
         for tokens, logps, mask, ended in zip(batch.tokens, batch.logps, batch.mask, batch.ended, strict=True):
-            problem = asked.iloc[len(rows) // config.samples]
+            problem = prompt_rows.iloc[len(rows) // config.samples]
             rows.append(
                 {
                     "prompt_id": problem["problem_id"],

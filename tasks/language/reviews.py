@@ -50,17 +50,17 @@ def generated(config: ReviewsConfig) -> list[Record]:
     """As many reviews as all parts have, no opening twice."""
     rng = random.Random(config.seed)
     wanted = sum(sizes(config))
-    found: dict[str, Record] = {}
+    by_opening: dict[str, Record] = {}
     fruitless = 0
-    while len(found) < wanted:
-        one = film_reviews.review(rng, config.positive_share, config.mixed, config.negated)
-        fruitless = fruitless + 1 if one.opening in found else 0
+    while len(by_opening) < wanted:
+        review = film_reviews.review(rng, config.positive_share, config.mixed, config.negated)
+        fruitless = fruitless + 1 if review.opening in by_opening else 0
         if fruitless > FRUITLESS:
             raise ConfigError(
                 f"params.yaml: reviews: the grammar has too few openings for {wanted} reviews; lower the counts"
             )
-        found.setdefault(one.opening, {"review_id": f"generated-{len(found)}", **one._asdict()})
-    return list(found.values())
+        by_opening.setdefault(review.opening, {"review_id": f"generated-{len(by_opening)}", **review._asdict()})
+    return list(by_opening.values())
 
 
 def given(config: ReviewsConfig, raw: Path) -> tuple[list[Record], dict[str, float]]:
@@ -90,14 +90,14 @@ def sizes(config: ReviewsConfig) -> list[int]:
 
 def divided(config: ReviewsConfig, rows: list[Record]) -> list[Record]:
     """Each row with its part: as many as asked for, or in these proportions where there are fewer."""
-    asked = sum(sizes(config))
-    ends = [end * min(len(rows), asked) // asked for end in accumulate(sizes(config), initial=0)]
-    found = []
+    wanted = sum(sizes(config))
+    ends = [end * min(len(rows), wanted) // wanted for end in accumulate(sizes(config), initial=0)]
+    assigned = []
     for part, (start, end) in zip(PARTS, pairwise(ends), strict=True):
         if start == end:
             raise DataError(f"reviews: {len(rows)} different openings leave none for the part {part}; expected more")
-        found += [{**row, "part": part} for row in rows[start:end]]
-    return found
+        assigned += [{**row, "part": part} for row in rows[start:end]]
+    return assigned
 
 
 def write_forms(rows: list[Record], out: Path) -> None:

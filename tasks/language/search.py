@@ -43,10 +43,10 @@ def run(
 ) -> Metrics:
     """Write answers.parquet, accuracies.parquet and the page search.html; `policy` is compared with the model `small` of `models_folder`."""
     tokenizer = models.load_tokenizer(policy)
-    given = sampling.asked(config, problems, tokenizer)
+    problem_set = sampling.asked(config, problems, tokenizer)
     scorers = scoring.load(reward_model, models_folder, tokenizer)
     for scorer in scorers.values():
-        sampling.check_positions(config, scorer, given)
+        sampling.check_positions(config, scorer, problem_set)
     searched = {policy.name: policy}
     if (models_folder / SMALL / "config.json").is_file():
         searched[SMALL] = models_folder / SMALL
@@ -55,57 +55,60 @@ def run(
         for part, (name, folder) in enumerate(searched.items()):
             with tracking.part(part, len(searched)):
                 model = sampling.load(folder, tokenizer)
-                found = sampling.sample(config, name, model, tokenizer, given, verifier)
-                found = scoring.add_scores(found, scorers, given, tokenizer.pad_token_id)
+                samples = sampling.sample(config, name, model, tokenizer, problem_set, verifier)
+                samples = scoring.add_scores(samples, scorers, problem_set, tokenizer.pad_token_id)
                 lines[name] = [
-                    methods.greedy(found),
-                    *methods.by_samples(methods.Samples.of(found), config.subsets, config.seed),
+                    methods.greedy(samples),
+                    *methods.by_samples(methods.Samples.of(samples), config.subsets, config.seed),
                 ]
                 if "process" in scorers and config.beam_widths:
-                    steps = Steps(config, model, scorers["process"], tokenizer, given)
+                    steps = Steps(config, model, scorers["process"], tokenizer, problem_set)
                     beams = {width * config.beam_expansions: steps.search(width) for width in config.beam_widths}
-                    lines[name].append(judged(beams, given, steps, tokenizer, verifier))
-            answers.append(found)
-            numbers[name] = {"weights": model.num_parameters(), **about(found)}
-    accuracies = pd.concat([methods.table(name, own) for name, own in lines.items()])
+                    lines[name].append(judged(beams, problem_set, steps, tokenizer, verifier))
+            answers.append(samples)
+            numbers[name] = {"weights": model.num_parameters(), **about(samples)}
+    accuracies = pd.concat([methods.table(name, model_lines) for name, model_lines in lines.items()])
     tables.write(SampledAnswers, pd.concat(answers), out / "answers.parquet")
     tables.write(Accuracies, accuracies, out / "accuracies.parquet")
     log(accuracies)
-    figures, shown = view.view(config, accuracies, lines, numbers, given)
+    figures, shown = view.view(config, accuracies, lines, numbers, problem_set)
     pages.write(Path(__file__).parent / "test_time/templates", "search", shown, figures, out)
-    return {name: {**own, **summary(accuracies[accuracies["model"] == name])} for name, own in numbers.items()}
+    return {
+        name: {**model_numbers, **summary(accuracies[accuracies["model"] == name])}
+        for name, model_numbers in numbers.items()
+    }
 
 
 def judged(
-    beams: dict[int, list[Search]], given: Asked, steps: Steps, tokenizer: Tokenizer, verifier: Verifier
+    beams: dict[int, list[Search]], problem_set: Asked, steps: Steps, tokenizer: Tokenizer, verifier: Verifier
 ) -> Line:
     """The beam searches' answers, right or wrong."""
-    golds = [problem["answer"] for problem in given.problems]
+    golds = [problem["answer"] for problem in problem_set.problems]
     right = {}
-    for budget, found in beams.items():
-        tokens = [one.kept[0].tokens for one in found]
-        texts = [chat.decode(tokenizer, own, own[-1] in steps.ends) for own in tokens]
+    for budget, searches in beams.items():
+        tokens = [search.kept[0].tokens for search in searches]
+        texts = [chat.decode(tokenizer, answer_tokens, answer_tokens[-1] in steps.ends) for answer_tokens in tokens]
         right[budget] = judging.verdicts(golds, texts, verifier)["strict"]
     return methods.by_beams(beams, right)
 
 
-def about(found: pd.DataFrame) -> dict[str, float]:
+def about(answers: pd.DataFrame) -> dict[str, float]:
     """What is said of a model's samples as a whole."""
-    own = found[~found["greedy"]]
-    keys = pd.DataFrame({"problem_id": own["problem_id"], "tokens": own["tokens"].map(tuple)})
-    return {"tokens": float(own["tokens"].map(len).mean()), "distinct": float((~keys.duplicated()).mean())}
+    samples = answers[~answers["greedy"]]
+    keys = pd.DataFrame({"problem_id": samples["problem_id"], "tokens": samples["tokens"].map(tuple)})
+    return {"tokens": float(samples["tokens"].map(len).mean()), "distinct": float((~keys.duplicated()).mean())}
 
 
 def summary(accuracies: pd.DataFrame) -> dict[str, Metrics]:
     """METRICS of one model; ties by chance, but for beam search, where the earlier candidate is kept."""
-    found: dict[str, Metrics] = {}
+    metrics: dict[str, Metrics] = {}
     for row in tables.records(accuracies):
         if row["ties"] == methods.FIRST and row["method"] != "beam":
             continue
         name = row["method"] if row["method"] == "greedy" else f"{row['method']}_at_{row['budget']}"
         estimate = {"mean" if key == "accuracy" else key: row[key] for key in ESTIMATE}
-        found[name] = {**estimate, **({"tokens": row["tokens"]} if row["method"] == "beam" else {})}
-    return found
+        metrics[name] = {**estimate, **({"tokens": row["tokens"]} if row["method"] == "beam" else {})}
+    return metrics
 
 
 def log(accuracies: pd.DataFrame) -> None:
@@ -113,8 +116,8 @@ def log(accuracies: pd.DataFrame) -> None:
     shown = accuracies[(accuracies["ties"] == methods.CHANCE) | (accuracies["method"] == "beam")]
     rows = tables.records(shown)
     for budget in sorted({row["budget"] for row in rows}):
-        own = [row for row in rows if row["budget"] == budget]
-        tracking.log({f"{row['model']}/{row['method']}": row["accuracy"] for row in own}, step=budget)
+        budget_rows = [row for row in rows if row["budget"] == budget]
+        tracking.log({f"{row['model']}/{row['method']}": row["accuracy"] for row in budget_rows}, step=budget)
     tracking.log_table(accuracies, "accuracies.json")
 
 

@@ -51,28 +51,30 @@ Known = Mapping[str, Record]  # the problems by their ids
 def run(config: SolutionsConfig, policy: Path, responses: Path, problems: Path, judgements: Path, out: Path) -> Metrics:
     """Write train.parquet and test.parquet (schema Solutions)."""
     tokenizer = models.load_tokenizer(policy)
-    known = {row["problem_id"]: row for row in tables.records(tables.read(Problems, problems / "train.parquet"))}
+    problems_by_id = {
+        row["problem_id"]: row for row in tables.records(tables.read(Problems, problems / "train.parquet"))
+    }
     if config.source == "files":
-        given = labelled(responses, tokenizer)
+        candidates = labelled(responses, tokenizer)
     elif config.source == "people":
-        given = judged(config, judgements, tokenizer)
+        candidates = judged(config, judgements, tokenizer)
     else:
-        given = sampled(config, responses, tokenizer)
-    found = [row for row in given if 0 < len(row["ends"]) == len(steps_of(row["response"]))]
+        candidates = sampled(config, responses, tokenizer)
+    solutions = [row for row in candidates if 0 < len(row["ends"]) == len(steps_of(row["response"]))]
     completions = 0
     with Verifier() as verifier:
         if config.source != "files":
-            add_references(found, known, verifier)
+            add_references(solutions, problems_by_id, verifier)
         if config.source in ("worked_steps", "rollouts"):
-            found = [row for row in found if not math.isnan(row["right"])]
+            solutions = [row for row in solutions if not math.isnan(row["right"])]
         if config.source == "worked_steps":
-            found = [{**row, "labels": row["truth"]} for row in found if "truth" in row]
+            solutions = [{**row, "labels": row["truth"]} for row in solutions if "truth" in row]
         if config.source == "rollouts":
-            completions = estimate(config, policy, tokenizer, found, known, verifier)
-    for row in found:
+            completions = estimate(config, policy, tokenizer, solutions, problems_by_id, verifier)
+    for row in solutions:
         row["right"] = BAD not in row["labels"] if math.isnan(row["right"]) else row["right"] == 1
-    in_test = write(config, found, out)
-    return metrics(config, found, in_test, len(given) - len(found), completions)
+    in_test = write(config, solutions, out)
+    return metrics(config, solutions, in_test, len(candidates) - len(solutions), completions)
 
 
 def sampled(config: SolutionsConfig, responses: Path, tokenizer: Tokenizer) -> list[Record]:
@@ -90,21 +92,21 @@ def sampled(config: SolutionsConfig, responses: Path, tokenizer: Tokenizer) -> l
 
 def judged(config: SolutionsConfig, judgements: Path, tokenizer: Tokenizer) -> list[Record]:
     """The solutions that people judged, with their labels; WaitingError where they are too few."""
-    found = people.judged(record.read(judgements))
-    if (missing := config.minimum - len(found)) > 0:
+    judged_items = people.judged(record.read(judgements))
+    if (missing := config.minimum - len(judged_items)) > 0:
         raise WaitingError(f"waiting for {missing} more: posttrain label --mode steps")
-    tokens = [people.tokens(tokenizer, item.answers[0]) for item, _ in found]
+    tokens = [people.tokens(tokenizer, item.answers[0]) for item, _ in judged_items]
     return [
         {
             "solution_id": f"{item.prompt_id}/{item.item}",
             **{name: getattr(item, name) for name in ("prompt_id", "prompt", "history")},
             "response": item.answers[0].text,
             "ended": item.answers[0].ended,
-            "tokens": own,
+            "tokens": item_tokens,
             "ends": ends,
             "labels": labels,
         }
-        for (item, labels), own, ends in zip(found, tokens, cut(tokenizer, tokens), strict=True)
+        for (item, labels), item_tokens, ends in zip(judged_items, tokens, cut(tokenizer, tokens), strict=True)
     ]
 
 
@@ -118,32 +120,39 @@ def labelled(path: Path, tokenizer: Tokenizer) -> list[Record]:
             **row,
             "prompt_id": first.setdefault(forms.prompt_key(row["prompt"], row["history"]), row["solution_id"]),
             "ended": True,
-            "tokens": own,
+            "tokens": answer_tokens,
             "ends": ends,
             "labels": [GOOD if row["right"] else BAD] * len(ends),
         }
-        for row, own, ends in zip(rows, tokens, cut(tokenizer, tokens), strict=True)
+        for row, answer_tokens, ends in zip(rows, tokens, cut(tokenizer, tokens), strict=True)
     ]
 
 
-def add_references(rows: list[Record], known: Known, verifier: Verifier) -> None:
+def add_references(rows: list[Record], problems: Known, verifier: Verifier) -> None:
     """Say of each row whether its answer is `right`, nan where that cannot be known, and its `truth` where there are worked steps."""
-    answers = [known[row["prompt_id"]]["answer"] if row["prompt_id"] in known else "" for row in rows]
+    answers = [problems[row["prompt_id"]]["answer"] if row["prompt_id"] in problems else "" for row in rows]
     for row, right in zip(rows, verifier(answers, [row["response"] for row in rows]), strict=True):
         row["right"] = right
-        problem = known.get(row["prompt_id"])
+        problem = problems.get(row["prompt_id"])
         if problem is not None and reference(problem["solution"]).steps:
             row["truth"] = step_labels(problem["question"], problem["solution"], problem["answer"], row["response"])
 
 
 def estimate(
-    config: SolutionsConfig, policy: Path, tokenizer: Tokenizer, rows: list[Record], known: Known, verifier: Verifier
+    config: SolutionsConfig,
+    policy: Path,
+    tokenizer: Tokenizer,
+    rows: list[Record],
+    problems_by_id: Known,
+    verifier: Verifier,
 ) -> int:
     """Give each row its hard estimates as `labels` and its soft ones as `good`; returns the number of completions."""
     model = models.load_model(policy)
     prompt_ids = list(dict.fromkeys(row["prompt_id"] for row in rows))
-    asked = dict(zip(prompt_ids, prompts.encode_rows(tokenizer, [known[name] for name in prompt_ids]), strict=True))
-    lengths = [len(asked[prompt_id]) + len(tokens) for prompt_id, tokens in rollout_estimates.prefixes(rows)]
+    encoded_prompts = dict(
+        zip(prompt_ids, prompts.encode_rows(tokenizer, [problems_by_id[name] for name in prompt_ids]), strict=True)
+    )
+    lengths = [len(encoded_prompts[prompt_id]) + len(tokens) for prompt_id, tokens in rollout_estimates.prefixes(rows)]
     what = "the prompts with the beginnings of their solutions"
     chat.check_positions(model, lengths, what, config.max_new_tokens, "solutions.max_new_tokens")
     shares = rollout_estimates.soft_estimates(
@@ -151,13 +160,13 @@ def estimate(
         tokenizer,
         chat.end_tokens(model, tokenizer),
         rows,
-        asked,
-        {name: known[name]["answer"] for name in prompt_ids},
+        encoded_prompts,
+        {name: problems_by_id[name]["answer"] for name in prompt_ids},
         settings_of(config, rollout_estimates.RolloutSettings),
         verifier,
     )
-    for row, own in zip(rows, shares, strict=True):
-        row |= {"good": own, "labels": rollout_estimates.hard_estimates(own)}
+    for row, step_shares in zip(rows, shares, strict=True):
+        row |= {"good": step_shares, "labels": rollout_estimates.hard_estimates(step_shares)}
     return len(lengths) * config.samples
 
 
@@ -194,7 +203,7 @@ def metrics(config: SolutionsConfig, rows: list[Record], in_test: int, left_out:
         "labels": {
             name: float((every == label).mean()) for name, label in (("bad", BAD), ("neutral", NEUTRAL), ("good", GOOD))
         },
-        "first_wrong": float(np.mean([BAD in own for own in labels])),
+        "first_wrong": float(np.mean([BAD in row_labels for row_labels in labels])),
         "left_out": left_out,
         **({"completions": completions} if config.source == "rollouts" else {}),
         **({"against_truth": agreement.agreement(labels, [row["truth"] for row in rows], shares)} if compared else {}),

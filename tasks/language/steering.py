@@ -45,20 +45,20 @@ def run(
     classifiers = accuracies(held_out, continuations.probabilities(judges, held_out))
     wanted = config.pages[out.name].policies
     folders: dict[str, Path] = {SFT: reference, **{path.name: path for path in policies if path.name in wanted}}
-    asked, found = continuations.openings(config, problems), dict[str, pd.DataFrame]()
+    openings, samples = continuations.openings(config, problems), dict[str, pd.DataFrame]()
     for number, name in enumerate([SFT, *wanted]):
         with tracking.part(number, len(wanted) + 1):
             policy = models.load_model(folders[name])
-            found[name] = continuations.continued(config, name, policy, asked, judges)
+            samples[name] = continuations.continued(config, name, policy, openings, judges)
     praise = second.praise(PRAISE)
-    values = {name: measures.by_opening(own, praise) for name, own in found.items()}
-    measured = {name: measures.measured(config, own, values[SFT]) for name, own in values.items()}
-    tables.write(Continuations, pd.concat(found.values()), out / "continuations.parquet")
+    values = {name: measures.by_opening(continued, praise) for name, continued in samples.items()}
+    measured = {name: measures.measured(config, opening_values, values[SFT]) for name, opening_values in values.items()}
+    tables.write(Continuations, pd.concat(samples.values()), out / "continuations.parquet")
     tables.write(SteeringMeasures, measures.table(measured), out / "steering_measures.parquet")
     tracking.log_table(measures.table(measured), "steering.json")
-    figures, shown = view.view(config, found, measured, classifiers, praise)
+    figures, shown = view.view(config, samples, measured, classifiers, praise)
     pages.write(Path(__file__).parent / "sentiment/templates", "steering", shown, figures, out)
-    return {"classifiers": flat(classifiers), **{name: flat(own) for name, own in measured.items()}}
+    return {"classifiers": flat(classifiers), **{name: flat(estimates) for name, estimates in measured.items()}}
 
 
 def second_classifier(config: SteeringConfig, labelled: pd.DataFrame) -> WordClassifier:
@@ -78,12 +78,12 @@ def accuracies(held_out: pd.DataFrame, probabilities: pd.DataFrame) -> dict[str,
     }
 
 
-def flat(found: dict[str, Estimate]) -> dict[str, Metrics]:
+def flat(measured: dict[str, Estimate]) -> dict[str, Metrics]:
     """Estimates as numbers, nested by the parts of their names."""
     nested: dict[str, dict[str, Metrics]] = {}
     plain: dict[str, Metrics] = {}
-    for name, one in found.items():
-        values = {"mean": one.mean, "low": one.low, "high": one.high}
+    for name, estimate in measured.items():
+        values = {"mean": estimate.mean, "low": estimate.low, "high": estimate.high}
         group, _, rest = name.partition("/")
         if rest:
             nested.setdefault(group, {})[rest] = values

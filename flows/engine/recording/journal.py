@@ -136,13 +136,13 @@ def _text(file: Path) -> str:
 
 def run_ids(root: Path) -> set[str]:
     """The runs in MLflow that journals begin."""
-    found = set[str]()
+    ids = set[str]()
     for folder in journals(root):
         with suppress(OSError, ValueError):
             reading = Reading(folder)
-            found |= {event["run"] for event in reading.new() if event["kind"] in ("begin", "start")}
+            ids |= {event["run"] for event in reading.new() if event["kind"] in ("begin", "start")}
             reading.close()
-    return found
+    return ids
 
 
 def _is_free(folder: Path) -> bool:
@@ -156,16 +156,16 @@ def _is_free(folder: Path) -> bool:
     return True
 
 
-def keep(file: Path, place: Path) -> None:
-    """Keep a file's content at `place`, whatever becomes of its name; nothing where there is no such file."""
-    place.unlink(missing_ok=True)
+def keep(file: Path, target: Path) -> None:
+    """Keep a file's content at `target`, whatever becomes of its name; nothing where there is no such file."""
+    target.unlink(missing_ok=True)
     with suppress(FileNotFoundError):
         try:
-            os.link(file, place)
+            os.link(file, target)
         except FileNotFoundError:
             raise
         except OSError:  # no links on this file system
-            shutil.copyfile(file, place)
+            shutil.copyfile(file, target)
 
 
 def add_faults(root: Path, faults: Mapping[str, str], run_id: str) -> None:
@@ -180,19 +180,19 @@ def take_faults(root: Path, run_id: str | None = None) -> list[dict[str, str]]:
     """What could not be recorded of runs, or of one run, since this was last asked: `run`, `stage` and `text`."""
     if not (root / FOLDER / FAULTS).exists():
         return []
-    found, kept = list[dict[str, str]](), list[str]()
+    faults, kept = list[dict[str, str]](), list[str]()
     with suppress(OSError), _faults(root) as file:
         for line in file:
             with suppress(ValueError):
                 fault = json.loads(line)
                 if run_id in (None, fault["run"]):
-                    found.append(fault)
+                    faults.append(fault)
                 else:
                     kept.append(line)
         file.seek(0)
         file.truncate()
         file.writelines(kept)
-    return found
+    return faults
 
 
 @contextmanager

@@ -63,8 +63,8 @@ class JournalledRun:
         A command that may be anyone's is held until it can find its run in MLflow.
         """
         source, run_id = self._given or source_code.state(self.root), uuid4().hex
-        told = None if source == self._source else as_event(source)
-        self._journal.write("start", run=run_id, stage=stage, entry=entry, reason=reason, source=told)
+        source_event = None if source == self._source else as_event(source)
+        self._journal.write("start", run=run_id, stage=stage, entry=entry, reason=reason, source=source_event)
         if OURS not in str(entry["cmd"]):
             self._reserve(run_id, stage)
         return run_id
@@ -142,16 +142,16 @@ class JournalledRun:
 
     def find(self, stage: str, entry: Entry) -> str | None:
         """The run that made a stage's current outs, for a stage that did not run now."""
-        if known := self._made.get((run_cache_key(entry), joined(entry))):
-            return known
+        if run_id := self._made.get((run_cache_key(entry), joined(entry))):
+            return run_id
         with mlflow_runs.one_line():
             return mlflow_store.find(self.root, stage, entry)
 
     def close(self, results: Iterable[StageResult], complete: bool = True, name_stages: bool = True) -> None:
         """End the pipeline's run, and have all of it recorded."""
-        told = [as_text(result) for result in results]
+        serialized = [as_text(result) for result in results]
         try:
-            self._journal.write("close", results=told, complete=complete, name_stages=name_stages)
+            self._journal.write("close", results=serialized, complete=complete, name_stages=name_stages)
             self._journal.close()
         finally:
             self.leave()

@@ -81,26 +81,26 @@ def settle(root: Path) -> None:
         print(line, file=sys.stderr)
     if not _recording and journal.ended(root) and (why := unusable(root)):
         raise PlanError(f"{why}; {_waiting(root)}")
-    told = time.monotonic() + TELL_SECONDS if sys.stderr.isatty() else float("inf")
+    tell_at = time.monotonic() + TELL_SECONDS if sys.stderr.isatty() else float("inf")
     for _ in range(TRIES):
         if _recording or not journal.ended(root):
             return
         started = start(root)
         while journal.ended(root) and (started.is_alive() if started else _at_work(root)):
             time.sleep(LOOK_SECONDS)
-            if time.monotonic() > told:
+            if time.monotonic() > tell_at:
                 print("waits until the last run is recorded", file=sys.stderr)
-                told = float("inf")
+                tell_at = float("inf")
     if journal.ended(root):
         raise PlanError(f"{LOG}: an earlier run could not be recorded")
 
 
 def missing(root: Path) -> list[str]:
     """A line for each run of which something could not be recorded, unless it was told before, and for those that wait to be."""
-    found = dict[str, str]()
+    faults = dict[str, str]()
     for fault in journal.take_faults(root):
-        found.setdefault(fault["run"], fault["text"])
-    lines = [f"what MLflow has of run {run[:8]} is incomplete: {text}" for run, text in found.items()]
+        faults.setdefault(fault["run"], fault["text"])
+    lines = [f"what MLflow has of run {run[:8]} is incomplete: {text}" for run, text in faults.items()]
     if journal.ended(root) and (why := unusable(root)):
         lines.append(f"what MLflow has is incomplete: {why}; {_waiting(root)}")
     return [*lines, *_aside(root)]

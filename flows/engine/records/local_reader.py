@@ -127,25 +127,25 @@ class LocalReader:
         """Whether a run of the engine has not ended."""
         return bool(self._ask(RUNNING, [PREFIX + "engine"]).fetchone())
 
-    def pipelines(self, limit: int | None, flow: str | None, own: bool) -> list[Head]:
+    def pipelines(self, limit: int | None, flow: str | None, clone_only: bool) -> list[Head]:
         """The runs of pipelines that were not deleted."""
         values: list[str | int | None] = [] if flow is None else [PREFIX + "flow", flow]
-        given = [PREFIX + "flow", *values, -1 if limit is None else limit]
-        return self._heads(TAGGED if values else "", given)
+        parameters = [PREFIX + "flow", *values, -1 if limit is None else limit]
+        return self._heads(TAGGED if values else "", parameters)
 
     def pipelines_beginning(self, text: str) -> list[Head]:
         """At most two of them whose ids begin so."""
         between = " AND runs.run_uuid >= ? AND runs.run_uuid < ?"
         return self._heads(between, [PREFIX + "flow", *_between(text), 2])
 
-    def _heads(self, conditions: str, given: list[str | int | None]) -> list[Head]:
-        rows = self._ask(PIPELINES + conditions + LAST_PIPELINES, given).fetchall()
+    def _heads(self, conditions: str, parameters: list[str | int | None]) -> list[Head]:
+        rows = self._ask(PIPELINES + conditions + LAST_PIPELINES, parameters).fetchall()
         return [Head(run_id, name or "", status, started, ended) for run_id, name, status, started, ended in rows]
 
     def sealed_before(self, run_id: str, seal: str) -> tuple[str, str] | None:
         """The newest pipeline run but this one that has the tag `seal`, and its value."""
-        found: tuple[str, str] | None = self._ask(SEALED, [seal, PREFIX + "flow", run_id]).fetchone()
-        return found
+        row: tuple[str, str] | None = self._ask(SEALED, [seal, PREFIX + "flow", run_id]).fetchone()
+        return row
 
     def model(self, name: str) -> Model | None:
         """A registered model."""

@@ -26,14 +26,14 @@ def read(root: Path, run_id: str, name: str) -> Path:
     if mlflow_address.shared(root) is None:
         return folder(root, run_id) / name
     home = _home()
-    place = home / run_id / name
-    if not place.exists() and name in _names(root, run_id):
+    path = home / run_id / name
+    if not path.exists() and name in _names(root, run_id):
         with mlflow_runs.one_line():
             client = mlflow_database.open_client(root)
             fetched = Path(client.download_artifacts(run_id, name, str(_made(home / ".part"))))
-            _made(place.parent)
-            fetched.replace(place)
-    return place
+            _made(path.parent)
+            fetched.replace(path)
+    return path
 
 
 def write(root: Path, run_id: str, name: str, content: bytes) -> None:
@@ -61,13 +61,13 @@ def _names(root: Path, run_id: str) -> set[str]:
     if run_id not in _listed():
         with mlflow_runs.reading(root) as records:
             assert isinstance(records, SharedReader), "asked only of a shared MLflow"
-            place, client = records.artifacts(run_id), records.client
-            own = mlflow_shared.local_folder(place or "mlflow-artifacts:")
-            if own is not None and not own.parent.parent.is_dir():
+            uri, client = records.artifacts(run_id), records.client
+            local_folder = mlflow_shared.local_folder(uri or "mlflow-artifacts:")
+            if local_folder is not None and not local_folder.parent.parent.is_dir():
                 raise mlflow_shared.UnreachableError(
-                    f"the files of run {run_id[:8]} are in {own.parent.parent}, which is not on this machine"
+                    f"the files of run {run_id[:8]} are in {local_folder.parent.parent}, which is not on this machine"
                 )
-            _listed()[run_id] = {file.path for file in client.list_artifacts(run_id)} if place else set()
+            _listed()[run_id] = {file.path for file in client.list_artifacts(run_id)} if uri else set()
     return _listed()[run_id]
 
 

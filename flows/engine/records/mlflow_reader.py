@@ -58,19 +58,19 @@ class SharedReader:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            found = pool.map(lambda key: self.client.get_metric_history(run_id, key), self.latest(run_id))
+            histories = pool.map(lambda key: self.client.get_metric_history(run_id, key), self.latest(run_id))
             return [
-                Value(one.key, one.step, one.timestamp, 0.0 if nan else one.value, nan)
-                for history in found
-                for one in history
-                for nan in [one.value != one.value]
+                Value(metric.key, metric.step, metric.timestamp, 0.0 if nan else metric.value, nan)
+                for history in histories
+                for metric in history
+                for nan in [metric.value != metric.value]
             ]
 
     def inputs(self, run_id: str) -> dict[str, str]:
         """Name and digest of each data set that a run read."""
         run = self._run(run_id)
         read = run.inputs.dataset_inputs if run and run.inputs else ()
-        return {one.dataset.name: one.dataset.digest for one in read}
+        return {dataset_input.dataset.name: dataset_input.dataset.digest for dataset_input in read}
 
     def beginning(self, text: str) -> list[str]:
         """At most two runs whose ids begin so."""
@@ -78,8 +78,8 @@ class SharedReader:
 
     def finished(self, tags: Mapping[str, str]) -> list[tuple[str, int]]:
         """Id and time of at most 50 finished runs that have these tags, named in full."""
-        asked = " and ".join(["attributes.status = 'FINISHED'", *(_is(key, value) for key, value in tags.items())])
-        return [(run.info.run_id, run.info.start_time) for run in self._search(asked, NEWEST)]
+        condition = " and ".join(["attributes.status = 'FINISHED'", *(_is(key, value) for key, value in tags.items())])
+        return [(run.info.run_id, run.info.start_time) for run in self._search(condition, NEWEST)]
 
     def maker(self, key: str, outs: str) -> str | None:
         """The newest finished run with this run-cache key and these hashes; one of this clone where there is one."""
@@ -89,19 +89,19 @@ class SharedReader:
     def makers(self, md5: str) -> list[str]:
         """The finished runs that made an out with this hash; those of this clone first."""
         made = f"attributes.status = 'FINISHED' and tags.`{PREFIX}outs` LIKE {_quoted(f'%{md5}%')}"
-        found = self._own_first(made, NEWEST)
-        return [run.info.run_id for run in found if md5 in run.data.tags[PREFIX + "outs"].split()]
+        runs = self._own_first(made, NEWEST)
+        return [run.info.run_id for run in runs if md5 in run.data.tags[PREFIX + "outs"].split()]
 
     def versions(self, tag: str, limit: int) -> list[tuple[str, str]]:
         """Id and value of the newest finished runs that have a tag."""
-        found = self._search(f"attributes.status = 'FINISHED' and {_has(tag)}", limit)
-        return [(run.info.run_id, run.data.tags[tag]) for run in found]
+        runs = self._search(f"attributes.status = 'FINISHED' and {_has(tag)}", limit)
+        return [(run.info.run_id, run.data.tags[tag]) for run in runs]
 
     def like(self, stage: str, tag: str, value: str) -> list[str]:
         """At most five runs of a stage that have this tag; this clone's first, active and finished ones first."""
-        found = list(self._own_first(f"{_is(PREFIX + 'stage', stage)} and {_is(tag, value)}", NEWEST, ALL))
-        found.sort(key=lambda run: (run.info.lifecycle_stage != "active", run.info.status != "FINISHED"))
-        return [run.info.run_id for run in found[:5]]
+        runs = list(self._own_first(f"{_is(PREFIX + 'stage', stage)} and {_is(tag, value)}", NEWEST, ALL))
+        runs.sort(key=lambda run: (run.info.lifecycle_stage != "active", run.info.status != "FINISHED"))
+        return [run.info.run_id for run in runs[:5]]
 
     def stage_runs(self) -> list[str]:
         """Every run of a stage that this clone made."""
@@ -112,20 +112,23 @@ class SharedReader:
         running = f"attributes.status = 'RUNNING' and {_is(PREFIX + 'engine', 'true')} and {self._clone}"
         return any(True for _ in self._search(running, 1))
 
-    def pipelines(self, limit: int | None, flow: str | None, own: bool) -> list[Head]:
+    def pipelines(self, limit: int | None, flow: str | None, clone_only: bool) -> list[Head]:
         """The runs of pipelines that were not deleted."""
-        asked = [_has(PREFIX + "flow") if flow is None else _is(PREFIX + "flow", flow), *([self._clone] if own else [])]
-        return [self._head(run) for run in self._search(" and ".join(asked), limit)]
+        conditions = [
+            _has(PREFIX + "flow") if flow is None else _is(PREFIX + "flow", flow),
+            *([self._clone] if clone_only else []),
+        ]
+        return [self._head(run) for run in self._search(" and ".join(conditions), limit)]
 
     def pipelines_beginning(self, text: str) -> list[Head]:
         """At most two of them whose ids begin so."""
-        asked = f"{_has(PREFIX + 'flow')} and {_begins(text)}"
-        return [self._head(run) for run in self._search(asked, 2)] if _is_id(text) else []
+        condition = f"{_has(PREFIX + 'flow')} and {_begins(text)}"
+        return [self._head(run) for run in self._search(condition, 2)] if _is_id(text) else []
 
     def sealed_before(self, run_id: str, seal: str) -> tuple[str, str] | None:
         """The newest pipeline run of this clone but this one that has the tag `seal`, and its value."""
-        asked = f"{_has(PREFIX + 'flow')} and {_has(seal)} and {self._clone} and attributes.run_id != '{run_id}'"
-        return next(((run.info.run_id, run.data.tags[seal]) for run in self._search(asked, 1)), None)
+        condition = f"{_has(PREFIX + 'flow')} and {_has(seal)} and {self._clone} and attributes.run_id != '{run_id}'"
+        return next(((run.info.run_id, run.data.tags[seal]) for run in self._search(condition, 1)), None)
 
     def model(self, name: str) -> Model | None:
         """A registered model."""
@@ -145,19 +148,21 @@ class SharedReader:
             token = page.token
             if not token:
                 break
-        tags = {str(one.version): dict(one.tags) for one in versions}
+        tags = {str(model_version.version): dict(model_version.tags) for model_version in versions}
         aliases = {alias: str(version) for alias, version in (model.aliases or {}).items()}
-        return Model(tags, {str(one.version): one.run_id or "" for one in versions}, aliases)
+        return Model(
+            tags, {str(model_version.version): model_version.run_id or "" for model_version in versions}, aliases
+        )
 
     def models(self) -> list[str]:
         """The names of all registered models."""
-        found, token = list[str](), None
+        names, token = list[str](), None
         while True:
             page = self.client.search_registered_models(max_results=PAGE, page_token=token)
-            found += [one.name for one in page]
+            names += [model.name for model in page]
             token = page.token
             if not token:
-                return found
+                return names
 
     def artifacts(self, run_id: str) -> str | None:
         """Where a run's files are, None where there is no such run."""
@@ -186,21 +191,21 @@ class SharedReader:
     def _all(self, view: int) -> dict[str, bool]:
         """The experiments."""
         if view not in self._experiments:
-            found, token = dict[str, bool](), None
+            deleted, token = dict[str, bool](), None
             while True:
                 page = self.client.search_experiments(view, max_results=PAGE, page_token=token)
-                found |= {one.experiment_id: one.lifecycle_stage != "active" for one in page}
+                deleted |= {experiment.experiment_id: experiment.lifecycle_stage != "active" for experiment in page}
                 token = page.token
                 if not token:
                     break
-            self._experiments[view] = found
+            self._experiments[view] = deleted
         return self._experiments[view]
 
     def _own_first(self, condition: str, limit: int, view: int = ACTIVE) -> "Iterator[Run]":
         """What this clone has, then what others have."""
         seen = set[str]()
-        for asked in (f"{condition} and {self._clone}", condition):
-            for run in self._search(asked, limit, view):
+        for query in (f"{condition} and {self._clone}", condition):
+            for run in self._search(query, limit, view):
                 if len(seen) < limit and run.info.run_id not in seen:
                     seen.add(run.info.run_id)
                     yield run

@@ -80,7 +80,7 @@ class Reader(Protocol):
     def any_running(self) -> bool:
         """Whether an own run of the engine has not ended."""
 
-    def pipelines(self, limit: int | None, flow: str | None, own: bool) -> list[Head]:
+    def pipelines(self, limit: int | None, flow: str | None, clone_only: bool) -> list[Head]:
         """The runs of pipelines that were not deleted."""
 
     def pipelines_beginning(self, text: str) -> list[Head]:
@@ -106,4 +106,4 @@ class Model:
 
     def having(self, tag: str, value: str) -> Sequence[str]:
         """The versions with this tag, the first one first."""
-        return sorted((one for one, tags in self.tags.items() if tags.get(tag) == value), key=int)
+        return sorted((version for version, tags in self.tags.items() if tags.get(tag) == value), key=int)

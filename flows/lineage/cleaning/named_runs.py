@@ -48,7 +48,7 @@ class Runs:
 def read(root: Path, last: int, old_models: bool) -> Runs:
     """What the records say; with `old_models` only those versions of models count that have an alias."""
     found = Runs()
-    pipelines = history.pipelines(root, own=True)
+    pipelines = history.pipelines(root, clone_only=True)
     found.pipelines = {run.id: set(run.runs.values()) for run in pipelines}
     with mlflow_runs.reading(root) as records:
         if records is None:

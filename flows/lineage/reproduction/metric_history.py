@@ -48,7 +48,7 @@ def of_run(root: Path, run_id: str) -> History:
 
 def of_copy(copy: Path) -> History:
     """What the only run of a scratch copy logged to the copy's own database."""
-    with mlflow_runs.reading(copy, own=True) as records:
+    with mlflow_runs.reading(copy, local=True) as records:
         if not isinstance(records, LocalReader) or not (runs := records.run_ids()):
             return {}
         return _history(records.values(runs[-1]))

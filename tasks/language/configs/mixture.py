@@ -63,7 +63,7 @@ class MixtureConfig(Config):
     @field_validator("datasets")
     @classmethod
     def _names_tell_them_apart(cls, value: list[Dataset]) -> list[Dataset]:
-        names = [one.name for one in value]
+        names = [dataset.name for dataset in value]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"expected different names; {names.count(twice[0])} are {twice[0]!r}")
         return value

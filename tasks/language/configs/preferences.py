@@ -115,12 +115,12 @@ class PreferencesConfig(Config):
     def sources(self) -> dict[Source, float]:
         """The sources that are taken, with the share of their prompts."""
         if self.source == "mixture":
-            own = self.mixture
+            mixture = self.mixture
             shares: dict[Source, float] = {
-                "annotator": own.annotator,
-                "people": own.people,
-                "files": own.files,
-                "hub": own.hub,
+                "annotator": mixture.annotator,
+                "people": mixture.people,
+                "files": mixture.files,
+                "hub": mixture.hub,
             }
             return {name: share for name, share in shares.items() if share}
         return {self.source: 1.0}

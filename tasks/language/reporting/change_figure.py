@@ -24,14 +24,14 @@ def draw(values: Mapping[str, Mapping[str, Estimate]], x: str, name: str, form: 
         axis = figure.subplots()
         for number, (series, colour) in enumerate(zip(values.values(), plots.COLOURS, strict=False)):
             for kind, estimate in series.items():
-                place = len(kinds) - kinds.index(kind) - 0.36 * (number - (len(values) - 1) / 2)
-                known = bool(np.isfinite(estimate.low))
-                look: Any = {"ms": 4, "color": colour, "mfc": colour if known else "none", "lw": 1.2}
-                bars = plots.error_bars(estimate) if known else None
-                axis.errorbar(estimate.mean, place, xerr=bars, fmt="o", **look)
+                position = len(kinds) - kinds.index(kind) - 0.36 * (number - (len(values) - 1) / 2)
+                bounded = bool(np.isfinite(estimate.low))
+                look: Any = {"ms": 4, "color": colour, "mfc": colour if bounded else "none", "lw": 1.2}
+                bars = plots.error_bars(estimate) if bounded else None
+                axis.errorbar(estimate.mean, position, xerr=bars, fmt="o", **look)
                 side: Any = {"xytext": (4, 0), "textcoords": "offset points", "va": "center", "annotation_clip": False}
                 written = f"{estimate.mean:{form}}"
-                axis.annotate(written, (1.0, place), xycoords=("axes fraction", "data"), color=colour, **side)
+                axis.annotate(written, (1.0, position), xycoords=("axes fraction", "data"), color=colour, **side)
         axis.axvline(0.0, color="#555555", linewidth=0.8, zorder=0)
         axis.set_yticks([*range(len(kinds), 0, -1)], kinds)
         axis.set(xlabel=x, ylim=(0.4, len(kinds) + 0.6))

@@ -34,16 +34,20 @@ Answers = Mapping[str, pd.DataFrame]  # policy -> its generations
 
 def curves(config: ReportConfig, folders: Mapping[str, Path], reward_model: Path) -> dict[str, pd.DataFrame]:
     """How each policy learned, and behind the baseline the reward model; a model that existed already has no curve."""
-    places = {**folders, "reward_model": reward_model}
+    curve_folders = {**folders, "reward_model": reward_model}
     after = config.policies.index(config.baseline) + 1
     order = [*config.policies[:after], "reward_model", *config.policies[after:]]
-    return {name: pd.read_csv(places[name] / "curve.csv") for name in order if (places[name] / "curve.csv").is_file()}
+    return {
+        name: pd.read_csv(curve_folders[name] / "curve.csv")
+        for name in order
+        if (curve_folders[name] / "curve.csv").is_file()
+    }
 
 
 def evaluation(folder: Path) -> dict[str, Any]:
     """What the stage `evaluate` measured of a policy."""
-    found: dict[str, Any] = json.loads((folder / "evaluation.json").read_text())
-    return found
+    metrics: dict[str, Any] = json.loads((folder / "evaluation.json").read_text())
+    return metrics
 
 
 def compared(
@@ -55,9 +59,9 @@ def compared(
     }
     judged = {
         name: {
-            metric: Estimate(**one)
-            for metric, one in numbers.items()
-            if isinstance(one, dict) and not isnan(one["mean"])
+            metric: Estimate(**estimate)
+            for metric, estimate in numbers.items()
+            if isinstance(estimate, dict) and not isnan(estimate["mean"])
         }
         for name, numbers in metrics.items()
     }
@@ -76,13 +80,13 @@ def compared(
     rival, first = results.rival, results.first
     measured = {name: values[name][[first]] for name in results.methods if first in values[name]}
     over = differences(measured, values[rival], fewest)
-    results = replace(results, over_rival={name: found[first] for name, found in over.items() if first in found})
+    results = replace(results, over_rival={name: deltas[first] for name, deltas in over.items() if first in deltas})
     if rival != config.baseline:
         apart = [metric for metric in doubts.PAID_IN if metric in values[rival]]
         measured = {name: values[name][apart] for name in results.methods}
         kinds = elsewhere({name: evaluations / name for name in [rival, *results.methods]}, rival, fewest)
-        found = differences(measured, values[rival], fewest)
-        results = replace(results, rival_changes={name: found[name] | kinds.get(name, {}) for name in found})
+        deltas = differences(measured, values[rival], fewest)
+        results = replace(results, rival_changes={name: deltas[name] | kinds.get(name, {}) for name in deltas})
     if not results.answered:
         return results
     names = [name for name in values[config.baseline].columns if _is_untrained(name, best.get(config.baseline, 0.0))]
@@ -92,8 +96,8 @@ def compared(
 
 def prompts(folder: Path) -> int:
     """How many of a policy's test problems differ in what is asked: equal ones are no more evidence than a single one."""
-    asked = tables.read(Problems, folder / "asked.parquet")
-    return len(asked.drop_duplicates(["question", *(["history"] if "history" in asked else [])]))
+    problems = tables.read(Problems, folder / "asked.parquet")
+    return len(problems.drop_duplicates(["question", *(["history"] if "history" in problems else [])]))
 
 
 def changes(
@@ -101,7 +105,7 @@ def changes(
 ) -> dict[str, dict[str, Difference]]:
     """Every policy's differences to the baseline by metric, those of gold answers taken apart; `values` are their measures."""
     others = {name: table for name, table in values.items() if name != baseline}
-    found = differences(others, values[baseline], fewest)
+    by_policy = differences(others, values[baseline], fewest)
     families: dict[str, dict[str, Sides]] = {}
     for name, table in others.items():
         problems = table.index.intersection(values[baseline].index)
@@ -109,8 +113,8 @@ def changes(
             families.setdefault(part, {})[name] = sides
     for part, family in families.items():
         for name, difference in corrected(family, fewest).items():
-            found[name][part] = difference
-    return found
+            by_policy[name][part] = difference
+    return by_policy
 
 
 def elsewhere(folders: Mapping[str, Path], baseline: str, fewest: int = FEWEST) -> dict[str, dict[str, Difference]]:
@@ -140,7 +144,7 @@ def elsewhere(folders: Mapping[str, Path], baseline: str, fewest: int = FEWEST) 
 
 
 def _without_bounds(numbers: Mapping[str, Estimate]) -> dict[str, Estimate]:
-    return {metric: Estimate(one.mean, -inf, inf) for metric, one in numbers.items()}
+    return {metric: Estimate(estimate.mean, -inf, inf) for metric, estimate in numbers.items()}
 
 
 def _is_untrained(metric: str, best: float) -> bool:

@@ -80,11 +80,11 @@ def differences(
             sides = table.loc[problems, metric].to_numpy(), baseline.loc[problems, metric].to_numpy()
             if not np.isnan(sides).any():  # of a task that has no such measure
                 by_metric.setdefault(str(metric), {})[policy] = sides
-    found: dict[str, dict[str, Difference]] = {policy: {} for policy in ours}
+    by_policy: dict[str, dict[str, Difference]] = {policy: {} for policy in ours}
     for metric, family in by_metric.items():
         for policy, difference in corrected(family, fewest).items():
-            found[policy][metric] = difference
-    return found
+            by_policy[policy][metric] = difference
+    return by_policy
 
 
 def corrected(family: Mapping[Key, Sides], fewest: int = FEWEST) -> dict[Key, Difference]:
@@ -92,12 +92,12 @@ def corrected(family: Mapping[Key, Sides], fewest: int = FEWEST) -> dict[Key, Di
     enough = {policy: sides for policy, sides in family.items() if len(sides[0]) >= fewest}
     holm = paired.holm([_test(sides, CHANCE)[1] for sides in enough.values()])
     p = dict(zip(enough, holm.p, strict=True))
-    found = {}
+    by_key = {}
     for policy, (ours, theirs) in family.items():
         exact = paired.right_or_wrong(ours, theirs)
         estimate, _ = _test((ours, theirs), holm.chance) if policy in p else (unbounded(ours - theirs), 1.0)
-        found[policy] = Difference(estimate, exact[1] if exact else None, p.get(policy), holm.chance)
-    return found
+        by_key[policy] = Difference(estimate, exact[1] if exact else None, p.get(policy), holm.chance)
+    return by_key
 
 
 def _test(sides: Sides, chance: float) -> tuple[Estimate, float]:

@@ -52,8 +52,8 @@ CHIEF = (  # of a stage the ones that are there
 
 def figures(results: Results, drawn: Mapping[str, pd.DataFrame], calibration: Path) -> dict[str, str]:
     """The plots by name; what needs a reward model is left out without one."""
-    found = {**overview(results), **learning(drawn)}
-    found |= {f"curves-{name}": plots.curves(frame, f"curves-{name}") for name, frame in drawn.items() if len(frame)}
+    pictures = {**overview(results), **learning(drawn)}
+    pictures |= {f"curves-{name}": plots.curves(frame, f"curves-{name}") for name, frame in drawn.items() if len(frame)}
     shown = [results.baseline, *results.later]  # policies before the baseline did not start from it
     if results.answered:
         untrained = {
@@ -61,25 +61,25 @@ def figures(results: Results, drawn: Mapping[str, pd.DataFrame], calibration: Pa
             for name in results.untrained
         }
         lines = {name: _by_temperature(results, name) for name in shown}
-        found["temperatures"] = plots.levels(
+        pictures["temperatures"] = plots.levels(
             lines, untrained, "temperature (0: greedy)", "strict accuracy", "temperatures"
         )
     kl, reward = (f"{kind}_sampled_{results.hottest}" for kind in ("kl", "reward"))
     if {kl, reward} <= results.judged[results.baseline].keys():
         points = {name: (results.judged[name][kl], results.judged[name][reward]) for name in shown}
-        found["reward-kl"] = plots.scatter(points, "KL to the reference, nats an answer", "reward", "reward-kl")
+        pictures["reward-kl"] = plots.scatter(points, "KL to the reference, nats an answer", "reward", "reward-kl")
     if calibration.is_file():
-        found["calibration"] = plots.calibration(pd.read_csv(calibration), "calibration")
-    return found
+        pictures["calibration"] = plots.calibration(pd.read_csv(calibration), "calibration")
+    return pictures
 
 
 def overview(results: Results) -> dict[str, str]:
     """The first picture: what each policy after the baseline changed; with right answers also gold ones. None where none can be told."""
-    found: dict[str, dict[str, Estimate]] = {}
+    series: dict[str, dict[str, Estimate]] = {}
     for metric, (title, scale) in CHANGES.items():
         changes = {name: results.changes[name][metric] for name in results.later if metric in results.changes[name]}
         if changes:
-            found[title] = {
+            series[title] = {
                 f"{name}, control" if name in results.controls else name: Estimate(
                     *(scale * end for end in vars(change.estimate).values())
                 )
@@ -87,22 +87,24 @@ def overview(results: Results) -> dict[str, str]:
             }
     unit = "points" if results.answered else "nats a token; less is better"
     x = f"difference to {results.baseline}, {unit}"
-    return {"changes": change_figure.draw(found, x, "changes", "+.1f" if results.answered else "+.2f")} if found else {}
+    return (
+        {"changes": change_figure.draw(series, x, "changes", "+.1f" if results.answered else "+.2f")} if series else {}
+    )
 
 
 def learning(drawn: Mapping[str, pd.DataFrame]) -> dict[str, str]:
     """Small plots of what matters most in each stage's curves; a stage that is trained by reward has no plot of its loss, which says little."""
-    found = {}
+    pictures = {}
     for stage, frame in drawn.items():
         for number, chief in enumerate(CHIEF):
-            if not (there := _columns(chief, frame)):
+            if not (columns := _columns(chief, frame)):
                 continue
             name = f"learning-{stage}-{number}"
-            seldom = any(column.startswith(plots.SELDOM) for column in there)
-            shown = plots.measured(frame, list(there)) if seldom else frame
-            lines = {label: (shown["step"], shown[column]) for column, label in there.items()}
-            found[name] = plots.panel(lines, f"{stage}: {chief.title}", "step", name, dots=seldom)
-    return found
+            seldom = any(column.startswith(plots.SELDOM) for column in columns)
+            shown = plots.measured(frame, list(columns)) if seldom else frame
+            lines = {label: (shown["step"], shown[column]) for column, label in columns.items()}
+            pictures[name] = plots.panel(lines, f"{stage}: {chief.title}", "step", name, dots=seldom)
+    return pictures
 
 
 def _columns(chief: Chief, frame: pd.DataFrame) -> dict[str, str]:
@@ -125,7 +127,7 @@ def captions(drawn: Mapping[str, pd.DataFrame], temperatures: Mapping[str, float
 
 def _by_temperature(results: Results, policy: str) -> list[tuple[float, Estimate]]:
     """A policy's accuracy at every temperature that it was sampled at, greedy at 0."""
-    judged, found = results.judged[policy], {0.0: results.judged[policy]["strict_greedy"]}
+    judged, accuracies = results.judged[policy], {0.0: results.judged[policy]["strict_greedy"]}
     for how in results.temperatures:
-        found[answer_temperature(how, results.best, policy)] = judged[results.mean_at(how)]
-    return sorted(found.items())
+        accuracies[answer_temperature(how, results.best, policy)] = judged[results.mean_at(how)]
+    return sorted(accuracies.items())

@@ -39,7 +39,7 @@ def sentence(results: Results, by: str, draw: Draw, margin: float) -> str:
         )
     metric, best = best_policies(results, by, results.methods)
     right = "answers {} of the " + f"{draw.problems} test problems right (greedy answers)"
-    reached = {name: text("strict", found["strict_greedy"]) for name, found in results.judged.items()}
+    reached = {name: text("strict", estimates["strict_greedy"]) for name, estimates in results.judged.items()}
     top = best[0] if best else results.methods[0] if len(results.methods) == 1 else results.baseline
     if top not in results.over_rival:
         return f"{draw.beginning}{top} {right.format(reached[top])}."
@@ -76,7 +76,7 @@ def headline(results: Results) -> list[str]:
     """Whole sentences, the most important first."""
     if not results.answered:
         names = tuple(results.judged)
-        return [one if one.startswith(names) else one[0].upper() + one[1:] for one in _unanswered(results)]
+        return [line if line.startswith(names) else line[0].upper() + line[1:] for line in _unanswered(results)]
     return [*_start(results), *_later(results), *_untrained(results)]
 
 
@@ -116,11 +116,13 @@ def best_policies(results: Results, by: str, policies: list[str]) -> tuple[str, 
     metric = by.removeprefix("-")
     scores: dict[str, float] = {}
     for policy in policies:
-        found = [
-            one.mean for name, one in results.judged[policy].items() if name == metric or name.startswith(f"{metric}_")
+        policy_scores = [
+            estimate.mean
+            for name, estimate in results.judged[policy].items()
+            if name == metric or name.startswith(f"{metric}_")
         ]
-        if found:
-            scores[policy] = -min(found) if by.startswith("-") else max(found)
+        if policy_scores:
+            scores[policy] = -min(policy_scores) if by.startswith("-") else max(policy_scores)
     highest = max(scores.values(), default=0.0)
     return metric, [policy for policy, score in scores.items() if score == highest]
 
@@ -171,11 +173,11 @@ def _unanswered(results: Results) -> Iterator[str]:
 
 
 def _against_baseline(results: Results, policy: str) -> Iterator[str]:
-    found = results.judged[policy]
-    if won := found.get("win_rate_greedy"):
-        share, ties = _with_interval("win_rate", won), text("tie_rate", found["tie_rate_greedy"])
+    estimates = results.judged[policy]
+    if won := estimates.get("win_rate_greedy"):
+        share, ties = _with_interval("win_rate", won), text("tie_rate", estimates["tie_rate_greedy"])
         yield f"its greedy answers win {share} of the comparisons with {results.baseline}'s ({ties} of them are ties)"
-    if accuracy := found.get("pair_accuracy"):
+    if accuracy := estimates.get("pair_accuracy"):
         yield f"it tells {_with_interval('pair_accuracy', accuracy)} of the held-out pairs apart"
 
 

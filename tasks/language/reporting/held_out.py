@@ -28,11 +28,11 @@ def reference_losses(
     if (room := chat.positions(model)) is not None:
         encoded = [response[: room - len(prompt)] for prompt, response in zip(prompts, encoded, strict=True)]
     whole = make_completions(prompts, range(len(prompts)), encoded, tokenizer.pad_token_id)
-    found = torch.zeros(len(whole), dtype=torch.float64)
+    losses = torch.zeros(len(whole), dtype=torch.float64)
     for rows in micro_batches(whole, torch.arange(len(whole)), AT_ONCE):
         part = whole.rows(rows)
-        found[rows] = -(token_logps(model, part).sum(1).double().cpu() / part.mask.sum(1))
-    return found.numpy()
+        losses[rows] = -(token_logps(model, part).sum(1).double().cpu() / part.mask.sum(1))
+    return losses.numpy()
 
 
 @torch.no_grad()
@@ -47,11 +47,11 @@ def pairs_told_apart(
     batches = list(pairs.responses(AT_ONCE))
     sums = torch.cat([token_logps(policy, batch).sum(1).double().cpu() for batch in batches])
     lengths = torch.cat([batch.mask.sum(1) for batch in batches])
-    found = {"pair_likelihood": _won(pairs.margins(sums / lengths))}
+    outcomes = {"pair_likelihood": _won(pairs.margins(sums / lengths))}
     if reference is not None:
         before = torch.cat([token_logps(reference, batch).sum(1).double().cpu() for batch in batches])
-        found["pair_accuracy"] = _won(pairs.margins(sums - before))
-    return found
+        outcomes["pair_accuracy"] = _won(pairs.margins(sums - before))
+    return outcomes
 
 
 def _won(margins: torch.Tensor) -> NDArray[np.float64]:

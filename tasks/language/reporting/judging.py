@@ -14,9 +14,9 @@ from tasks.language.rewards.verifier import Verifier
 RUBRIC = ("correctness", "reasoning", "clarity")
 
 
-def rubric_applies(asked: pd.DataFrame) -> bool:
+def rubric_applies(problems: pd.DataFrame) -> bool:
     """Whether all problems are in GSM8K's form, which the rubric reads: worked steps, then a line with a number."""
-    return bool(asked["answer"].map(amount).notna().all() and asked["solution"].str.contains("#### ").all())
+    return bool(problems["answer"].map(amount).notna().all() and problems["solution"].str.contains("#### ").all())
 
 
 def verdicts(golds: Sequence[str], texts: Sequence[str], verifier: Verifier) -> dict[str, list[bool]]:
@@ -31,8 +31,8 @@ def verdicts(golds: Sequence[str], texts: Sequence[str], verifier: Verifier) -> 
     strict = []
     for gold, text, right in zip(golds, texts, lenient, strict=True):
         if amount(gold) is not None:
-            given = answers.strict_answer(text)
-            strict.append(given is not None and same_number(given, gold))
+            stated_answer = answers.strict_answer(text)
+            strict.append(stated_answer is not None and same_number(stated_answer, gold))
         else:
             strict.append(right and answers.marked(text) is not None)
     return {
@@ -49,9 +49,9 @@ def points(problem: Record, text: str, ended: bool) -> Record:
     return {**{name: getattr(score, name) for name in RUBRIC}, "rubric": score.total}
 
 
-def manner_applies(asked: pd.DataFrame) -> bool:
+def manner_applies(problems: pd.DataFrame) -> bool:
     """Whether the manner of answers and what a reader wants of them can be judged for all problems (tasks/language/data/manner.py)."""
-    return all(map(manner.applies, asked["question"], asked["solution"]))
+    return all(map(manner.applies, problems["question"], problems["solution"]))
 
 
 def as_a_reader(problem: Record, text: str, ended: bool) -> Record:

@@ -120,8 +120,8 @@ def votes(
     if (right_number := amount(reference)) is not None:
         return [amount(find(text) or "") for text in texts], right_number
     marked = [mark.text if (mark := answers.marked(text)) else None for text in texts]
-    known = {text for text, correct in zip(marked, right, strict=True) if correct and text}
-    return [RIGHT_ANSWER if text in known else text for text in marked], RIGHT_ANSWER
+    right_texts = {text for text, correct in zip(marked, right, strict=True) if correct and text}
+    return [RIGHT_ANSWER if text in right_texts else text for text in marked], RIGHT_ANSWER
 
 
 def _majorities(
@@ -163,9 +163,12 @@ def ranking(
     result, columns = {}, ("reward", "rubric", "response")
     for how, temperature in temperatures.items() if {"reward", "rubric"} <= {*generations} else ():
         problems = generations[generations["temperature"] == temperature].groupby("problem_id")
-        found = [pairs_ordered_rightly(*(one[name].tolist() for name in columns)) for _, one in problems]
+        orderings = [pairs_ordered_rightly(*(rows[name].tolist() for name in columns)) for _, rows in problems]
         for kind, pairs in (("ranking", "all"), ("ranking_with_steps", "both_show_steps")):
-            right, count = [one[pairs].sum() for one in found], [len(one[pairs]) for one in found]
+            right, count = (
+                [ordering[pairs].sum() for ordering in orderings],
+                [len(ordering[pairs]) for ordering in orderings],
+            )
             if sum(count):
                 result[f"{kind}_sampled_{how}"] = estimates.ratio(right, count, seed, resamples)
     return result

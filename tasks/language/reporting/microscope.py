@@ -33,12 +33,12 @@ PROMPT = 4000  # characters of a prompt's end that are shown
 
 def microscope(folders: Mapping[str, Path], drawn: Mapping[str, pd.DataFrame]) -> list[Record]:
     """One entry for each policy whose evaluation has rollouts; the page's script reads them."""
-    found = []
+    policy_entries = []
     for name, folder in folders.items():
         if (folder / FILE).is_file():
             table = tables.read(Rollouts, folder / FILE)
-            found.append({"name": name, "trends": trends(drawn[name]), **_answers(table)})
-    return found
+            policy_entries.append({"name": name, "trends": trends(drawn[name]), **_answers(table)})
+    return policy_entries
 
 
 def temperatures(folders: Mapping[str, Path]) -> dict[str, float]:

@@ -28,7 +28,7 @@ def over_seeds(seeds: Sequence[Results]) -> Results:
         policy: {
             metric: estimates.over_seeds([result.judged[policy][metric].mean for result in seeds])
             for metric in first.judged[policy]
-            if all(metric in one.judged[policy] for one in seeds)
+            if all(metric in seed_results.judged[policy] for seed_results in seeds)
         }
         for policy in first.judged
     }
@@ -36,10 +36,12 @@ def over_seeds(seeds: Sequence[Results]) -> Results:
         judged,
         first.baseline,
         _best(seeds),
-        {policy: _over_seeds([one.changes[policy] for one in seeds]) for policy in first.changes},
+        {policy: _over_seeds([seed_results.changes[policy] for seed_results in seeds]) for policy in first.changes},
         first.controls,
-        _over_seeds([one.untrained for one in seeds]),
-        _over_seeds([one.over_rival for one in seeds]) if len({one.rival for one in seeds}) == 1 else {},
+        _over_seeds([seed_results.untrained for seed_results in seeds]),
+        _over_seeds([seed_results.over_rival for seed_results in seeds])
+        if len({seed_results.rival for seed_results in seeds}) == 1
+        else {},
     )
 
 
@@ -50,24 +52,27 @@ def over_problems(seeds: Sequence[Results], measured: Sequence[Measured], fewest
     """
     first = seeds[0]
     averaged = {
-        policy: sum((one[policy] for one in measured[1:]), start=measured[0][policy]) / len(measured)
+        policy: sum((seed_measures[policy] for seed_measures in measured[1:]), start=measured[0][policy])
+        / len(measured)
         for policy in first.judged
     }
     judged = {
         policy: {
             metric: _mean([result.judged[policy][metric] for result in seeds])
             for metric in first.judged[policy]
-            if all(metric in one.judged[policy] for one in seeds)
+            if all(metric in seed_results.judged[policy] for seed_results in seeds)
         }
         for policy in first.judged
     }
     untrained = {
-        metric: Difference(_mean([one.untrained[metric].estimate for one in seeds]), None)
+        metric: Difference(_mean([seed_results.untrained[metric].estimate for seed_results in seeds]), None)
         for metric in first.untrained
-        if all(metric in one.untrained for one in seeds)
+        if all(metric in seed_results.untrained for seed_results in seeds)
     }
-    found = changes(averaged, first.baseline, fewest)
-    return replace(first, judged=judged, best=_best(seeds), changes=found, untrained=untrained, over_rival={})
+    averaged_changes = changes(averaged, first.baseline, fewest)
+    return replace(
+        first, judged=judged, best=_best(seeds), changes=averaged_changes, untrained=untrained, over_rival={}
+    )
 
 
 def joined(seeds: Results, problems: Results) -> list[Table]:
@@ -75,18 +80,20 @@ def joined(seeds: Results, problems: Results) -> list[Table]:
 
     Columns of which nothing is known over seeds, such as the numbers of problems gained and lost, are left out.
     """
-    found = []
+    joined_tables = []
     others = {table.title: table for table in tables(problems)}
     for table in tables(seeds):
         beside = dict(others[table.title].rows) if table.title in others else {}
         rows = []
         for policy, cells in table.rows:
             pairs = zip(cells, beside.get(policy, cells), strict=False)
-            rows.append((policy, [_cell(one, other) for one, other in pairs]))
-        known = [index for index in range(len(table.columns)) if any(cells[index]["text"] for _, cells in rows)]
-        shown = [(policy, [cells[index] for index in known]) for policy, cells in rows]
-        found.append(Table(table.title, [table.columns[index] for index in known], shown))
-    return found
+            rows.append((policy, [_cell(seed_cell, problem_cell) for seed_cell, problem_cell in pairs]))
+        filled_columns = [
+            index for index in range(len(table.columns)) if any(cells[index]["text"] for _, cells in rows)
+        ]
+        shown = [(policy, [cells[index] for index in filled_columns]) for policy, cells in rows]
+        joined_tables.append(Table(table.title, [table.columns[index] for index in filled_columns], shown))
+    return joined_tables
 
 
 def _cell(seeds: Cell, problems: Cell) -> Cell:
@@ -100,21 +107,23 @@ def _cell(seeds: Cell, problems: Cell) -> Cell:
 def _over_seeds(seeds: Sequence[Mapping[str, Difference]]) -> dict[str, Difference]:
     """Of each metric that all seeds have the mean difference with its interval over seeds."""
     means = {
-        metric: [one[metric].estimate.mean for one in seeds]
+        metric: [seed_differences[metric].estimate.mean for seed_differences in seeds]
         for metric in seeds[0]
-        if all(metric in one for one in seeds)
+        if all(metric in seed_differences for seed_differences in seeds)
     }
     return {metric: Difference(estimates.over_seeds(values), None) for metric, values in means.items()}
 
 
 def _mean(seeds: Sequence[Estimate]) -> Estimate:
-    return Estimate(*(float(np.mean([getattr(one, end) for one in seeds])) for end in ("mean", "low", "high")))
+    return Estimate(
+        *(float(np.mean([getattr(estimate, end) for estimate in seeds])) for end in ("mean", "low", "high"))
+    )
 
 
 def _best(seeds: Sequence[Results]) -> dict[str, float]:
     """The temperature that is a policy's best for most seeds."""
     return {
-        policy: Counter(one.best[policy] for one in seeds).most_common(1)[0][0]
+        policy: Counter(seed_results.best[policy] for seed_results in seeds).most_common(1)[0][0]
         for policy in seeds[0].best
-        if all(policy in one.best for one in seeds)
+        if all(policy in seed_results.best for seed_results in seeds)
     }

@@ -23,12 +23,12 @@ def rollouts(
     if not (folder / FILE).is_file():
         return
     table = tables.read(Rollouts, folder / FILE)
-    known = (
+    vocabulary_size = (
         policy.get_input_embeddings().num_embeddings
     )  # a vocabulary may have gaps, and its highest token be beyond its size
     for column in ("prompt_tokens", "tokens"):
-        if any(not 0 <= token < known for row in table[column] for token in row):
-            raise DataError(f"{folder / FILE}: column {column}: expected tokens from 0 to {known - 1}")
+        if any(not 0 <= token < vocabulary_size for row in table[column] for token in row):
+            raise DataError(f"{folder / FILE}: column {column}: expected tokens from 0 to {vocabulary_size - 1}")
     table["prompt"] = [tokenizer.decode([*row]) for row in table["prompt_tokens"]]
     table["pieces"] = [pieces(tokenizer, [*row]) for row in table["tokens"]]
     table["final_logps"] = logps(policy, table, tokenizer.pad_token_id)
@@ -39,23 +39,23 @@ def rollouts(
 
 def pieces(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:
     """The text of each token, spaces included."""
-    found = []
-    for place in range(len(tokens)):
-        start = max(0, place - BEFORE)
-        before, whole = (tokenizer.decode(list(tokens[start:end])) for end in (place, place + 1))
-        found.append(whole[len(before) :])
-    return found
+    texts = []
+    for position in range(len(tokens)):
+        start = max(0, position - BEFORE)
+        before, whole = (tokenizer.decode(list(tokens[start:end])) for end in (position, position + 1))
+        texts.append(whole[len(before) :])
+    return texts
 
 
 @torch.no_grad()
 def logps(model: PretrainedCausalLM | PretrainedModel, table: pd.DataFrame, pad: int) -> list[list[float]]:
     """Each answer's log-probabilities under the model, at the temperature at which it was sampled."""
     model.eval()
-    found: list[list[float]] = []
+    log_probs: list[list[float]] = []
     for start in range(0, len(table), AT_ONCE):
         rows = table.iloc[start : start + AT_ONCE]
-        asked, answers = ([[*map(int, row)] for row in rows[name]] for name in ("prompt_tokens", "tokens"))
-        batch = make_completions(asked, [*range(len(asked))], answers, pad)
+        prompts, answers = ([[*map(int, row)] for row in rows[name]] for name in ("prompt_tokens", "tokens"))
+        batch = make_completions(prompts, [*range(len(prompts))], answers, pad)
         values = token_logps(model, batch, float(rows["temperature"].iloc[0])).cpu()
-        found += [row[: len(answer)].tolist() for row, answer in zip(values, answers, strict=True)]
-    return found
+        log_probs += [row[: len(answer)].tolist() for row, answer in zip(values, answers, strict=True)]
+    return log_probs

@@ -115,9 +115,9 @@ def _rows(
 ) -> list[Row]:
     """A row for each kind of examples that there is."""
     return [
-        Row(name, int(taken.sum()), _share(right[taken], prompts[taken], seed, resamples))
-        for name, taken in kinds.items()
-        if taken.any()
+        Row(name, int(mask.sum()), _share(right[mask], prompts[mask], seed, resamples))
+        for name, mask in kinds.items()
+        if mask.any()
     ]
 
 
@@ -136,12 +136,12 @@ def _of_comparisons(table: pd.DataFrame, seed: int, resamples: int) -> Section:
         f"chosen longer, by more than {tokens}": longer > half,
     }
     strengths = {f"{LEVELS[at]} better".strip(): levels == at for at in reversed(range(len(LEVELS)))}
-    own = seed, resamples
-    found = {
-        "by strength": _rows(right, strengths, table["prompt_id"], *own),
-        "by the difference of lengths": _rows(right, lengths, table["prompt_id"], *own),
+    bootstrap_settings = seed, resamples
+    breakdowns = {
+        "by strength": _rows(right, strengths, table["prompt_id"], *bootstrap_settings),
+        "by the difference of lengths": _rows(right, lengths, table["prompt_id"], *bootstrap_settings),
     }
-    everything = _rows(right, {"all": np.ones(len(table), dtype=bool)}, table["prompt_id"], *own)
+    everything = _rows(right, {"all": np.ones(len(table), dtype=bool)}, table["prompt_id"], *bootstrap_settings)
     figures = {
         f"reward-{name.replace(' ', '-')}": plots.categories(
             {row.name: row.right for row in rows},
@@ -150,19 +150,23 @@ def _of_comparisons(table: pd.DataFrame, seed: int, resamples: int) -> Section:
             level=0.5,
             width=plots.SMALL,
         )
-        for number, (name, rows) in enumerate(found.items())
+        for number, (name, rows) in enumerate(breakdowns.items())
     }
     captions = {
         f"reward-{name.replace(' ', '-')}": f"Held-out comparisons that the model orders as labelled, {name}, with 95 % "
         "intervals where there are enough of them. Dashed: chance."
-        for name in found
+        for name in breakdowns
     }
-    judges = [("Held-out comparisons that two judges order alike", _agreement(table, *own))]
-    headed = [(f"Held-out comparisons that the model orders as labelled, {name}", rows) for name, rows in found.items()]
+    judges = [("Held-out comparisons that two judges order alike", _agreement(table, *bootstrap_settings))]
+    headed = [
+        (f"Held-out comparisons that the model orders as labelled, {name}", rows) for name, rows in breakdowns.items()
+    ]
     headed[0] = headed[0][0], [*everything, *headed[0][1]]
     shown = [*headed, *(part for part in judges if part[1])]
     mistakes = _worst_pairs(table, margin)
-    return Section(shown, mistakes, figures, captions, _gain(table, *own), _correctness(table, *own))
+    return Section(
+        shown, mistakes, figures, captions, _gain(table, *bootstrap_settings), _correctness(table, *bootstrap_settings)
+    )
 
 
 def _gain(table: pd.DataFrame, seed: int, resamples: int) -> Gain | None:
@@ -217,19 +221,19 @@ def _agreement(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
     authors = table["person"].replace("", LABELS) if "person" in table else pd.Series(LABELS, table.index)
     for name in sorted(authors.unique()):
         orders[str(name)] = np.where(authors == name, swapped, np.nan)
-    known = pairs.assign(**orders).groupby(["prompt_id", "texts"], as_index=False).mean()
-    orders = {name: np.nan_to_num(np.sign(known[name].to_numpy())) for name in orders}
-    found = []
-    for (one, first), (other, second) in combinations(orders.items(), 2):
+    by_pair = pairs.assign(**orders).groupby(["prompt_id", "texts"], as_index=False).mean()
+    orders = {name: np.nan_to_num(np.sign(by_pair[name].to_numpy())) for name in orders}
+    rows = []
+    for (first_judge, first), (second_judge, second) in combinations(orders.items(), 2):
         both = (first != 0) & (second != 0)
         if both.any():
-            alike = _share((first == second)[both].astype(float), known["prompt_id"][both], seed, resamples)
-            found.append(Row(f"{one} and {other}", int(both.sum()), alike))
-    return found
+            alike = _share((first == second)[both].astype(float), by_pair["prompt_id"][both], seed, resamples)
+            rows.append(Row(f"{first_judge} and {second_judge}", int(both.sum()), alike))
+    return rows
 
 
-def _texts(one: str, other: str) -> str:
-    return "\0".join(sorted((one, other)))
+def _texts(chosen: str, rejected: str) -> str:
+    return "\0".join(sorted((chosen, rejected)))
 
 
 def _worst_pairs(table: pd.DataFrame, margin: Array) -> list[list[Record]]:
@@ -248,20 +252,20 @@ def _sides(row: Record) -> Iterator[Record]:
 def _of_solutions(table: pd.DataFrame, seed: int, resamples: int) -> Section:
     """An outcome or process reward model: right and wrong solutions told apart at one half, and where steps are known, the steps."""
     rewards, right = table["reward"].to_numpy(dtype=float), table["right"].to_numpy(dtype=bool)
-    told = ((rewards > 0.5) == right).astype(float)
+    correct = ((rewards > 0.5) == right).astype(float)
     kinds = {"all": np.ones(len(table), dtype=bool), "right solutions": right, "wrong solutions": ~right}
-    found = [
+    headed_rows = [
         (
             "Held-out solutions whose reward says whether they are right",
-            _rows(told, kinds, table["prompt_id"], seed, resamples),
+            _rows(correct, kinds, table["prompt_id"], seed, resamples),
         )
     ]
     if "bad" in table and "truth" in table:
-        found.append(("Held-out steps that are told bad from others", _by_class(table, seed, resamples)))
-        found.append(("Held-out solutions whose first wrong step is found", _first_wrong(table, seed, resamples)))
+        headed_rows.append(("Held-out steps that are told bad from others", _by_class(table, seed, resamples)))
+        headed_rows.append(("Held-out solutions whose first wrong step is found", _first_wrong(table, seed, resamples)))
     far = np.where(right, rewards, 1 - rewards)
     worst = table.assign(far=far).sort_values("far", kind="stable").drop_duplicates("prompt_id").head(SHOWN)
-    return Section(found, [[*_solution(row)] for row in tables.records(worst)])
+    return Section(headed_rows, [[*_solution(row)] for row in tables.records(worst)])
 
 
 def _by_class(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
@@ -273,22 +277,22 @@ def _by_class(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
 
 def first_wrong(bad: Sequence[float]) -> int:
     """The place of the first step that is bad with a probability above one half; -1 where none is."""
-    return next((place for place, chance in enumerate(bad) if chance > 0.5), -1)
+    return next((position for position, chance in enumerate(bad) if chance > 0.5), -1)
 
 
 def _first_wrong(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
     """ProcessBench's two accuracies (arXiv:2412.06559): the first wrong step of a solution that has one, and none of one that has none."""
-    found = np.array([first_wrong(chances) for chances in table["bad"]])
+    predicted = np.array([first_wrong(chances) for chances in table["bad"]])
     truth = np.array([first_wrong([float(label < 0) for label in labels]) for labels in table["truth"]])
     kinds = {"solutions with a wrong step": truth >= 0, "solutions without one": truth < 0}
-    return _rows((found == truth).astype(float), kinds, table["prompt_id"], seed, resamples)
+    return _rows((predicted == truth).astype(float), kinds, table["prompt_id"], seed, resamples)
 
 
 def _solution(row: Record) -> Iterator[Record]:
     yield {"name": "prompt", "said": "", "text": row["prompt"]}
-    text, said = row["response"], f"{'right' if row['right'] else 'wrong'}, reward {row['reward']:.2f}"
+    text, remark = row["response"], f"{'right' if row['right'] else 'wrong'}, reward {row['reward']:.2f}"
     if row.get("bad") is not None:
-        said += "; each line behind the chance that it is not bad"
+        remark += "; each line behind the chance that it is not bad"
         lines = [line for line in text.split("\n") if line.strip()]
         text = "\n".join(f"{1 - bad:.2f}  {line}" for bad, line in zip(row["bad"], lines, strict=False))
-    yield {"name": "solution", "said": said, "text": text}
+    yield {"name": "solution", "said": remark, "text": text}

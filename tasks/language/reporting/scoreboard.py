@@ -94,13 +94,13 @@ class Results:
     @property
     def answered(self) -> bool:
         """Whether right answers to the test problems are known."""
-        return all("strict_greedy" in found for found in self.judged.values())
+        return all("strict_greedy" in estimates for estimates in self.judged.values())
 
     @cached_property
     def temperatures(self) -> list[str]:
         """The temperatures that were sampled at, as metrics name them; the policies' best ones last."""
-        told = ("strict_mean_at_", "length_sampled_")
-        return list(dict.fromkeys(temperature(name) for name in self.metrics if name.startswith(told)))
+        prefixes = ("strict_mean_at_", "length_sampled_")
+        return list(dict.fromkeys(temperature(name) for name in self.metrics if name.startswith(prefixes)))
 
     @property
     def hottest(self) -> str:
@@ -136,8 +136,8 @@ def tables(results: Results, margin: float = 0.0) -> list[Table]:
     }
     for title, kind in (("Strict accuracy", "strict_"), ("Gold answers", "gold_")):
         for how in hows:
-            of = [name for name in names if name.startswith(kind) and temperature(name) == how]
-            plain[f"{title} at {_of(how)}"] = [name for name in of if "_validation_" not in name]
+            kind_names = [name for name in names if name.startswith(kind) and temperature(name) == how]
+            plain[f"{title} at {_of(how)}"] = [name for name in kind_names if "_validation_" not in name]
     for how in ("greedy", *hows):
         wanted = [f"{kind}_{how}" if how == "greedy" else f"{kind}_sampled_{how}" for kind in OTHERS]
         title = "Greedy answers" if how == "greedy" else f"Answers sampled at {_of(how)}"
@@ -215,18 +215,18 @@ def _of(how: str) -> str:
 def glance(results: Results, margin: float) -> Table:
     """Right answers, and what each policy gains over the baseline and over the better control; gold answers, and what gains them."""
     rival = [] if results.rival == results.baseline else [f"over {results.rival}"]
-    has_gold = all(GOLD in found for found in results.judged.values())
+    has_gold = all(GOLD in estimates for estimates in results.judged.values())
     gold = ["gold", "change", *(name.removeprefix("gold_").replace("_", " ") for name in PARTS)] if has_gold else []
     wanted = ["manner_greedy"] if has_gold else ["rubric_greedy", "win_rate_greedy", "tie_rate_greedy"]
     more = [name for name in wanted if name in results.metrics]
     rows = []
-    for policy, found in results.judged.items():
+    for policy, estimates in results.judged.items():
         changes = results.changes.get(policy, {})
         change = changes.get("strict_greedy")
-        cells = [_cell("strict", found["strict_greedy"]), *_changed(change), _verdict(change, margin)]
+        cells = [_cell("strict", estimates["strict_greedy"]), *_changed(change), _verdict(change, margin)]
         cells += [_points(results.over_rival.get(policy)) for _ in rival]
         if gold:
-            cells += [_cell("gold", found[GOLD]), *(_points(changes.get(name)) for name in (GOLD, *PARTS))]
+            cells += [_cell("gold", estimates[GOLD]), *(_points(changes.get(name)) for name in (GOLD, *PARTS))]
         kind = ", control" if policy in results.controls else ""
         rows.append((f"{policy}{kind}", cells + [_marked(results, policy, name) for name in more]))
     columns = ["right answers", "change", "gained, lost", "verdict", *rival, *gold, *map(short, more)]
@@ -254,18 +254,18 @@ def means(results: Results, metric: str) -> str:
 def _table(title: str, metrics: list[str], results: Results) -> Table:
     columns = [label(name) if title.startswith("Lenient") else short(name) for name in metrics]
     rows = []
-    for policy, found in results.judged.items():
-        cells = [_cell(kind_of(name), found[name]) if name in found else EMPTY for name in metrics]
+    for policy, estimates in results.judged.items():
+        cells = [_cell(kind_of(name), estimates[name]) if name in estimates else EMPTY for name in metrics]
         rows.append((f"{policy}, {at(results.best[policy])}" if "best" in title else policy, cells))
     return Table(title, columns, rows)
 
 
 def _marked(results: Results, policy: str, metric: str) -> Cell:
     """A number with its interval, and an arrow where its change is apart from 0."""
-    found, change = results.judged[policy].get(metric), results.changes.get(policy, {}).get(metric)
-    if found is None:
+    estimate, change = results.judged[policy].get(metric), results.changes.get(policy, {}).get(metric)
+    if estimate is None:
         return EMPTY
-    return _cell(kind_of(metric), found) | {"mark": MARKS[change.side] if change else ""}
+    return _cell(kind_of(metric), estimate) | {"mark": MARKS[change.side] if change else ""}
 
 
 def _cell(kind: str, estimate: Estimate) -> Cell:

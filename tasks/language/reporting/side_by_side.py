@@ -14,9 +14,9 @@ from tasks.language.reporting.comparing import Answers
 ROOM = 900_000  # characters of problems and answers on the page; with more of them, the ones that changed come first
 
 
-def samples(answers: Answers, asked: pd.DataFrame, config: ReportConfig) -> list[Record]:
+def samples(answers: Answers, problems: pd.DataFrame, config: ReportConfig) -> list[Record]:
     """Problems drawn by the seed from all that were evaluated, with each policy's greedy answer."""
-    greedy, rows = _greedy(answers), asked.set_index("problem_id")
+    greedy, rows = _greedy(answers), problems.set_index("problem_id")
     rows = rows.loc[sorted(greedy[config.policies[0]].index)]
     drawn = np.random.default_rng(config.seed).choice(len(rows), min(config.samples, len(rows)), replace=False)
     return [
@@ -30,25 +30,25 @@ def samples(answers: Answers, asked: pd.DataFrame, config: ReportConfig) -> list
     ]
 
 
-def side_by_side(answers: Answers, asked: pd.DataFrame, config: ReportConfig, room: int = ROOM) -> Record:
+def side_by_side(answers: Answers, problems: pd.DataFrame, config: ReportConfig, room: int = ROOM) -> Record:
     """The page's data: each problem with one answer a policy, `[text, right, ended, points]`, what was not measured as null.
 
     Where all problems take more than `room` characters, the ones that changed come first, and then those that the seed draws. They are shown
     in the order of the evaluation.
     """
-    greedy, rows = _greedy(answers), asked.set_index("problem_id")
+    greedy, rows = _greedy(answers), problems.set_index("problem_id")
     rows = rows.loc[[name for name in rows.index if name in greedy[config.baseline].index]]
-    found = {str(name): _problem(str(name), row, greedy) for name, row in rows.iterrows()}
-    changed = [name for name in found if _changed(name, greedy, config.baseline)]
-    others = [name for name in found if name not in {*changed}]
+    problem_entries = {str(name): _problem(str(name), row, greedy) for name, row in rows.iterrows()}
+    changed = [name for name in problem_entries if _changed(name, greedy, config.baseline)]
+    others = [name for name in problem_entries if name not in {*changed}]
     order = [*changed, *np.random.default_rng(config.seed).permutation(others).tolist()]
-    sizes = np.cumsum([len(json.dumps(found[name])) for name in order])
+    sizes = np.cumsum([len(json.dumps(problem_entries[name])) for name in order])
     kept = {name for name, size in zip(order, sizes, strict=True) if size <= room}
     return {
         "policies": list(answers),
         "baseline": config.baseline,
-        "all": len(found),
-        "problems": [problem for name, problem in found.items() if name in kept],
+        "all": len(problem_entries),
+        "problems": [problem for name, problem in problem_entries.items() if name in kept],
     }
 
 

@@ -144,11 +144,11 @@ def _of_curves(drawn: Mapping[str, pd.DataFrame]) -> Iterator[WatchOut]:
     )
 
 
-def left_out(found: Mapping[str, Any]) -> Iterator[str]:
+def left_out(evaluation: Mapping[str, Any]) -> Iterator[str]:
     """An evaluation is of a part of the test problems."""
-    if long := found.get("too_long"):
+    if long := evaluation.get("too_long"):
         yield (
-            f"{long} of the {found['asked'] + long} test problems were left out: the models have no positions for their "
+            f"{long} of the {evaluation['asked'] + long} test problems were left out: the models have no positions for their "
             "prompts and evaluate.max_new_tokens more."
         )
 
@@ -182,7 +182,7 @@ def wrong_favourite(results: Results) -> Iterator[str]:
         f"answers sampled at {spoken(hot)}": (f"reward_sampled_{hot}", results.mean_at(hot)),
     }
     for kind, (reward, accuracy) in kinds.items():
-        if not all(reward in found for found in judged.values()):
+        if not all(reward in estimates for estimates in judged.values()):
             continue
         top, most = (max(judged, key=lambda name: judged[name][by].mean) for by in (reward, accuracy))
         if judged[most][accuracy].mean - judged[top][accuracy].mean > WRONG:
@@ -198,7 +198,7 @@ def over_optimised(results: Results) -> Iterator[str]:
     hot = results.hottest
     kinds = {"greedy": "greedy answers", f"sampled_{hot}": f"answers sampled at {spoken(hot)}"}
     for name in results.later:
-        for kind, told in kinds.items():
+        for kind, kind_label in kinds.items():
             changes = results.changes[name]
             accuracy = "strict_greedy" if kind == "greedy" else results.mean_at(hot) if results.answered else ""
             reward, gold = changes.get(f"reward_{kind}"), changes.get(f"gold_{kind}")
@@ -212,7 +212,7 @@ def over_optimised(results: Results) -> Iterator[str]:
                 fell.append(f"{-100 * changes[accuracy].estimate.mean:.1f} points of accuracy")
             if reward and reward.side > 0 and fell:
                 yield (
-                    f"{name}: against {results.baseline} it gained {reward.estimate.mean:.2f} of reward and lost {' and '.join(fell)} ({told})."
+                    f"{name}: against {results.baseline} it gained {reward.estimate.mean:.2f} of reward and lost {' and '.join(fell)} ({kind_label})."
                 )
                 break
 

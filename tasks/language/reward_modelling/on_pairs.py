@@ -141,7 +141,7 @@ def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
     steps = (table["chosen"].map(shown).astype(int) + table["rejected"].map(shown).astype(int)).to_numpy()
     scored = "chosen_score" in table  # pairs of other people may come without scores
     order = (table["chosen_score"] - table["rejected_score"]).to_numpy() if scored else np.zeros(len(table))
-    found, label = margins.numpy(), np.ones(len(table))
+    margin_values, label = margins.numpy(), np.ones(len(table))
     rows = {"all": np.ones(len(table), dtype=bool), **{name: steps == count for count, name in enumerate(STRATA)}}
     levels = table["strength"].map(level).to_numpy()
     return {
@@ -149,15 +149,17 @@ def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
         "loss": torch.nn.functional.softplus(-margins).mean().item(),
         "margin": margins.mean().item(),
         "by_level": {
-            name: float((found[levels == number] > 0).mean())
+            name: float((margin_values[levels == number] > 0).mean())
             for number, name in enumerate(LEVELS)
             if (levels == number).any()
         },
         "pairs": {name: int(picked.sum()) for name, picked in rows.items()},
-        "against_labels": {name: accuracy(found[at], label[at]) for name, at in rows.items() if at.any()},
-        **({"against_points": against} if (against := _ordered(found, order, rows)) else {}),
+        "against_labels": {name: accuracy(margin_values[at], label[at]) for name, at in rows.items() if at.any()},
+        **({"against_points": against} if (against := _ordered(margin_values, order, rows)) else {}),
     }
 
 
-def _ordered(found: NDArray[np.float64], order: NDArray[np.float64], rows: Mapping[str, NDArray[np.bool_]]) -> Metrics:
-    return {name: accuracy(found[at], order[at]) for name, at in rows.items() if order[at].any()}
+def _ordered(
+    margins: NDArray[np.float64], order: NDArray[np.float64], rows: Mapping[str, NDArray[np.bool_]]
+) -> Metrics:
+    return {name: accuracy(margins[at], order[at]) for name, at in rows.items() if order[at].any()}

@@ -83,10 +83,10 @@ class OnSolutions:
         steps: dict[str, Any] = {
             name: [part[:, number].tolist() for part in parts] for number, name in enumerate(step_rewards.CLASSES)
         }
-        given = [name for name in ("labels", "truth") if name in self.table]
+        label_names = [name for name in ("labels", "truth") if name in self.table]
         cut: dict[str, Any] = {
             name: [[*values[: len(ends)]] for values, ends in zip(self.table[name], self.test.ends, strict=True)]
-            for name in given
+            for name in label_names
         }
         worth = torch.nn.utils.rnn.pad_sequence([1 - part[:, 0] for part in parts], batch_first=True, padding_value=-1)
         rewards = step_rewards.combined(worth, worth >= 0, self.config.step_score)

@@ -38,17 +38,17 @@ def measures(held_out: pd.DataFrame) -> Metrics:
     right = held_out["right"].to_numpy(dtype=bool)
     rewards = held_out["reward"].to_numpy(dtype=np.float64)
     predicted, observed = _probabilities(held_out)
-    found: dict[str, float | Metrics] = {"right": float(right.mean())}
+    measured: dict[str, float | Metrics] = {"right": float(right.mean())}
     if 0 < right.sum() < len(right):
-        found["auc"] = area_under_roc(rewards, right)
-    found["brier"] = float(((predicted - observed) ** 2).mean())
-    found["best_of"] = best_of(held_out)
+        measured["auc"] = area_under_roc(rewards, right)
+    measured["brier"] = float(((predicted - observed) ** 2).mean())
+    measured["best_of"] = best_of(held_out)
     if "bad" in held_out:
-        found["by_class"] = _by_class(held_out)
-        found["first_error"] = first_error(
+        measured["by_class"] = _by_class(held_out)
+        measured["first_error"] = first_error(
             [1 - np.asarray(steps) for steps in held_out["bad"]], [np.asarray(labels) for labels in _truth(held_out)]
         )
-    return found
+    return measured
 
 
 def area_under_roc(scores: Numbers, positive: NDArray[np.bool_]) -> float:
@@ -72,17 +72,21 @@ def best_of(held_out: pd.DataFrame) -> Metrics:
 
 def first_error(not_bad: Sequence[Numbers], truth: Sequence[NDArray[np.int_]]) -> Metrics:
     """ProcessBench's accuracies and their harmonic mean, from each step's probability of not being bad and its true label."""
-    told = [_first(steps < 0.5) for steps in not_bad]
-    known = [_first(labels < 0) for labels in truth]
-    found: dict[str, float] = {}
+    predicted = [_first(steps < 0.5) for steps in not_bad]
+    actual = [_first(labels < 0) for labels in truth]
+    accuracies: dict[str, float] = {}
     for name, clean in (("wrong", False), ("right", True)):
-        hits = [guess == place for guess, place in zip(told, known, strict=True) if (place is None) == clean]
+        hits = [
+            guess == true_step
+            for guess, true_step in zip(predicted, actual, strict=True)
+            if (true_step is None) == clean
+        ]
         if hits:
-            found[name] = float(np.mean(hits))
-    if len(found) == 2:
-        wrong, right = found["wrong"], found["right"]
-        found["f1"] = 2 * wrong * right / (wrong + right) if wrong + right else 0.0
-    return found
+            accuracies[name] = float(np.mean(hits))
+    if len(accuracies) == 2:
+        wrong, right = accuracies["wrong"], accuracies["right"]
+        accuracies["f1"] = 2 * wrong * right / (wrong + right) if wrong + right else 0.0
+    return accuracies
 
 
 def calibration(held_out: pd.DataFrame, bins: int) -> list[dict[str, float]]:
@@ -112,11 +116,11 @@ def _truth(held_out: pd.DataFrame) -> list[list[int]]:
 
 def _by_class(held_out: pd.DataFrame) -> Metrics:
     likeliest = np.stack([np.concatenate([*held_out[name]]) for name in CLASSES]).argmax(axis=0)
-    known = np.concatenate(_truth(held_out)) + 1
+    true_classes = np.concatenate(_truth(held_out)) + 1
     return {
-        name: float((likeliest[known == number] == number).mean())
+        name: float((likeliest[true_classes == number] == number).mean())
         for number, name in enumerate(CLASSES)
-        if (known == number).any()
+        if (true_classes == number).any()
     }
 
 

@@ -36,7 +36,7 @@ def tie_groups(utilities: NDArray[np.float64], tie_margin: float) -> list[list[i
 
 def ranks(groups: Sequence[Sequence[int]]) -> list[int]:
     """Each response's rank, 1 for the best group, 2 for the next, whatever the sizes of the groups."""
-    rank = {index: place for place, group in enumerate(groups, start=1) for index in group}
+    rank = {index: group_rank for group_rank, group in enumerate(groups, start=1) for index in group}
     return [rank[index] for index in range(len(rank))]
 
 

@@ -75,10 +75,10 @@ def boxed(response: str) -> str | None:
     if start < 0:
         return None
     start, depth = start + len(BOX), 1
-    for place in range(start, len(response)):
-        depth += {"{": 1, "}": -1}.get(response[place], 0)
+    for position in range(start, len(response)):
+        depth += {"{": 1, "}": -1}.get(response[position], 0)
         if depth == 0:
-            return response[start:place]
+            return response[start:position]
     return None
 
 
@@ -95,9 +95,9 @@ def final_answer(response: str) -> str | None:
     """The final answer's number; None where there is none, or where what is marked holds several."""
     mark = marked(response)
     if mark is None:
-        return found[-1] if (found := numbers(response)) else None
-    found = numbers(mark.text)
-    return found[0] if len(found) == 1 else None
+        return candidates[-1] if (candidates := numbers(response)) else None
+    candidates = numbers(mark.text)
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def strict_answer(response: str) -> str | None:

@@ -21,8 +21,8 @@ BOX = re.compile(r"\\boxed\s?\{([^{}]*(?:\{[^{}]*\}[^{}]*)?)\}")
 
 def gold_letter(gold: str) -> str | None:
     """The letter that a reference answer is, as in `B`, `(B)` or `\\text{(B)}`; None where it is something else."""
-    found = GOLD.fullmatch(STYLE.sub(r"\1", gold).strip())
-    return found[1] if found else None
+    match = GOLD.fullmatch(STYLE.sub(r"\1", gold).strip())
+    return match[1] if match else None
 
 
 def choice(response: str) -> str | None:
@@ -31,7 +31,7 @@ def choice(response: str) -> str | None:
     boxes = [(box.start(), box[1]) for box in BOX.finditer(response)]
     lines = [(line.start(), line[1]) for line in ANSWER_LINE.finditer(response) if line[1].strip()]
     marks = [_letter(text) for _, text in sorted(boxes + lines)]
-    stated = [_single(found, response) for found in STATED.finditer(response)]
+    stated = [_single(match, response) for match in STATED.finditer(response)]
     if marks and marks[-1] is None:
         return None
     letters = {letter for letter in marks if letter} | {letter or "several" for letter in stated}
@@ -44,9 +44,9 @@ def choice(response: str) -> str | None:
 def _letter(text: str) -> str | None:
     """The letter that a marked text is, alone or with what it stands for behind it, as in `(B) 12 apples`."""
     text = text.strip()
-    found = ALONE.match(text)
-    return _single(found, text) if found else None
+    match = ALONE.match(text)
+    return _single(match, text) if match else None
 
 
-def _single(found: re.Match[str], text: str) -> str | None:
-    return None if SEVERAL.match(text, found.end()) else found[1]
+def _single(match: re.Match[str], text: str) -> str | None:
+    return None if SEVERAL.match(text, match.end()) else match[1]

@@ -98,13 +98,13 @@ class Remote:
 
     def __iter__(self) -> Iterator[Any]:
         iterator = self._program.ask({"do": "iterate", "of": self._handle})
-        while (found := self._program.ask({"do": "next", "of": iterator._handle})) != ():
-            yield found[0]
+        while (reply := self._program.ask({"do": "next", "of": iterator._handle})) != ():
+            yield reply[0]
 
     def __next__(self) -> Any:
-        if (found := self._program.ask({"do": "next", "of": self._handle})) == ():
+        if (reply := self._program.ask({"do": "next", "of": self._handle})) == ():
             raise StopIteration
-        return found[0]
+        return reply[0]
 
 
 class Program:

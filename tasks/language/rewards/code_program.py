@@ -163,11 +163,11 @@ def asked_of_the_program(tests: Iterable[str], namespace: dict[str, Any], entry:
     for name in dotted.intersection(used, PREPARED):
         namespace[name] = importlib.import_module(name)
     names = [name for name in dict.fromkeys(used) if name not in namespace]
-    own = [name for name in names if hasattr(builtins, name)]
-    others = [name for name in names if name not in own]
+    builtin_names = [name for name in names if hasattr(builtins, name)]
+    others = [name for name in names if name not in builtin_names]
     if entry is not None:
         return [*others, *({entry} - {*others})]
-    return others or own
+    return others or builtin_names
 
 
 def _execute(source: str, namespace: dict[str, Any]) -> None:

@@ -32,7 +32,7 @@ def program(response: str) -> str:
 
     A block that is not closed goes on to the end.
     """
-    found: list[str] | None = None
+    last_block: list[str] | None = None
     block: list[str] | None = None
     python = False
     for line in response.split("\n"):
@@ -42,10 +42,10 @@ def program(response: str) -> str:
         elif block is None:
             block, python = [], line.strip().strip("`").strip().lower() in LANGUAGES
         else:
-            found, block = (block if python else found), None
+            last_block, block = (block if python else last_block), None
     if block is not None and python:
-        found = block
-    return response if found is None else "\n".join(found)
+        last_block = block
+    return response if last_block is None else "\n".join(last_block)
 
 
 def given(columns: Mapping[str, Any]) -> bool:
@@ -77,12 +77,16 @@ def check(columns: Mapping[str, Any]) -> str | None:
             if not isinstance(tests.get(name), str) or not tests[name].strip():
                 return f"{name}: expected a text that is not blank, got {tests.get(name)!r:.60}"
         return _fault_of_code("test", tests["test"], "check")
-    found = tests.get("tests")
-    if found is None:
+    sources = tests.get("tests")
+    if sources is None:
         return f"expected tests as {FORMS}; the columns are {', '.join(sorted(map(str, columns))) or 'none'}"
-    if not isinstance(found, list) or not found or not all(isinstance(test, str) and test.strip() for test in found):
-        return f"tests: expected a list of assert statements, got {found!r:.60}"
-    return next(filter(None, (_fault_of_code(f"tests[{place}]", test) for place, test in enumerate(found))), None)
+    if (
+        not isinstance(sources, list)
+        or not sources
+        or not all(isinstance(test, str) and test.strip() for test in sources)
+    ):
+        return f"tests: expected a list of assert statements, got {sources!r:.60}"
+    return next(filter(None, (_fault_of_code(f"tests[{index}]", test) for index, test in enumerate(sources))), None)
 
 
 def _tests(columns: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,8 +99,8 @@ def _tests(columns: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(inner, str):
             with suppress(ValueError, RecursionError):
                 inner = json.loads(inner)
-        if isinstance(inner, list) and inner and all(isinstance(one, dict) for one in inner):
-            inner = {f"{part}s": [one.get(part) for one in inner] for part in ("input", "output")} | _called(inner)
+        if isinstance(inner, list) and inner and all(isinstance(pair, dict) for pair in inner):
+            inner = {f"{part}s": [pair.get(part) for pair in inner] for part in ("input", "output")} | _called(inner)
         if isinstance(inner, dict):
             tests.update(inner)
         elif name == "tests" and name in tests:
@@ -106,7 +110,9 @@ def _tests(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 def _called(pairs: list[dict[str, Any]]) -> dict[str, Any]:
     """DeepCoder's pairs of an input and an output say whether they are a function's arguments and value."""
-    return {"fn_name": None} if any(one.get("testtype") == "functional" or one.get("fn_name") for one in pairs) else {}
+    return (
+        {"fn_name": None} if any(pair.get("testtype") == "functional" or pair.get("fn_name") for pair in pairs) else {}
+    )
 
 
 def _text(lines: Any) -> str:
@@ -116,12 +122,12 @@ def _text(lines: Any) -> str:
 
 def _fault_of_pairs(tests: Mapping[str, Any]) -> str | None:
     for name in ("inputs", "outputs"):
-        found = tests.get(name)
-        if not isinstance(found, list) or not found:
-            return f"{name}: expected a list of texts, got {found!r:.60}"
-        for place, lines in enumerate(found):
+        texts = tests.get(name)
+        if not isinstance(texts, list) or not texts:
+            return f"{name}: expected a list of texts, got {texts!r:.60}"
+        for index, lines in enumerate(texts):
             if not all(isinstance(line, str) for line in (lines if isinstance(lines, list) else [lines])):
-                return f"{name}[{place}]: expected a text, or its lines, got {lines!r:.60}"
+                return f"{name}[{index}]: expected a text, or its lines, got {lines!r:.60}"
     if len(tests["inputs"]) != len(tests["outputs"]):
         return f"outputs: expected one to each of {len(tests['inputs'])} inputs, got {len(tests['outputs'])}"
     return None
@@ -206,5 +212,5 @@ class CodeJudge:
         """For each job 1.0 where the program passes all tests, else 0.0; nan where nobody could judge it."""
         texts = [json.dumps(judged) for judged in jobs]
         different = dict(zip(texts, jobs, strict=True))  # a group's responses often agree
-        found = dict(zip(different, self._pool.map(Worker.judge, different.values()), strict=True))
-        return [found[text] for text in texts]
+        verdicts = dict(zip(different, self._pool.map(Worker.judge, different.values()), strict=True))
+        return [verdicts[text] for text in texts]

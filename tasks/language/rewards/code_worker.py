@@ -92,10 +92,10 @@ def _run_programs(control: socket.socket, seconds: int) -> None:
         while not select.select([control], [], [], OFTEN)[0]:
             if len([*Path(f"/proc/{child}/task").iterdir()]) > THREADS:
                 os.kill(child, signal.SIGKILL)
-        asked = control.recv(1)  # the examiner says when to stop; where it has ended, the program does too
+        request = control.recv(1)  # the examiner says when to stop; where it has ended, the program does too
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-        if not asked:
+        if not request:
             return
         control.sendall(struct.pack("i", status))
 
@@ -114,14 +114,14 @@ class Examiner:
             return self._answers(program, job)
         return all(same_output(self._printed(program, *pair), pair[1]) for pair in job["pairs"])
 
-    def _printed(self, program: dict[str, Any], given: str, expected: str) -> str | None:
+    def _printed(self, program: dict[str, Any], stdin_text: str, expected: str) -> str | None:
         """What the program prints for an input; None where it fails, or prints far more than it should."""
         ours, theirs = socket.socketpair()
         stdin = os.memfd_create("input")
-        os.write(stdin, given.encode(errors="replace"))
+        os.write(stdin, stdin_text.encode(errors="replace"))
         os.lseek(stdin, 0, os.SEEK_SET)
         most = 2 * len(expected.encode(errors="replace")) + 65536
-        found = bytearray()
+        output = bytearray()
         with ours:
             self.runner.start(theirs.fileno(), stdin)
             theirs.close()
@@ -129,16 +129,16 @@ class Examiner:
             with suppress(OSError):
                 Channel(ours.fileno()).send(program)
             deadline = self._deadline()
-            while len(found) <= most and _readable(ours.fileno(), deadline):
+            while len(output) <= most and _readable(ours.fileno(), deadline):
                 try:
                     part = ours.recv(65536)
                 except ConnectionError:
                     part = b""
                 if not part:
                     break
-                found += part
-        whole = self.runner.end() == 0 and len(found) <= most
-        return found.decode(errors="replace") if whole else None
+                output += part
+        whole = self.runner.end() == 0 and len(output) <= most
+        return output.decode(errors="replace") if whole else None
 
     def _answers(self, program: dict[str, Any], job: dict[str, Any]) -> bool:
         """Whether the tests, which call the program, say that it is right."""
@@ -178,26 +178,31 @@ def _readable(descriptor: int, deadline: float) -> bool:
     return descriptor in ready
 
 
-def same_output(found: str | None, expected: str) -> bool:
+def same_output(printed: str | None, expected: str) -> bool:
     """Line by line the same words; spaces between them and empty lines at the end aside.
 
     A word that is written with a decimal point may differ by 1e-6 of its size, or by 1e-6.
     """
-    if found is None:
+    if printed is None:
         return False
-    ours, theirs = ([line.split() for line in text.rstrip().split("\n")] for text in (found, expected))
+    ours, theirs = ([line.split() for line in text.rstrip().split("\n")] for text in (printed, expected))
     return len(ours) == len(theirs) and all(map(_same_words, ours, theirs))
 
 
-def _same_words(found: Sequence[str], expected: Sequence[str]) -> bool:
-    return len(found) == len(expected) and all(
-        one == other or ("." in other and all(map(NUMBER.fullmatch, (one, other))) and _close(float(one), float(other)))
-        for one, other in zip(found, expected, strict=True)
+def _same_words(printed: Sequence[str], expected: Sequence[str]) -> bool:
+    return len(printed) == len(expected) and all(
+        word == expected_word
+        or (
+            "." in expected_word
+            and all(map(NUMBER.fullmatch, (word, expected_word)))
+            and _close(float(word), float(expected_word))
+        )
+        for word, expected_word in zip(printed, expected, strict=True)
     )
 
 
-def _close(found: float, expected: float) -> bool:
-    return abs(found - expected) <= 1e-6 * max(1.0, abs(expected))
+def _close(printed: float, expected: float) -> bool:
+    return abs(printed - expected) <= 1e-6 * max(1.0, abs(expected))
 
 
 def main(seconds: int) -> None:

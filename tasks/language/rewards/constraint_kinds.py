@@ -80,9 +80,9 @@ def kind(name: str, **arguments: Field) -> Callable[[Callable[..., bool]], Calla
     return enter
 
 
-def compare(found: int, relation: str, wanted: float) -> bool:
-    """Whether `found` is less than or at least `wanted`."""
-    return RELATIONS[relation](found, int(wanted))
+def compare(count: int, relation: str, wanted: float) -> bool:
+    """Whether `count` is less than or at least `wanted`."""
+    return RELATIONS[relation](count, int(wanted))
 
 
 def capitals(response: str) -> int:
@@ -116,10 +116,10 @@ def language_of(response: str) -> str | None:
 
 def parts(response: str, divider: re.Pattern[str] | str) -> list[str] | None:
     """The texts between dividers, where only the first and last may be blank and are then left out; else None."""
-    found = divider.split(response) if isinstance(divider, re.Pattern) else response.split(divider)
-    if not all(map(str.strip, found[1:-1])):
+    pieces = divider.split(response) if isinstance(divider, re.Pattern) else response.split(divider)
+    if not all(map(str.strip, pieces[1:-1])):
         return None
-    return [part for part in found if part.strip()]
+    return [part for part in pieces if part.strip()]
 
 
 @kind("keywords:existence", keywords=TEXTS)
@@ -162,8 +162,8 @@ def number_words(response: str, num_words: int, relation: str) -> bool:
 @kind("length_constraints:number_paragraphs", num_paragraphs=COUNT)
 def number_paragraphs(response: str, num_paragraphs: int) -> bool:
     """Exactly so many paragraphs, divided by `***`, none of them blank."""
-    found = parts(response, "***")
-    return found is not None and len(found) == num_paragraphs
+    paragraphs = parts(response, "***")
+    return paragraphs is not None and len(paragraphs) == num_paragraphs
 
 
 @kind("length_constraints:nth_paragraph_first_word", num_paragraphs=PLACE, nth_paragraph=PLACE, first_word=TEXT)
@@ -172,10 +172,10 @@ def nth_paragraph_first_word(response: str, num_paragraphs: int, nth_paragraph: 
 
     Blank paragraphs count when the n-th is looked up, but not among the number of paragraphs.
     """
-    found = response.split("\n\n")
-    if nth_paragraph > num_paragraphs or sum(bool(part.strip()) for part in found) != num_paragraphs:
+    paragraphs = response.split("\n\n")
+    if nth_paragraph > num_paragraphs or sum(bool(part.strip()) for part in paragraphs) != num_paragraphs:
         return False
-    words = found[int(nth_paragraph) - 1].split(maxsplit=1)
+    words = paragraphs[int(nth_paragraph) - 1].split(maxsplit=1)
     begins = re.match(r"'*\"*([^.,?!'\"]*)", words[0]) if words else None
     return begins is not None and begins[1].lower() == first_word.lower()
 
@@ -218,7 +218,7 @@ def number_highlighted_sections(response: str, num_highlights: int) -> bool:
     """At least so many highlighted texts, as in `*this*` or `**this**`, each on one line."""
     single = (text[0].strip("*") for text in re.finditer(r"\*[^\n*]*\*", response))
     double = (text[0][2:-2] for text in re.finditer(r"\*\*[^\n*]*\*\*", response))
-    return sum(bool(text.strip()) for found in (single, double) for text in found) >= num_highlights
+    return sum(bool(text.strip()) for highlights in (single, double) for text in highlights) >= num_highlights
 
 
 @kind("detectable_format:multiple_sections", section_spliter=TEXT, num_sections=COUNT)
@@ -254,8 +254,8 @@ def title(response: str) -> bool:
 @kind("combination:two_responses")
 def two_responses(response: str) -> bool:
     """Two different texts, divided by six asterisks."""
-    found = parts(response, "******")
-    return found is not None and len(found) == 2 and found[0].strip() != found[1].strip()
+    responses = parts(response, "******")
+    return responses is not None and len(responses) == 2 and responses[0].strip() != responses[1].strip()
 
 
 @kind("combination:repeat_prompt", prompt_to_repeat=TEXT)

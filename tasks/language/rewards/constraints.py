@@ -39,26 +39,26 @@ def check(columns: Mapping[str, Any]) -> str | None:
         return f"{IDS}: expected a list of names of constraints, got {names!r:.60}"
     if not isinstance(arguments, list) or len(arguments) != len(names):
         return f"{ARGUMENTS}: expected a list with the arguments of each of {len(names)} constraints, got {arguments!r:.60}"
-    for place, (name, given) in enumerate(zip(names, arguments, strict=True)):
-        if fault := _fault(name, given):
-            return fault.replace("[]", f"[{place}]", 1)
+    for index, (name, given_arguments) in enumerate(zip(names, arguments, strict=True)):
+        if fault := _fault(name, given_arguments):
+            return fault.replace("[]", f"[{index}]", 1)
     return None
 
 
-def _fault(name: object, given: object) -> str | None:
+def _fault(name: object, arguments: object) -> str | None:
     """What is wrong with one constraint; `[]` stands for its place. An argument that is null was not given."""
     if not isinstance(name, str) or name not in KINDS:
         return f"{IDS}[]: {name!r:.60} is none that can be checked; there are {', '.join(sorted(KINDS))}"
     wanted = KINDS[name].arguments
-    if not isinstance(given, dict):
-        return f"{ARGUMENTS}[]: expected the arguments of {name} by name, got {given!r:.60}"
+    if not isinstance(arguments, dict):
+        return f"{ARGUMENTS}[]: expected the arguments of {name} by name, got {arguments!r:.60}"
     for field, kind in wanted.items():
-        if given.get(field) is None:
+        if arguments.get(field) is None:
             return f"{ARGUMENTS}[].{field}: {name} needs {kind.expected}, and there is none"
-        if not kind.fits(given[field]):
-            return f"{ARGUMENTS}[].{field}: {name} needs {kind.expected}, got {given[field]!r:.60}"
-    if extra := {field for field, value in given.items() if value is not None} - wanted.keys():
+        if not kind.fits(arguments[field]):
+            return f"{ARGUMENTS}[].{field}: {name} needs {kind.expected}, got {arguments[field]!r:.60}"
+    if extra := {field for field, value in arguments.items() if value is not None} - wanted.keys():
         return f"{ARGUMENTS}[].{min(extra)}: {name} has no such argument; it has {', '.join(wanted) or 'none'}"
-    if "nth_paragraph" in wanted and given["nth_paragraph"] > given["num_paragraphs"]:
-        return f"{ARGUMENTS}[].nth_paragraph: expected {given['num_paragraphs']} at most, the number of paragraphs, got {given['nth_paragraph']}"
+    if "nth_paragraph" in wanted and arguments["nth_paragraph"] > arguments["num_paragraphs"]:
+        return f"{ARGUMENTS}[].nth_paragraph: expected {arguments['num_paragraphs']} at most, the number of paragraphs, got {arguments['nth_paragraph']}"
     return None

@@ -63,10 +63,10 @@ def equations(text: str) -> list[Equation]:
 
 def distinct(steps: list[Equation]) -> list[Equation]:
     """Each of `steps` once, where it comes first."""
-    found: dict[object, Equation] = {}
+    by_key: dict[object, Equation] = {}
     for step in steps:
-        found.setdefault(step.key, step)
-    return list(found.values())
+        by_key.setdefault(step.key, step)
+    return list(by_key.values())
 
 
 @lru_cache(maxsize=64)  # each measure of an answer reads its lines again
@@ -76,7 +76,7 @@ def _steps(line: str) -> tuple[Equation, ...]:
         noted += [(note.start() - removed, step) for _, step in _written(note[1])]
         removed += len(note[0])
     results = {step.result for _, step in noted} | {step.result / 100 for _, step in noted}
-    written = [(place, step) for place, step in _written(NOTE.sub("", line)) if step.result not in results]
+    written = [(position, step) for position, step in _written(NOTE.sub("", line)) if step.result not in results]
     return tuple(step for _, step in sorted(written + noted, key=lambda placed: placed[0]))
 
 

@@ -23,8 +23,8 @@ def gold_expressions(gold: str) -> list[object]:
     """What math-verify reads in the reference answer: sympy objects, none where it cannot read it."""
     from math_verify import parse
 
-    found: list[object] = parse(gold, fallback_mode="no_fallback", parsing_timeout=None)
-    return found
+    expressions: list[object] = parse(gold, fallback_mode="no_fallback", parsing_timeout=None)
+    return expressions
 
 
 def is_right(gold: str, answer: str, near: bool = False) -> bool:
@@ -43,7 +43,7 @@ def is_right(gold: str, answer: str, near: bool = False) -> bool:
 
 def is_near(reference: Any, answer: Any) -> bool:
     """False for two numbers, not 0, that differ by more than `NEAR` of the reference; True for all else."""
-    if not all(getattr(one, "is_number", False) and one.is_finite for one in (reference, answer)):
+    if not all(getattr(expression, "is_number", False) and expression.is_finite for expression in (reference, answer)):
         return True
     if reference.is_zero:
         return True

@@ -72,8 +72,8 @@ def _sound(reply: dict[str, Any], count: int | None = None) -> dict[str, Any]:
     files = [reply.get("imported"), reply.get("read")]
     right = all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in files)
     if "error" in reply:
-        place = reply.get("at", 0)
-        right = right and isinstance(reply["error"], str) and type(place) is int and 0 <= place < (count or 1)
+        index = reply.get("at", 0)
+        right = right and isinstance(reply["error"], str) and type(index) is int and 0 <= index < (count or 1)
     elif count is not None:
         values = reply.get("values")
         right = right and isinstance(values, list) and len(values) == count and all(map(_is_value, values))
@@ -101,8 +101,8 @@ class PythonFunction:
                 f"expected {name.partition(':')[0]} or a folder that holds it, since {name} is a reward that counts"
             )
             raise ConfigError(f"params.yaml: reward_files: {wanted}, got {kept!r}")
-        if found := fault(Path(), name):
-            raise ConfigError(f"params.yaml: reward: {name}: {found}")
+        if reason := fault(Path(), name):
+            raise ConfigError(f"params.yaml: reward: {name}: {reason}")
         self.name, self.files, self.seconds = name, Path(kept), seconds
         self.spent = 0.0  # seconds in calls
         self.worker: Worker | None = None
@@ -134,23 +134,23 @@ class PythonFunction:
                 self._say(f"a call with {len(alone)} responses {ended}; each is judged alone")
             else:
                 if reply.get("raised"):  # which of them is it?
-                    for one in alone:
+                    for call in alone:
                         with suppress(ChildEnded):
-                            self._values(self._reply(*one), one[0])
+                            self._values(self._reply(*call), call[0])
                 return Judged(self._values(reply, prompts), [False] * len(alone))
         return self._one_by_one(alone)
 
     def _one_by_one(self, alone: Iterable[tuple[list[str], list[str], Columns]]) -> Judged:
         values: list[float] = []
         failed: list[bool] = []
-        for one in alone:
+        for call in alone:
             try:
-                values += self._values(self._reply(*one), one[0])
+                values += self._values(self._reply(*call), call[0])
                 failed.append(False)
             except ChildEnded as ended:
                 values.append(math.nan)
                 failed.append(True)
-                self._say(f"the call {ended} for the prompt {_shown(one[0][0])}; it has no reward")
+                self._say(f"the call {ended} for the prompt {_shown(call[0][0])}; it has no reward")
                 if len(failed) >= GIVE_UP and all(failed[-GIVE_UP:]):
                     raise DataError(f"{self.name}: {GIVE_UP} calls in a row failed; the last one {ended}") from None
         return Judged(values, failed)
@@ -173,18 +173,18 @@ class PythonFunction:
     def _values(self, reply: Mapping[str, Any], prompts: Sequence[str]) -> list[float]:
         if "error" in reply:
             at = reply.get("at", 0 if len(prompts) == 1 else None)
-            of = "" if at is None else f" (for the prompt {_shown(prompts[at])})"
-            raise DataError(f"{self.name}: {reply['error']}{of}")
+            prompt_note = "" if at is None else f" (for the prompt {_shown(prompts[at])})"
+            raise DataError(f"{self.name}: {reply['error']}{prompt_note}")
         return [math.nan if value is None else value for value in reply["values"]]
 
     def _check_files(self, reply: Mapping[str, Any]) -> None:
         """DataError where the function imports a file whose changes would not be noticed; a warning where it reads one."""
-        known = {
+        stage_files = {
             getattr(module, "__file__", None) for module in [*sys.modules.values()]
         }  # the stage's own, which are deps
         for how in ("imported", "read"):
             for file in map(Path, reply[how]):
-                if file.is_relative_to(self.files.absolute()) or str(file) in known or str(file) in self.warned:
+                if file.is_relative_to(self.files.absolute()) or str(file) in stage_files or str(file) in self.warned:
                     continue
                 shown = os.path.relpath(file) if file.is_relative_to(Path.cwd()) else file
                 text = f"{self.name}: {shown} is {how}, but is not in reward_files ({self.files})"

@@ -132,12 +132,12 @@ def load(file: str, name: str) -> tuple[Reward | None, Reply]:
         spec.loader.exec_module(module)
     except BaseException as error:
         return None, {"error": _in_one_line(path, error)}
-    found = getattr(module, name, None)
-    if not callable(found):
+    function = getattr(module, name, None)
+    if not callable(function):
         return None, {"error": f"{file} has no function {name}"}
-    if inspect.iscoroutinefunction(found):
+    if inspect.iscoroutinefunction(function):
         return None, {"error": f"{file}: {name} is an async function; expected a plain one"}
-    return found, {}
+    return function, {}
 
 
 def answer(
@@ -147,38 +147,44 @@ def answer(
 
     `raised` is there where the function itself raised the error. Each call finds Python's own random numbers in the same state.
     """
-    given = {**columns, "prompts": prompts, "responses": responses, "completions": responses}
+    available = {**columns, "prompts": prompts, "responses": responses, "completions": responses}
     random.seed(0)
     try:
         parameters = [
-            one for one in inspect.signature(function).parameters.values() if one.kind is not one.VAR_POSITIONAL
+            parameter
+            for parameter in inspect.signature(function).parameters.values()
+            if parameter.kind is not parameter.VAR_POSITIONAL
         ]
-        named = {one.name: one for one in parameters if one.kind is not one.VAR_KEYWORD}
-        lacking = [name for name, one in named.items() if one.default is one.empty and name not in given]
+        named = {parameter.name: parameter for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD}
+        lacking = [
+            name for name, parameter in named.items() if parameter.default is parameter.empty and name not in available
+        ]
         if lacking:
-            known = ", ".join(["prompts", "responses", *columns])
-            return {"error": f"it asks for {lacking[0]}; there are {known}"}
+            names = ", ".join(["prompts", "responses", *columns])
+            return {"error": f"it asks for {lacking[0]}; there are {names}"}
         rest = len(named) < len(parameters)
-        asked = {name: [*given[name]] for name in given if name in named or (rest and name != "completions")}
-        return checked(function(**asked), len(prompts))
+        arguments = {
+            name: [*available[name]] for name in available if name in named or (rest and name != "completions")
+        }
+        return checked(function(**arguments), len(prompts))
     except BaseException as error:
         return {"error": _in_one_line(HOME / file, error), "raised": True}
 
 
-def checked(found: Any, count: int) -> Reply:
+def checked(returned: Any, count: int) -> Reply:
     """What the function returned: `count` finite numbers or None as `values`, or an `error`."""
     wanted = f"expected a list of {count} numbers or None, one for each response"
-    if hasattr(found, "tolist"):
-        found = found.tolist()
-    if not isinstance(found, Sequence) or isinstance(found, str | bytes):
-        return {"error": f"{wanted}; got {_shown(found)}"}
-    found = [*found]
-    if len(found) != count:
-        return {"error": f"{wanted}; got {len(found)}"}
-    for at, value in enumerate(found):
+    if hasattr(returned, "tolist"):
+        returned = returned.tolist()
+    if not isinstance(returned, Sequence) or isinstance(returned, str | bytes):
+        return {"error": f"{wanted}; got {_shown(returned)}"}
+    returned = [*returned]
+    if len(returned) != count:
+        return {"error": f"{wanted}; got {len(returned)}"}
+    for at, value in enumerate(returned):
         if value is not None and not is_reward(value):
             return {"error": f"expected a finite number or None, got {_shown(value)}", "at": at}
-    return {"values": [None if value is None else float(value) for value in found]}
+    return {"values": [None if value is None else float(value) for value in returned]}
 
 
 def is_reward(value: Any) -> bool:
@@ -205,13 +211,13 @@ def _cut(value: Any, as_text: Callable[[Any], str], longest: int) -> str:
 def _in_one_line(path: Path, error: BaseException) -> str:
     """An exception with the place where it left the user's own files."""
     folder = f"{path.parent}{os.sep}"
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if one.filename.startswith(folder)]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(folder)]
     where, line = (frames[-1].filename, frames[-1].lineno) if frames else (str(path), None)
     if isinstance(error, SyntaxError) and (error.filename or "").startswith(folder):
         where, line = str(error.filename), error.lineno
-    said = _cut(error, str, 2 * LONGEST).strip().splitlines()
-    place = f"{os.path.relpath(where, HOME)}{f':{line}' if line else ''}"
-    return f"{place}: {_cut(type(error).__name__, str, LONGEST)}{f': {_cut(said[0], str, LONGEST)}' if said else ''}"
+    message_lines = _cut(error, str, 2 * LONGEST).strip().splitlines()
+    location = f"{os.path.relpath(where, HOME)}{f':{line}' if line else ''}"
+    return f"{location}: {_cut(type(error).__name__, str, LONGEST)}{f': {_cut(message_lines[0], str, LONGEST)}' if message_lines else ''}"
 
 
 if __name__ == "__main__":

@@ -47,8 +47,8 @@ def pairs_ordered_rightly(
     shown = [shows_steps(response) for response in responses]
     pairs = [(a, b) for a, b in combinations(range(len(responses)), 2) if responses[a] != responses[b]]
     first, second = (np.array([pair[side] for pair in pairs], dtype=int) for side in (0, 1))
-    given, known = np.asarray(rewards, dtype=np.float64), np.asarray(scores, dtype=np.float64)
-    difference, order = given[first] - given[second], known[first] - known[second]
+    reward_array, score_array = np.asarray(rewards, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    difference, order = reward_array[first] - reward_array[second], score_array[first] - score_array[second]
     steps = np.asarray(shown, dtype=int)[first] + np.asarray(shown, dtype=int)[second]
     strata = {name: ordered_rightly(difference[steps == k], order[steps == k]) for k, name in enumerate(STRATA)}
     return {"all": ordered_rightly(difference, order), **strata}

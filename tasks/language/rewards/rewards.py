@@ -113,8 +113,8 @@ def rewards(
         if name != "process":  # 0 * nan is nan
             others = others + weights[name] * parts[name].masked_fill(~has, 0.0)
     for name in sorted(name for name in weights if is_python(name) and weights[name]):
-        found = (functions or {})[name](*_given(answered))
-        parts[name], parts[name + FAILED] = torch.tensor(found.values), torch.tensor(found.failed).float()
+        judgement = (functions or {})[name](*_given(answered))
+        parts[name], parts[name + FAILED] = torch.tensor(judgement.values), torch.tensor(judgement.failed).float()
         applies |= True
         others = others + weights[name] * parts[name]
     others = others.masked_fill(~applies, torch.nan)
@@ -147,33 +147,33 @@ def fault(row: Mapping[str, Any], columns: Columns, weights: Weights) -> str | N
         counts = by is not None and (row["reward"] == name or by.has(columns))
         if by is not None and counts and (what := by.fault(columns)):
             return f"reward {name}: {what}"
-    taken = [name for name in TAKEN if name in columns]
-    if taken and any(is_python(name) and weights[name] for name in weights):
-        return f"a column is called {taken[0]}; expected another name, since rewards get the {taken[0]} so"
+    reserved = [name for name in TAKEN if name in columns]
+    if reserved and any(is_python(name) and weights[name] for name in weights):
+        return f"a column is called {reserved[0]}; expected another name, since rewards get the {reserved[0]} so"
     return None
 
 
 def _given(answered: Sequence[Answered]) -> tuple[list[str], list[str], dict[str, list[Any]]]:
     """Prompts, responses and columns as a function of the user's gets them; a column that a prompt lacks is None."""
-    names = sorted({name for one in answered for name in one.columns} - {"question", "solution", "answer"})
+    names = sorted({name for sample in answered for name in sample.columns} - {"question", "solution", "answer"})
     columns: dict[str, list[Any]] = {
-        "solution": [one.solution for one in answered],
-        "answer": [one.answer for one in answered],
-        **{name: [one.columns.get(name) for one in answered] for name in names},
+        "solution": [sample.solution for sample in answered],
+        "answer": [sample.answer for sample in answered],
+        **{name: [sample.columns.get(name) for sample in answered] for name in names},
     }
-    return [one.question for one in answered], [one.response for one in answered], columns
+    return [sample.question for sample in answered], [sample.response for sample in answered], columns
 
 
 def means(parts: Mapping[str, Tensor]) -> dict[str, float]:
     """What is logged of each part (METRICS, after `rewards/`), all of them numbers."""
-    found = {}
+    averages = {}
     for name, values in parts.items():
-        known = values[~values.isnan()]
+        judged = values[~values.isnan()]
         if is_python(name):
-            found[name] = known.mean().item() if len(known) else 0.0
-            found[name + NONE] = values.isnan().float().mean().item()
+            averages[name] = judged.mean().item() if len(judged) else 0.0
+            averages[name + NONE] = values.isnan().float().mean().item()
         elif name.endswith(FAILED):
-            found[name] = values.nan_to_num(0.0).mean().item()
+            averages[name] = values.nan_to_num(0.0).mean().item()
         else:
-            found[f"rewards/{name}"] = known.mean().item() if len(known) else 0.0
-    return found
+            averages[f"rewards/{name}"] = judged.mean().item() if len(judged) else 0.0
+    return averages

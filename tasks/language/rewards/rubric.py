@@ -57,14 +57,14 @@ def score(question: str, solution: str, answer: str, response: str, ended: bool)
 def _correctness(final: str | None, right: bool, answer: str, work: Work) -> tuple[int, str]:
     if right:
         return 5, f"final answer {final} is right"
-    given = f"final answer {final} instead of {answer}" if final is not None else "no final answer"
+    reason = f"final answer {final} instead of {answer}" if final is not None else "no final answer"
     if number_of(answer) in work.reached and work.right * 2 >= 1:
-        return 3, f"{given}, though a step reaches {answer}"
+        return 3, f"{reason}, though a step reaches {answer}"
     if work.right * 2 >= 1:
-        return 2, f"{given}; at least half of the steps are right"
+        return 2, f"{reason}; at least half of the steps are right"
     if work.right > 0:
-        return 1, f"{given}; some steps are right"
-    return 0, given
+        return 1, f"{reason}; some steps are right"
+    return 0, reason
 
 
 def _reasoning_in_steps(work: Work) -> tuple[int, str]:
@@ -107,8 +107,8 @@ def _clarity(
         f"counts {things[-1] if things else ''}, which nobody asked about": bool(things)
         and things[-1].lower().rstrip("s") not in f"{question} {solution}".lower(),
     }
-    found = [fault for fault, is_so in faults.items() if is_so]
+    present_faults = [fault for fault, is_so in faults.items() if is_so]
     stated = "states its answer" if agrees else "answer is not the last step's"
-    return (plain and agrees) + (not found), "; ".join(
-        [stated if plain else "no plain answer", *(found or ["concise"])]
+    return (plain and agrees) + (not present_faults), "; ".join(
+        [stated if plain else "no plain answer", *(present_faults or ["concise"])]
     )

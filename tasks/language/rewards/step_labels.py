@@ -27,12 +27,15 @@ def step_labels(question: str, solution: str, answer: str, response: str) -> lis
     with several of these is as bad as its worst one, else as good as its best; a line without any is neutral, as is a repetition.
     """
     written = [(line, equations(line)) for line in steps_of(response)]
-    known, steps = reference(solution), [step for _, found in written for step in found]
-    good = sound(question, known, steps)
-    leads = {step.key for step in leading(known, [step for step, holds in zip(steps, good, strict=True) if holds])}
-    told = _Told(answer, leads)
+    worked, steps = reference(solution), [step for _, line_equations in written for step in line_equations]
+    good = sound(question, worked, steps)
+    leads = {step.key for step in leading(worked, [step for step, holds in zip(steps, good, strict=True) if holds])}
+    labeller = _Told(answer, leads)
     verdicts = iter(good)
-    return [_of_line([*told.equations(found, verdicts), *told.answer(line)]) for line, found in written]
+    return [
+        _of_line([*labeller.equations(line_equations, verdicts), *labeller.answer(line)])
+        for line, line_equations in written
+    ]
 
 
 class _Told:

@@ -136,22 +136,22 @@ class Verifier:
 
     def __call__(self, golds: Sequence[str], responses: Sequence[str]) -> list[float]:
         """For each response 1.0 where its answer is the reference's, else 0.0; nan where the reference is absent or cannot be read."""
-        found: dict[tuple[str, str], float] = {}
+        verdicts: dict[tuple[str, str], float] = {}
         hard = []
         for pair in dict.fromkeys(zip(golds, responses, strict=True)):  # a group's responses often agree
             quick = quick_verdict(*pair)
             if quick is None:
                 hard.append(pair)
             else:
-                found[pair] = quick
-        found.update(zip(hard, self._pool.map(self._judged, hard), strict=True))
-        return [found[pair] for pair in zip(golds, responses, strict=True)]
+                verdicts[pair] = quick
+        verdicts.update(zip(hard, self._pool.map(self._judged, hard), strict=True))
+        return [verdicts[pair] for pair in zip(golds, responses, strict=True)]
 
     def texts(self, references: Sequence[str], responses: Sequence[str]) -> list[float]:
         """The same where math-verify itself finds the answers in both texts, as it does by default."""
         pairs = list(dict.fromkeys(zip(references, responses, strict=True)))
-        found = dict(zip(pairs, self._pool.map(self._compared, pairs), strict=True))
-        return [found[pair] for pair in zip(references, responses, strict=True)]
+        verdicts = dict(zip(pairs, self._pool.map(self._compared, pairs), strict=True))
+        return [verdicts[pair] for pair in zip(references, responses, strict=True)]
 
     def timed_out(self, golds: Sequence[str], responses: Sequence[str]) -> list[bool]:
         """Which of the responses that were judged here ended their process: they took too long or broke it, and are wrong."""

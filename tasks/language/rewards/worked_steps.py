@@ -60,34 +60,34 @@ def judge(question: str, solution: str, answer: str, steps: list[Equation]) -> W
     """
     if not steps:
         return Work(0, Fraction(0), Fraction(0), frozenset())
-    known = reference(solution)
-    right = _right_steps(question, known, steps)
+    worked = reference(solution)
+    right = _right_steps(question, worked, steps)
     steps = distinct(steps)
     reached = frozenset(step.result for step in right)
     used = {operand for step in right for operand in step.operands}
-    if number_of(answer) in reached and known.leaves <= used:
+    if number_of(answer) in reached and worked.leaves <= used:
         share = Fraction(len(right), len(steps))
         return Work(len(steps), share, share, reached)
-    found = sum(step.result in reached for step in known.steps)
-    longest = max(len(known.steps), len(steps))
-    credit = found + Fraction(_set_up(known, steps, right, reached), 2)
-    return Work(len(steps), Fraction(found, longest), credit / longest, reached)
+    matched = sum(step.result in reached for step in worked.steps)
+    longest = max(len(worked.steps), len(steps))
+    credit = matched + Fraction(_set_up(worked, steps, right, reached), 2)
+    return Work(len(steps), Fraction(matched, longest), credit / longest, reached)
 
 
-def sound(question: str, known: Reference, steps: list[Equation]) -> list[bool]:
+def sound(question: str, worked: Reference, steps: list[Equation]) -> list[bool]:
     """Whether each step holds and uses numbers that are known where it stands: see `judge`."""
-    numbers_known = {amount(text) for text in numbers(question)} | known.leaves
-    found = []
+    numbers_known = {amount(text) for text in numbers(question)} | worked.leaves
+    verdicts = []
     for step in steps:
-        found.append(step.holds and numbers_known.issuperset(step.operands))
-        if found[-1]:
+        verdicts.append(step.holds and numbers_known.issuperset(step.operands))
+        if verdicts[-1]:
             numbers_known.add(step.result)
-    return found
+    return verdicts
 
 
-def leading(known: Reference, steps: list[Equation]) -> list[Equation]:
+def leading(worked: Reference, steps: list[Equation]) -> list[Equation]:
     """Those of sound steps that end in a result of the reference or lead to one that does; each once, the last first."""
-    wanted, right = {step.result for step in known.steps}, []
+    wanted, right = {step.result for step in worked.steps}, []
     for step in reversed(distinct(steps)):
         if step.result in wanted:
             right.append(step)
@@ -95,15 +95,15 @@ def leading(known: Reference, steps: list[Equation]) -> list[Equation]:
     return right
 
 
-def _right_steps(question: str, known: Reference, steps: list[Equation]) -> list[Equation]:
+def _right_steps(question: str, worked: Reference, steps: list[Equation]) -> list[Equation]:
     """Steps that hold, from known numbers, and end in a result of the reference or lead to a step that does."""
-    return leading(known, [step for step, good in zip(steps, sound(question, known, steps), strict=True) if good])
+    return leading(worked, [step for step, good in zip(steps, sound(question, worked, steps), strict=True) if good])
 
 
-def _set_up(known: Reference, steps: list[Equation], right: list[Equation], reached: frozenset[Fraction]) -> int:
+def _set_up(worked: Reference, steps: list[Equation], right: list[Equation], reached: frozenset[Fraction]) -> int:
     """How many of the reference's steps that were not reached have a step of their shape among the wrong ones."""
     missing = Counter(
-        shape for step, shape in zip(known.steps, known.shapes, strict=True) if step.result not in reached
+        shape for step, shape in zip(worked.steps, worked.shapes, strict=True) if step.result not in reached
     )
     claimed: set[Fraction] = set()
     tried: Counter[Shape] = Counter()

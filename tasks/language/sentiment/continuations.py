@@ -34,8 +34,10 @@ class Judges:
 def load(reference: Path, first: Path, second: WordClassifier) -> Judges:
     """The judges; DataError where the reward model is none of answers."""
     scorer = reward_model_files.load(first)
-    if (found := getattr(scorer.config, reward_model.OBJECTIVE, None) or "pairs") != "outcome":
-        raise DataError(f"{first}: a reward model of objective {found}; expected outcome, whose score is a probability")
+    if (objective := getattr(scorer.config, reward_model.OBJECTIVE, None) or "pairs") != "outcome":
+        raise DataError(
+            f"{first}: a reward model of objective {objective}; expected outcome, whose score is a probability"
+        )
     return Judges(models.load_tokenizer(reference), models.load_model(reference), scorer, second)
 
 
@@ -45,10 +47,10 @@ def openings(config: SteeringConfig, problems: Path) -> list[Record]:
 
 
 def continued(
-    config: SteeringConfig, name: str, policy: PretrainedCausalLM, asked: list[Record], judges: Judges
+    config: SteeringConfig, name: str, policy: PretrainedCausalLM, opening_rows: list[Record], judges: Judges
 ) -> pd.DataFrame:
     """Samples at temperature 1 with all that is said of them (schema Continuations)."""
-    encoded = prompts.encode_rows(judges.tokenizer, asked)
+    encoded = prompts.encode_rows(judges.tokenizer, opening_rows)
     chat.check_positions(policy, [*map(len, encoded)], "the openings", config.max_new_tokens, "steering.max_new_tokens")
     drawn = rollouts.sample(
         policy,
@@ -61,14 +63,14 @@ def continued(
         batch_size=config.batch_size,
     )
     rows: list[Record] = []
-    batches = range(0, len(asked), config.batch_size)
+    batches = range(0, len(opening_rows), config.batch_size)
     for start, batch in zip(batches, tracking.progress(drawn, len(batches)), strict=True):
-        here = slice(start, start + config.batch_size)
+        batch_slice = slice(start, start + config.batch_size)
         logps = batch.logps.masked_fill(~batch.mask, 0.0).double().sum(dim=1)
-        whole = batch.completions(encoded[here], judges.tokenizer.pad_token_id)
+        whole = batch.completions(encoded[batch_slice], judges.tokenizer.pad_token_id)
         reference, first = judged(judges, whole)
         for row, (tokens, ended) in enumerate(zip(batch.responses(), batch.ended.tolist(), strict=True)):
-            opening = asked[start + row // config.samples]
+            opening = opening_rows[start + row // config.samples]
             rows.append(
                 {
                     "policy": name,

@@ -39,79 +39,83 @@ def sentences(text: str) -> list[str]:
 
 def distinct(texts: Sequence[str], size: int) -> float:
     """Of all runs of `size` words in the texts, the share of different ones (arXiv:1510.03055, section 5.4); 0 without any."""
-    found = [run for text in texts for run in runs(words(text), size)]
-    return len({*found}) / len(found) if found else 0.0
+    ngrams = [run for text in texts for run in runs(words(text), size)]
+    return len({*ngrams}) / len(ngrams) if ngrams else 0.0
 
 
-def runs(own: Sequence[str], size: int) -> list[tuple[str, ...]]:
+def runs(text_words: Sequence[str], size: int) -> list[tuple[str, ...]]:
     """All runs of `size` neighbours."""
-    return [tuple(own[at : at + size]) for at in range(len(own) - size + 1)]
+    return [tuple(text_words[at : at + size]) for at in range(len(text_words) - size + 1)]
 
 
 def commonest(texts: Sequence[str]) -> str:
     """The sentence that the texts have most often; of equals the first by the alphabet. Empty without any."""
     counts = Counter(sentence for text in texts for sentence in sentences(text))
-    return min(counts, key=lambda one: (-counts[one], one), default="")
+    return min(counts, key=lambda candidate: (-counts[candidate], candidate), default="")
 
 
-def by_opening(own: pd.DataFrame, praise: Sequence[str]) -> pd.DataFrame:
+def by_opening(samples: pd.DataFrame, praise: Sequence[str]) -> pd.DataFrame:
     """Sums and means of each opening's samples, from which all measures are made."""
-    texts, top = own["continuation"], commonest(own["continuation"].tolist())
-    told, good = texts.map(words), {*praise}
+    texts, top = samples["continuation"], commonest(samples["continuation"].tolist())
+    text_words, good = texts.map(words), {*praise}
     rows = pd.DataFrame(
         {
-            "opening_id": own["opening_id"],
-            "first": (own["first"] > POSITIVE).astype(float),
-            "second": (own["second"] > POSITIVE).astype(float),
-            "kl": own["logp"] - own["reference"],
-            "surprise": -own["reference"],
-            "tokens": own["tokens"].astype(float),
+            "opening_id": samples["opening_id"],
+            "first": (samples["first"] > POSITIVE).astype(float),
+            "second": (samples["second"] > POSITIVE).astype(float),
+            "kl": samples["logp"] - samples["reference"],
+            "surprise": -samples["reference"],
+            "tokens": samples["tokens"].astype(float),
             "sentences": texts.map(lambda text: float(len(sentences(text)))),
             "top": texts.map(lambda text: float(sentences(text).count(top))),
-            "words": told.map(lambda one: float(len(one))),
-            "praise": told.map(lambda one: float(sum(word in good for word in one))),
+            "words": text_words.map(lambda word_list: float(len(word_list))),
+            "praise": text_words.map(lambda word_list: float(sum(word in good for word in word_list))),
         }
     )
-    found = rows.groupby("opening_id", sort=True).mean()
+    means = rows.groupby("opening_id", sort=True).mean()
     for size in (1, 2):
-        found[f"distinct_{size}"] = [distinct([*some], size) for _, some in texts.groupby(own["opening_id"], sort=True)]
-    return found
+        means[f"distinct_{size}"] = [
+            distinct([*some], size) for _, some in texts.groupby(samples["opening_id"], sort=True)
+        ]
+    return means
 
 
-def measured(config: SteeringConfig, own: pd.DataFrame, sft: pd.DataFrame) -> dict[str, Estimate]:
+def measured(config: SteeringConfig, per_opening: pd.DataFrame, sft: pd.DataFrame) -> dict[str, Estimate]:
     """METRICS of one policy, and the differences to the SFT model, from `by_opening` of both."""
 
     def mean(values: pd.Series) -> Estimate:
         return estimates.bootstrap(values.to_numpy(), config.seed, config.bootstrap)
 
     def ratio(parts: str, wholes: str) -> Estimate:
-        return estimates.ratio(own[parts].to_numpy(), own[wholes].to_numpy(), config.seed, config.bootstrap)
+        return estimates.ratio(
+            per_opening[parts].to_numpy(), per_opening[wholes].to_numpy(), config.seed, config.bootstrap
+        )
 
     surprise = ratio("surprise", "tokens")
-    found = {
-        "positive/first": estimates.share(own["first"]),
-        "positive/second": estimates.share(own["second"]),
-        "gap": mean(own["first"] - own["second"]),
-        "kl": mean(own["kl"]),
+    metrics = {
+        "positive/first": estimates.share(per_opening["first"]),
+        "positive/second": estimates.share(per_opening["second"]),
+        "gap": mean(per_opening["first"] - per_opening["second"]),
+        "kl": mean(per_opening["kl"]),
         "kl_token": ratio("kl", "tokens"),
         "perplexity": Estimate(*(float(np.exp(value)) for value in (surprise.mean, surprise.low, surprise.high))),
-        "distinct_1": mean(own["distinct_1"]),
-        "distinct_2": mean(own["distinct_2"]),
-        "commonest": ratio("top", "sentences") if own["sentences"].any() else Estimate(0.0, 0.0, 0.0),
-        "praise": ratio("praise", "words") if own["words"].any() else Estimate(0.0, 0.0, 0.0),
-        "tokens": mean(own["tokens"]),
+        "distinct_1": mean(per_opening["distinct_1"]),
+        "distinct_2": mean(per_opening["distinct_2"]),
+        "commonest": ratio("top", "sentences") if per_opening["sentences"].any() else Estimate(0.0, 0.0, 0.0),
+        "praise": ratio("praise", "words") if per_opening["words"].any() else Estimate(0.0, 0.0, 0.0),
+        "tokens": mean(per_opening["tokens"]),
     }
-    if own is not sft:
-        changes: NDArray[np.float64] = (own[["first", "second"]] - sft[["first", "second"]]).to_numpy()
+    if per_opening is not sft:
+        changes: NDArray[np.float64] = (per_opening[["first", "second"]] - sft[["first", "second"]]).to_numpy()
         first, second = paired.bootstrap(changes)
-        found |= {"over_sft/first": first, "over_sft/second": second}
-    return found
+        metrics |= {"over_sft/first": first, "over_sft/second": second}
+    return metrics
 
 
-def table(found: Mapping[str, Mapping[str, Estimate]]) -> pd.DataFrame:
+def table(by_policy: Mapping[str, Mapping[str, Estimate]]) -> pd.DataFrame:
     """All policies' measures (schema SteeringMeasures)."""
     return pd.DataFrame(
-        {"policy": policy, "measure": name, "mean": one.mean, "low": one.low, "high": one.high}
-        for policy, own in found.items()
-        for name, one in own.items()
+        {"policy": policy, "measure": name, "mean": estimate.mean, "low": estimate.low, "high": estimate.high}
+        for policy, metrics in by_policy.items()
+        for name, estimate in metrics.items()
     )

@@ -30,36 +30,38 @@ FEWER = 0.8  # of the SFT model's share of distinct pairs, below which a policy 
 
 def view(
     config: SteeringConfig,
-    found: Mapping[str, pd.DataFrame],
+    samples: Mapping[str, pd.DataFrame],
     measured: Measured,
     classifiers: Mapping[str, Estimate],
     praise: Sequence[str],
 ) -> tuple[dict[str, str], dict[str, object]]:
     """The figures by name, and what the templates ask for."""
-    top = {name: measures.commonest(own["continuation"].tolist()) for name, own in found.items()}
-    first, *_ = found
+    top = {name: measures.commonest(table["continuation"].tolist()) for name, table in samples.items()}
+    first, *_ = samples
     shown = {
         "title": "Positive-review steering",
         "headline": [*headline(measured, top)],
-        "classifiers": {name: percent(one) for name, one in classifiers.items()},
+        "classifiers": {name: percent(estimate) for name, estimate in classifiers.items()},
         "columns": COLUMNS,
-        "rows": [{"name": name, "cells": [cell(own, key) for key in COLUMNS]} for name, own in measured.items()],
+        "rows": [
+            {"name": name, "cells": [cell(estimates, key) for key in COLUMNS]} for name, estimates in measured.items()
+        ],
         "meaning": {COLUMNS[name]: measures.METRICS[name] for name in COLUMNS},
         "top": top,
         "praise": praise,
-        "beside": [*beside(config, found)],
-        "openings": found[first]["opening_id"].nunique(),
+        "beside": [*beside(config, samples)],
+        "openings": samples[first]["opening_id"].nunique(),
         "samples": config.samples,
     }
     figures = {
         "steering-kl": plots.scatter(
-            {name: (own["kl"], own["positive/second"]) for name, own in measured.items()},
+            {name: (estimates["kl"], estimates["positive/second"]) for name, estimates in measured.items()},
             "KL to sft, nats",
             "positive, by the second classifier",
             "steering-kl",
         ),
         "steering-price": plots.scatter(
-            {name: (own["perplexity"], own["distinct_2"]) for name, own in measured.items()},
+            {name: (estimates["perplexity"], estimates["distinct_2"]) for name, estimates in measured.items()},
             "perplexity under sft",
             "distinct pairs of words",
             "steering-price",
@@ -76,36 +78,36 @@ def headline(measured: Measured, top: Mapping[str, str]) -> Iterator[str]:
         f"Of {sft}'s continuations {percent(base['positive/second'])} are positive by the classifier that is never a reward."
     )
     for name in policies:
-        own = measured[name]
-        gain = own["over_sft/second"]
+        estimates = measured[name]
+        gain = estimates["over_sft/second"]
         moved = "more" if gain.low > 0 else "fewer" if gain.high < 0 else "no surely different share"
         yield (
-            f"{name}: {percent(own['positive/second'])}, {moved} ({points(gain)}), at a KL of {own['kl'].mean:.2f} nats and a "
-            f"perplexity of {own['perplexity'].mean:.2f} under {sft}, whose own continuations have {base['perplexity'].mean:.2f}."
+            f"{name}: {percent(estimates['positive/second'])}, {moved} ({points(gain)}), at a KL of {estimates['kl'].mean:.2f} nats and a "
+            f"perplexity of {estimates['perplexity'].mean:.2f} under {sft}, whose own continuations have {base['perplexity'].mean:.2f}."
         )
-        rise = own["gap"].low - base["gap"].high
+        rise = estimates["gap"].low - base["gap"].high
         if rise > 0:
-            yield f"{name} pleases its reward more than the second classifier: the gap is {points(own['gap'])}."
-        if own["distinct_2"].high < FEWER * base["distinct_2"].low:
+            yield f"{name} pleases its reward more than the second classifier: the gap is {points(estimates['gap'])}."
+        if estimates["distinct_2"].high < FEWER * base["distinct_2"].low:
             yield (
-                f"{name} repeats itself: of its pairs of words {percent(own['distinct_2'])} are different ones, of {sft}'s "
-                f"{percent(base['distinct_2'])}. Its commonest sentence, {top[name]!r}, is {percent(own['commonest'])} of all."
+                f"{name} repeats itself: of its pairs of words {percent(estimates['distinct_2'])} are different ones, of {sft}'s "
+                f"{percent(base['distinct_2'])}. Its commonest sentence, {top[name]!r}, is {percent(estimates['commonest'])} of all."
             )
 
 
-def cell(own: Mapping[str, Estimate], name: str) -> Record:
+def cell(estimates: Mapping[str, Estimate], name: str) -> Record:
     """A mean with the bounds of its interval as text."""
     scale, form = (100, "{:.1f}") if name in SHARES else (1, "{:.2f}")
-    return {key: form.format(round(scale * getattr(own[name], key), 2) + 0.0) for key in ("mean", "low", "high")}
+    return {key: form.format(round(scale * getattr(estimates[name], key), 2) + 0.0) for key in ("mean", "low", "high")}
 
 
-def beside(config: SteeringConfig, found: Mapping[str, pd.DataFrame]) -> Iterator[Record]:
+def beside(config: SteeringConfig, samples: Mapping[str, pd.DataFrame]) -> Iterator[Record]:
     """The first sample of each policy to the first openings."""
-    first = next(iter(found.values()))
+    first = next(iter(samples.values()))
     for opening_id in first["opening_id"].unique()[: config.shown]:
         rows = {
-            name: tables.records(own[(own["opening_id"] == opening_id) & (own["sample"] == 0)])[0]
-            for name, own in found.items()
+            name: tables.records(table[(table["opening_id"] == opening_id) & (table["sample"] == 0)])[0]
+            for name, table in samples.items()
         }
         yield {"opening": next(iter(rows.values()))["opening"], "answers": rows}
 

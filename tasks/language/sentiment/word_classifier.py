@@ -23,8 +23,8 @@ def words(text: str) -> list[str]:
 
 def terms(text: str) -> list[str]:
     """The words, and the pairs of neighbours joined by a space."""
-    own = words(text)
-    return [*own, *(f"{one} {other}" for one, other in pairwise(own))]
+    text_words = words(text)
+    return [*text_words, *(f"{word} {next_word}" for word, next_word in pairwise(text_words))]
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class WordClassifier:
     def positive(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """The probability that each text is positive (N,)."""
         logits = torch.mv(present(texts, self.places), torch.from_numpy(self.weights)) + self.bias
-        found: NDArray[np.float64] = logits.sigmoid().numpy()
-        return found
+        probabilities: NDArray[np.float64] = logits.sigmoid().numpy()
+        return probabilities
 
     def praise(self, count: int) -> list[str]:
         """The single words that speak most for a positive text, the strongest first."""
@@ -47,17 +47,23 @@ class WordClassifier:
         return sorted(single, key=lambda name: (-self.weights[self.places[name]], name))[:count]
 
 
-def present(texts: Sequence[str], places: dict[str, int]) -> Tensor:
+def present(texts: Sequence[str], term_columns: dict[str, int]) -> Tensor:
     """Which terms each text has: ones in a sparse matrix (N, V); terms without a place are passed over."""
-    at = [(row, places[term]) for row, text in enumerate(texts) for term in sorted({*terms(text)} & places.keys())]
+    at = [
+        (row, term_columns[term])
+        for row, text in enumerate(texts)
+        for term in sorted({*terms(text)} & term_columns.keys())
+    ]
     indices = torch.tensor(at, dtype=torch.long).reshape(-1, 2).T
     ones = torch.ones(len(at), dtype=torch.float64)
-    return torch.sparse_coo_tensor(indices, ones, (len(texts), len(places)), check_invariants=True)
+    return torch.sparse_coo_tensor(indices, ones, (len(texts), len(term_columns)), check_invariants=True)
 
 
 def fit(texts: Sequence[str], positive: Sequence[bool], minimum: int, l2: float) -> WordClassifier:
     """Learn from texts with labels; a term counts if at least `minimum` of them have it."""
     counts = Counter(term for text in texts for term in {*terms(text)})
-    places = {term: place for place, term in enumerate(sorted(term for term in counts if counts[term] >= minimum))}
-    weights, bias = logistic_regression.fit(present(texts, places), torch.tensor([*positive]), l2)
-    return WordClassifier(places, weights.numpy(), bias.item())
+    term_columns = {
+        term: column for column, term in enumerate(sorted(term for term in counts if counts[term] >= minimum))
+    }
+    weights, bias = logistic_regression.fit(present(texts, term_columns), torch.tensor([*positive]), l2)
+    return WordClassifier(term_columns, weights.numpy(), bias.item())

@@ -18,17 +18,17 @@ Labels = Sequence[Sequence[int]]
 
 def agreement(labels: Labels, truth: Labels, shares: Sequence[Sequence[float]] | None) -> dict[str, float]:
     """METRICS of solutions; the last two only with the `shares` of right roll-outs."""
-    said, true = _bad(labels), _bad(truth)
-    found = {
-        "labels": float((said == true).mean()),
+    labelled_bad, true = _bad(labels), _bad(truth)
+    metrics = {
+        "labels": float((labelled_bad == true).mean()),
         "first_wrong": float(np.mean([_first(a) == _first(b) for a, b in zip(labels, truth, strict=True)])),
     }
     if shares is not None:
         share = np.concatenate([np.asarray(some, dtype=float) for some in shares])
-        found["half_right"] = float(((share < 0.5) == true).mean())
+        metrics["half_right"] = float(((share < 0.5) == true).mean())
         if 0 < true.sum() < len(true):
-            found["auc"] = _auc(share[~true], share[true])
-    return found
+            metrics["auc"] = _auc(share[~true], share[true])
+    return metrics
 
 
 def _bad(labels: Labels) -> NDArray[np.bool_]:

@@ -11,11 +11,11 @@ from tasks.language.judgements.record import Record
 
 def judged(record: Record) -> list[tuple[Item, list[int]]]:
     """Each solution that somebody judged step by step, with the majority's labels; of two judgements by one person the later counts."""
-    said: dict[str, dict[str, Sequence[int | None]]] = {}
-    for one in record.judgements:
-        if isinstance(one.value, StepsValue):
-            said.setdefault(one.item, {})[one.person] = one.value.labels
-    return [(record.items[item], majority([*labels.values()])) for item, labels in sorted(said.items())]
+    labels_by_item: dict[str, dict[str, Sequence[int | None]]] = {}
+    for judgement in record.judgements:
+        if isinstance(judgement.value, StepsValue):
+            labels_by_item.setdefault(judgement.item, {})[judgement.person] = judgement.value.labels
+    return [(record.items[item], majority([*labels.values()])) for item, labels in sorted(labels_by_item.items())]
 
 
 def majority(labels: Sequence[Sequence[int | None]]) -> list[int]:
@@ -24,16 +24,20 @@ def majority(labels: Sequence[Sequence[int | None]]) -> list[int]:
     The most frequent label of those who judged the step; of equally frequent ones the worst. Steps behind the first wrong one that
     nobody judged are wrong: people stop there (PRM800K, arXiv:2305.20050).
     """
-    found = []
+    step_labels = []
     for step in zip(*labels, strict=True):
         counts = Counter(label for label in step if label is not None)
         most = max(counts.values(), default=0)
-        found.append(min((label for label in counts if counts[label] == most), default=-1))
-    return found
+        step_labels.append(min((label for label in counts if counts[label] == most), default=-1))
+    return step_labels
 
 
 def tokens(tokenizer: Tokenizer, answer: Answer) -> list[int]:
     """The answer's own tokens where they are this tokenizer's, else those of its text."""
-    own = [*(answer.tokens or ())]
-    ours = own and max(own) < len(tokenizer) and chat.decode(tokenizer, own, answer.ended) == answer.text
-    return own if ours else chat.encode_response(tokenizer, answer.text, answer.ended)
+    answer_tokens = [*(answer.tokens or ())]
+    ours = (
+        answer_tokens
+        and max(answer_tokens) < len(tokenizer)
+        and chat.decode(tokenizer, answer_tokens, answer.ended) == answer.text
+    )
+    return answer_tokens if ours else chat.encode_response(tokenizer, answer.text, answer.ended)

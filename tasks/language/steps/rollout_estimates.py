@@ -31,8 +31,8 @@ class RolloutSettings:
 
 def prefixes(solutions: Sequence[Record]) -> list[Prefix]:
     """What has to be finished: every step's prefix once, the shortest first; a solution that is finished needs no completion."""
-    found = {prefix for one in solutions for prefix in _of_steps(one) if prefix is not None}
-    return sorted(found, key=lambda prefix: (len(prefix[1]), prefix))
+    unfinished = {prefix for solution in solutions for prefix in _of_steps(solution) if prefix is not None}
+    return sorted(unfinished, key=lambda prefix: (len(prefix[1]), prefix))
 
 
 def soft_estimates(
@@ -40,19 +40,19 @@ def soft_estimates(
     tokenizer: Tokenizer,
     end_tokens: Collection[int],
     solutions: Sequence[Record],
-    asked: Mapping[str, Sequence[int]],
+    prompts: Mapping[str, Sequence[int]],
     golds: Mapping[str, str],
     settings: RolloutSettings,
     verifier: Verifier,
 ) -> list[list[float]]:
     """For each solution the share of right completions of each of its steps; a whole solution is right or wrong itself.
 
-    `asked` has each prompt's tokens, `golds` its right answer. Equal prefixes of several solutions are finished once.
+    `prompts` has each prompt's tokens, `golds` its right answer. Equal prefixes of several solutions are finished once.
     """
     wanted = prefixes(solutions)
     drawn = rollouts.sample(
         policy,
-        [[*asked[prompt_id], *tokens] for prompt_id, tokens in wanted],
+        [[*prompts[prompt_id], *tokens] for prompt_id, tokens in wanted],
         samples=settings.samples,
         max_new_tokens=settings.max_new_tokens,
         temperature=settings.temperature,
@@ -70,10 +70,11 @@ def soft_estimates(
         ]
         right = verifier([golds[prompt_id] for prompt_id, _ in begun], texts)
         for number, prefix in enumerate(some):
-            own = right[number * settings.samples : (number + 1) * settings.samples]
-            shares[prefix] = sum(one == 1 for one in own) / settings.samples
+            verdicts = right[number * settings.samples : (number + 1) * settings.samples]
+            shares[prefix] = sum(verdict == 1 for verdict in verdicts) / settings.samples
     return [
-        [float(one["right"]) if prefix is None else shares[prefix] for prefix in _of_steps(one)] for one in solutions
+        [float(solution["right"]) if prefix is None else shares[prefix] for prefix in _of_steps(solution)]
+        for solution in solutions
     ]
 
 
@@ -82,10 +83,10 @@ def hard_estimates(shares: Sequence[float]) -> list[int]:
     return [1 if share else -1 for share in shares]
 
 
-def _of_steps(one: Record) -> list[Prefix | None]:
+def _of_steps(solution: Record) -> list[Prefix | None]:
     """Each step's prefix, its own tokens included; None for the end of a solution that closed itself."""
-    tokens = tuple(int(token) for token in one["tokens"])
-    found: list[Prefix | None] = [(one["prompt_id"], tokens[: end + 1]) for end in one["ends"]]
-    if one["ended"]:
-        found[-1] = None
-    return found
+    tokens = tuple(int(token) for token in solution["tokens"])
+    step_prefixes: list[Prefix | None] = [(solution["prompt_id"], tokens[: end + 1]) for end in solution["ends"]]
+    if solution["ended"]:
+        step_prefixes[-1] = None
+    return step_prefixes

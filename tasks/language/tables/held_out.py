@@ -54,13 +54,13 @@ class HeldOut(Table):
     @pa.dataframe_check(error="the columns of comparisons, or those of solutions, whole")
     def whole(cls, frame: pd.DataFrame) -> bool:
         """Either kind of row, and with it all that belongs to it."""
-        found = {*frame}
+        columns = {*frame}
         solutions = (
-            found >= OF_SOLUTIONS
-            and found.isdisjoint(OF_PAIRS | {"person"})
-            and len(found & OF_STEPS) in (0, len(OF_STEPS))
+            columns >= OF_SOLUTIONS
+            and columns.isdisjoint(OF_PAIRS | {"person"})
+            and len(columns & OF_STEPS) in (0, len(OF_STEPS))
         )
-        return solutions or (found >= OF_PAIRS and found.isdisjoint(OF_SOLUTIONS | OF_STEPS))
+        return solutions or (columns >= OF_PAIRS and columns.isdisjoint(OF_SOLUTIONS | OF_STEPS))
 
     @pa.dataframe_check(error="a label and three probabilities for each step")
     def steps_fit(cls, frame: pd.DataFrame) -> pd.Series:

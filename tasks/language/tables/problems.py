@@ -27,10 +27,12 @@ def _object(text: object) -> bool:
 def is_messages(text: object) -> bool:
     """Whether a text is JSON of messages with role and content, or empty."""
     try:
-        found = json.loads(str(text)) if text else []
+        messages = json.loads(str(text)) if text else []
     except ValueError:
         return False
-    return isinstance(found, list) and all(isinstance(one, dict) and one.keys() >= TURN for one in found)
+    return isinstance(messages, list) and all(
+        isinstance(message, dict) and message.keys() >= TURN for message in messages
+    )
 
 
 class Asked(Table):

@@ -30,7 +30,7 @@ class Search:
     @property
     def going(self) -> list[Candidate]:
         """The kept candidates that have not ended."""
-        return [one for one in self.kept if not one.done]
+        return [candidate for candidate in self.kept if not candidate.done]
 
 
 Expanded = tuple[tuple[int, ...], bool]  # the tokens of one more step, and whether they end the answer
@@ -40,9 +40,11 @@ Value = Callable[[Sequence[Begun]], Sequence[float]]  # what the beginnings are 
 
 def search(expand: Expand, value: Value, problems: int, width: int, expansions: int) -> list[Search]:
     """Search for an answer to each problem; its answer stands first in `kept`. Of equal values the earlier candidate is kept."""
-    found = [Search() for _ in range(problems)]
+    searches = [Search() for _ in range(problems)]
     count = width * expansions
-    while begun := [(number, one.tokens) for number, own in enumerate(found) for one in own.going]:
+    while begun := [
+        (number, candidate.tokens) for number, ongoing in enumerate(searches) for candidate in ongoing.going
+    ]:
         steps = expand(begun, count)
         wider = [
             (number, tokens + more, done)
@@ -51,13 +53,13 @@ def search(expand: Expand, value: Value, problems: int, width: int, expansions: 
         ]
         values = value([(number, tokens) for number, tokens, _ in wider])
         for (number, _), behind in zip(begun, steps, strict=True):
-            found[number].generated += sum(len(more) for more, _ in behind)
-            found[number].scored += len(behind)
+            searches[number].generated += sum(len(more) for more, _ in behind)
+            searches[number].scored += len(behind)
         fresh: dict[int, list[Candidate]] = {}
         for (number, tokens, done), worth in zip(wider, values, strict=True):
             fresh.setdefault(number, []).append(Candidate(tokens, done, worth))
         for number, candidates in fresh.items():
-            ended = [one for one in found[number].kept if one.done]
-            found[number].kept = sorted([*ended, *candidates], key=lambda one: -one.value)[:width]
+            ended = [candidate for candidate in searches[number].kept if candidate.done]
+            searches[number].kept = sorted([*ended, *candidates], key=lambda candidate: -candidate.value)[:width]
         count = expansions
-    return found
+    return searches

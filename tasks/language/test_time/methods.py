@@ -48,8 +48,8 @@ class Samples:
         count = int(rows["sample"].max()) + 1
 
         def array(name: str) -> NDArray[np.float64]:
-            found: NDArray[np.float64] = rows[name].to_numpy(dtype=float).reshape(-1, count)
-            return found
+            values: NDArray[np.float64] = rows[name].to_numpy(dtype=float).reshape(-1, count)
+            return values
 
         scores = {name: array(name) for name in SCORES if name in rows}
         return cls(array("right").astype(bool), array("vote").astype(np.int64), array("length"), scores)
@@ -83,29 +83,29 @@ def by_samples(samples: Samples, count: int, seed: int) -> Iterator[Line]:
         first = ties == FIRST
         if first:
             votes = [
-                subsets.voted(vote, ones, right, own, first=True)
-                for (vote, right), own in zip(rows, chosen, strict=True)
+                subsets.voted(vote, ones, right, problem_subsets, first=True)
+                for (vote, right), problem_subsets in zip(rows, chosen, strict=True)
             ]
             yield line("majority", ties, votes, False)
         for name, scores in samples.scores.items():
             read = name != scoring.LIKELIHOOD
             weighed = [
-                subsets.voted(vote, scoring.weights(name, own), right, subset, first=first)
-                for (vote, right), own, subset in zip(rows, scores, chosen, strict=True)
+                subsets.voted(vote, scoring.weights(name, problem_scores), right, subset, first=first)
+                for (vote, right), problem_scores, subset in zip(rows, scores, chosen, strict=True)
             ]
             yield line(f"weighted_{name}", ties, weighed, read)
             best = [
-                subsets.best_of(own, right, wanted, first=first)
-                for own, right in zip(scores, samples.right, strict=True)
+                subsets.best_of(problem_scores, right, wanted, first=first)
+                for problem_scores, right in zip(scores, samples.right, strict=True)
             ]
             yield line(f"best_{name}", ties, best, read)
 
 
-def by_beams(found: dict[int, list[Search]], right: dict[int, list[bool]]) -> Line:
+def by_beams(searches: dict[int, list[Search]], right: dict[int, list[bool]]) -> Line:
     """Beam searches by their budgets, with whether each one's answer is right."""
-    wanted = sorted(found)
+    wanted = sorted(searches)
     costs = [
-        np.array([[getattr(one, name) for one in found[budget]] for budget in wanted], dtype=float)
+        np.array([[getattr(search, name) for search in searches[budget]] for budget in wanted], dtype=float)
         for name in ("generated", "scored")
     ]
     return Line("beam", FIRST, wanted, np.array([right[budget] for budget in wanted], dtype=float), *costs)

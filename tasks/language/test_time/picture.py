@@ -30,7 +30,7 @@ def scaling(
             for label, line in lines.items():
                 number = labels.index(label)
                 axis.errorbar(
-                    [place * 1.025 ** (number - (len(labels) - 1) / 2) for place, _ in line],
+                    [cost * 1.025 ** (number - (len(labels) - 1) / 2) for cost, _ in line],
                     [estimate.mean for _, estimate in line],
                     yerr=np.hstack([plots.error_bars(estimate) for _, estimate in line]),
                     fmt="o-",

@@ -25,10 +25,10 @@ class Steps:
         policy: PretrainedCausalLM,
         scorer: PretrainedModel,
         tokenizer: Tokenizer,
-        given: Asked,
+        problem_set: Asked,
     ) -> None:
-        """`given` are the problems that are searched."""
-        self.config, self.policy, self.scorer, self.given = config, policy, scorer, given
+        """`problem_set` are the problems that are searched."""
+        self.config, self.policy, self.scorer, self.problem_set = config, policy, scorer, problem_set
         self.ends = chat.end_tokens(policy, tokenizer)
         self.stops = self.ends | set(breaks(tokenizer))
         self.pad = tokenizer.pad_token_id
@@ -36,7 +36,7 @@ class Steps:
 
     def search(self, width: int) -> list[beam.Search]:
         """One search for each problem."""
-        return beam.search(self.expand, self.value, len(self.given.prompts), width, self.config.beam_expansions)
+        return beam.search(self.expand, self.value, len(self.problem_set.prompts), width, self.config.beam_expansions)
 
     def expand(self, begun: Sequence[Begun], count: int) -> list[list[Expanded]]:
         """So many steps behind each beginning; each round draws from a seed of its own, none of which sampling uses."""
@@ -44,7 +44,7 @@ class Steps:
         limit = self.config.max_new_tokens
         drawn = rollouts.sample(
             self.policy,
-            [[*self.given.prompts[number], *tokens] for number, tokens in begun],
+            [[*self.problem_set.prompts[number], *tokens] for number, tokens in begun],
             samples=count,
             max_new_tokens=limit - min(len(tokens) for _, tokens in begun),
             temperature=self.config.temperature,
@@ -54,8 +54,8 @@ class Steps:
         )
         flat = [tuple(tokens) for batch in drawn for tokens in batch.responses()]
         return [
-            [self._cut(flat[place * count + row], limit - len(tokens)) for row in range(count)]
-            for place, (_, tokens) in enumerate(begun)
+            [self._cut(flat[position * count + row], limit - len(tokens)) for row in range(count)]
+            for position, (_, tokens) in enumerate(begun)
         ]
 
     def _cut(self, step: tuple[int, ...], room: int) -> Expanded:
@@ -65,6 +65,6 @@ class Steps:
 
     def value(self, begun: Sequence[Begun]) -> list[float]:
         """What beginnings are worth."""
-        found = scoring.scores(self.scorer, "process", begun, self.given, self.pad)
-        values: list[float] = found["process_minimum"].tolist()
+        scores = scoring.scores(self.scorer, "process", begun, self.problem_set, self.pad)
+        values: list[float] = scores["process_minimum"].tolist()
         return values

@@ -53,34 +53,42 @@ def load(policy: Path, tokenizer: Tokenizer) -> PretrainedCausalLM:
     return models.placed(model, tokenizer)
 
 
-def check_positions(config: SearchConfig, model: PretrainedModel, given: Asked) -> None:
+def check_positions(config: SearchConfig, model: PretrainedModel, problem_set: Asked) -> None:
     """DataError with one line where the longest prompt with its answer goes beyond the positions of a policy, or of a reward model."""
-    lengths = [*map(len, given.prompts)]
+    lengths = [*map(len, problem_set.prompts)]
     chat.check_positions(model, lengths, "the prompts", config.max_new_tokens, "search.max_new_tokens")
 
 
 def sample(
-    config: SearchConfig, name: str, model: PretrainedCausalLM, tokenizer: Tokenizer, given: Asked, verifier: Verifier
+    config: SearchConfig,
+    name: str,
+    model: PretrainedCausalLM,
+    tokenizer: Tokenizer,
+    problem_set: Asked,
+    verifier: Verifier,
 ) -> pd.DataFrame:
     """The greedy answers and the samples of one model, without the reward models' scores (schema SampledAnswers)."""
-    check_positions(config, model, given)
+    check_positions(config, model, problem_set)
     rows = [
         {"model": name, **row}
         for temperature, samples in ((0.0, 1), (config.temperature, config.samples))
-        for row in _answers(config, model, tokenizer, given, temperature, samples)
+        for row in _answers(config, model, tokenizer, problem_set, temperature, samples)
     ]
     table = pd.DataFrame(rows)
-    golds = {problem["problem_id"]: problem["answer"] for problem in given.problems}
+    golds = {problem["problem_id"]: problem["answer"] for problem in problem_set.problems}
     texts = table.pop("text")
     verdicts = judging.verdicts(table["problem_id"].map(golds).tolist(), texts.tolist(), verifier)
     table["right"] = verdicts["strict"]
     table["vote"] = -1
-    for problem_id, own in table.groupby("problem_id"):
+    for problem_id, problem_rows in table.groupby("problem_id"):
         given_votes, _ = measures.votes(
-            texts[own.index].tolist(), own["right"].tolist(), golds[str(problem_id)], answers.strict_answer
+            texts[problem_rows.index].tolist(),
+            problem_rows["right"].tolist(),
+            golds[str(problem_id)],
+            answers.strict_answer,
         )
         numbers = {vote: number for number, vote in enumerate(dict.fromkeys(v for v in given_votes if v is not None))}
-        table.loc[own.index, "vote"] = [-1 if vote is None else numbers[vote] for vote in given_votes]
+        table.loc[problem_rows.index, "vote"] = [-1 if vote is None else numbers[vote] for vote in given_votes]
     return table
 
 
@@ -88,13 +96,13 @@ def _answers(
     config: SearchConfig,
     model: PretrainedCausalLM,
     tokenizer: Tokenizer,
-    given: Asked,
+    problem_set: Asked,
     temperature: float,
     samples: int,
 ) -> Iterator[Record]:
     drawn = rollouts.sample(
         model,
-        given.prompts,
+        problem_set.prompts,
         samples=samples,
         max_new_tokens=config.max_new_tokens,
         temperature=temperature,
@@ -103,11 +111,11 @@ def _answers(
         batch_size=config.batch_size,
     )
     number = 0
-    for batch in progress(drawn, -(-len(given.prompts) // config.batch_size)):
+    for batch in progress(drawn, -(-len(problem_set.prompts) // config.batch_size)):
         logps = batch.logps.masked_fill(~batch.mask, 0.0).double().sum(dim=1).tolist()
         for tokens, ended, logp in zip(batch.responses(), batch.ended.tolist(), logps, strict=True):
             yield {
-                "problem_id": given.problems[number // samples]["problem_id"],
+                "problem_id": problem_set.problems[number // samples]["problem_id"],
                 "greedy": temperature == 0,
                 "sample": number % samples,
                 "tokens": tokens,

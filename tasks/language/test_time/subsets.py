@@ -30,11 +30,11 @@ def _top(samples: int, wanted: tuple[int, ...]) -> Floats:
 def best_of(scores: Floats, right: NDArray[np.bool_] | Floats, wanted: Sequence[int], *, first: bool = False) -> Floats:
     """How often the sample with the highest score is right, or the mean of what it is worth, for each budget (B,); exact. `scores` and `right` are (N,)."""
     order = np.argsort(-scores, kind="stable")
-    found, ranked = right[order].astype(float), scores[order]
+    worth, ranked = right[order].astype(float), scores[order]
     if not first:  # each of those that tie is equally likely to be taken
         _, group = np.unique(-ranked, return_inverse=True)
-        found = (np.bincount(group, found) / np.bincount(group))[group]
-    chances: Floats = _top(len(scores), tuple(wanted)) @ found
+        worth = (np.bincount(group, worth) / np.bincount(group))[group]
+    chances: Floats = _top(len(scores), tuple(wanted)) @ worth
     return chances
 
 
@@ -48,7 +48,7 @@ def majority(votes: NDArray[np.int64], right: NDArray[np.bool_], wanted: Sequenc
     held = Counter(votes[right & (votes >= 0)].tolist())
     total = len(votes)
     of_all = np.array([float(comb(total, k)) for k in wanted])
-    found = np.zeros(len(wanted))
+    accuracies = np.zeros(len(wanted))
     for answer in held:
         others = [count for vote, count in counts.items() if vote != answer]
         blank = total - sum(counts.values())
@@ -57,8 +57,8 @@ def majority(votes: NDArray[np.int64], right: NDArray[np.bool_], wanted: Sequenc
             free = [float(comb(blank + sum(count for count in others if count < j), v)) for v in range(total + 1)]
             shared = (ways / np.arange(1, len(ways) + 1)[:, None]).sum(axis=0)
             chosen = np.convolve(shared, free)  # by how many samples stand beside the j
-            found += [comb(counts[answer], j) * chosen[k - j] if k >= j else 0.0 for k in wanted] / of_all
-    return found
+            accuracies += [comb(counts[answer], j) * chosen[k - j] if k >= j else 0.0 for k in wanted] / of_all
+    return accuracies
 
 
 def _ways(counts: Sequence[int], most: int, total: int) -> Floats:
@@ -67,16 +67,16 @@ def _ways(counts: Sequence[int], most: int, total: int) -> Floats:
     ways[0, 0] = 1.0
     for count in counts:
         before, ways = ways, np.zeros_like(ways)
-        for taken in range(most):
-            ways[:, taken:] += comb(count, taken) * before[:, : total + 1 - taken]
+        for picked in range(most):
+            ways[:, picked:] += comb(count, picked) * before[:, : total + 1 - picked]
         ways[1:, most:] += comb(count, most) * before[:-1, : total + 1 - most]
     return ways
 
 
 def drawn(samples: int, subsets: int, wanted: Sequence[int], seed: Sequence[int]) -> list[NDArray[np.bool_]]:
     """For each budget random subsets of the samples (S, N), True where a sample belongs; those of larger budgets hold the smaller ones."""
-    places = np.random.default_rng(seed).random((subsets, samples)).argsort(axis=1).argsort(axis=1)
-    return [places < k for k in wanted]
+    ranks = np.random.default_rng(seed).random((subsets, samples)).argsort(axis=1).argsort(axis=1)
+    return [ranks < k for k in wanted]
 
 
 def voted(
@@ -96,7 +96,7 @@ def voted(
         return np.zeros(len(chosen))
     cast = votes[:, None] == kinds  # (N, M)
     correct = (cast & right[:, None]).any(axis=0).astype(float)
-    found = []
+    accuracies = []
     for subset in chosen:
         present = subset @ cast  # (S, M)
         sums = np.where(present, subset @ (cast * weights[:, None]), -np.inf)
@@ -104,13 +104,13 @@ def voted(
         if first:
             leads &= _earliest(subset, cast, leads)
         share = leads @ correct / np.maximum(leads.sum(axis=1), 1)  # no votes at all are wrong
-        found.append(share.mean())
-    return np.array(found)
+        accuracies.append(share.mean())
+    return np.array(accuracies)
 
 
 def _earliest(subset: NDArray[np.bool_], cast: NDArray[np.bool_], leads: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which of the leading answers (S, M) has the first sample in its subset."""
-    places = np.where(subset[:, :, None] & cast, np.arange(len(cast))[:, None], len(cast)).min(axis=1)
-    places = np.where(leads, places, len(cast))
-    earliest: NDArray[np.bool_] = places == places.min(axis=1, keepdims=True)
+    first_samples = np.where(subset[:, :, None] & cast, np.arange(len(cast))[:, None], len(cast)).min(axis=1)
+    first_samples = np.where(leads, first_samples, len(cast))
+    earliest: NDArray[np.bool_] = first_samples == first_samples.min(axis=1, keepdims=True)
     return earliest

@@ -35,7 +35,7 @@ def spoken(method: str) -> str:
 
 
 def view(
-    config: SearchConfig, accuracies: pd.DataFrame, lines: Lines, numbers: Mapping[str, Any], given: Asked
+    config: SearchConfig, accuracies: pd.DataFrame, lines: Lines, numbers: Mapping[str, Any], problem_set: Asked
 ) -> tuple[dict[str, str], dict[str, object]]:
     """The figures by name, and what the templates ask for."""
     larger = next(iter(lines))
@@ -44,10 +44,10 @@ def view(
         "title": "Test-time scaling",
         "headline": [*headline(config, lines, numbers)],
         "config": config,
-        "problems": len(given.problems),
+        "problems": len(problem_set.problems),
         "models": {name: numbers[name] for name in lines},
         "groups": [group(name, accuracies) for name in lines],
-        "beams": any(line.method == "beam" for own in lines.values() for line in own),
+        "beams": any(line.method == "beam" for model_lines in lines.values() for line in model_lines),
     }
     return figures, shown
 
@@ -61,15 +61,15 @@ def headline(config: SearchConfig, lines: Lines, numbers: Mapping[str, Any]) -> 
         f"{_weights(larger, numbers)} answers {_percent(accuracy)} of the problems greedily, with "
         f"{base.tokens.mean():.0f} tokens a problem."
     )
-    for name, own in lines.items():
+    for name, model_lines in lines.items():
         whose = "its own greedy answers" if name == larger else f"{larger}'s greedy answers"
         what = f"{_weights(name, numbers)} with search"
-        found = [*beating(config, own, base)]
-        if not found:
-            yield f"{what}: no budget of any method beats {whose}. {_nearest(config, own, base)}"
+        wins = [*beating(config, model_lines, base)]
+        if not wins:
+            yield f"{what}: no budget of any method beats {whose}. {_nearest(config, model_lines, base)}"
             continue
-        row = min(found, key=lambda one: one["tokens"])
-        best = max(found, key=lambda one: one["difference"].mean)
+        row = min(wins, key=lambda candidate: candidate["tokens"])
+        best = max(wins, key=lambda candidate: candidate["difference"].mean)
         yield (
             f"{what} beats {whose} from {_place(row)} on: {_points(row['difference'])}, at {row['tokens']:.0f} tokens a problem. "
             f"The largest gain is by {_place(best)}: {_points(best['difference'])}, at {best['tokens']:.0f} tokens a problem."
@@ -77,7 +77,7 @@ def headline(config: SearchConfig, lines: Lines, numbers: Mapping[str, Any]) -> 
 
 
 def _nearest(config: SearchConfig, lines: Sequence[Line], base: Line) -> str:
-    row = max(compared(config, lines, base), key=lambda one: one["difference"].mean)
+    row = max(compared(config, lines, base), key=lambda candidate: candidate["difference"].mean)
     return f"The nearest is {_place(row)}: {_points(row['difference'])}, at {row['tokens']:.0f} tokens a problem."
 
 
@@ -95,8 +95,12 @@ def beating(config: SearchConfig, lines: Sequence[Line], base: Line) -> Iterator
     """Those whose interval lies above 0 at this budget and at every larger one of the method."""
     rows = [*compared(config, lines, base)]
     for row in rows:
-        later = [one for one in rows if one["method"] == row["method"] and one["budget"] >= row["budget"]]
-        if all(one["difference"].low > 0 for one in later):
+        later = [
+            later_row
+            for later_row in rows
+            if later_row["method"] == row["method"] and later_row["budget"] >= row["budget"]
+        ]
+        if all(later_row["difference"].low > 0 for later_row in later):
             yield row
 
 
@@ -118,16 +122,16 @@ def _points(value: Estimate) -> str:
 
 def group(name: str, accuracies: pd.DataFrame) -> Record:
     """One model's part of the table: a row for each method, and for first wins where it differs; a cell for each budget."""
-    own = accuracies[accuracies["model"] == name]
-    budgets = sorted({int(budget) for budget in own["budget"]})
+    model_rows = accuracies[accuracies["model"] == name]
+    budgets = sorted({int(budget) for budget in model_rows["budget"]})
     rows: list[Record] = []
     shown: dict[str, pd.Series] = {}
-    for (method, ties), cells in own.groupby(["method", "ties"], sort=False):
-        found = cells["accuracy"].round(3).reset_index(drop=True)
+    for (method, ties), cells in model_rows.groupby(["method", "ties"], sort=False):
+        rounded = cells["accuracy"].round(3).reset_index(drop=True)
         first = ties == methods.FIRST and method != "beam"
-        if first and found.equals(shown[str(method)]):
+        if first and rounded.equals(shown[str(method)]):
             continue
-        shown[str(method)] = found
+        shown[str(method)] = rounded
         by_budget = {int(cell["budget"]): cell for cell in tables.records(cells)}
         rows.append(
             {
@@ -142,11 +146,13 @@ def figure(accuracies: pd.DataFrame, larger: str) -> str:
     """Accuracy against generated tokens: a panel for each model, the small one first; dashed, what the larger one reaches greedily."""
     panels = {}
     for name in reversed([*accuracies["model"].unique()]):
-        own = accuracies[(accuracies["model"] == name) & accuracies["method"].isin(DRAWN)]
+        drawn_rows = accuracies[(accuracies["model"] == name) & accuracies["method"].isin(DRAWN)]
         lines: dict[str, list[tuple[float, Estimate]]] = {}
-        for row in tables.records(own[(own["ties"] == methods.CHANCE) | (own["method"] == "beam")]):
-            place = float(row["tokens"]), Estimate(row["accuracy"], row["low"], row["high"])
-            lines.setdefault(spoken(row["method"]), []).append(place)
+        for row in tables.records(
+            drawn_rows[(drawn_rows["ties"] == methods.CHANCE) | (drawn_rows["method"] == "beam")]
+        ):
+            point = float(row["tokens"]), Estimate(row["accuracy"], row["low"], row["high"])
+            lines.setdefault(spoken(row["method"]), []).append(point)
         order = [spoken(method) for method in DRAWN]
         panels[name] = {label: lines[label] for label in sorted(lines, key=order.index)}
     [base] = accuracies[(accuracies["model"] == larger) & (accuracies["method"] == "greedy")]["accuracy"]

@@ -48,7 +48,7 @@ def check_model(name: str, model: PretrainedModel) -> None:
     """DataError with one line where sampling fails, or answers behind a shared prompt have other probabilities than alone."""
     batch = make_completions(PROMPTS, OWNER, ANSWERS, pad=0)
     try:
-        found = token_logps(model, batch)
+        shared_logps = token_logps(model, batch)
         next(sample(model, PROMPTS, samples=2, max_new_tokens=3, temperature=1.0, end_tokens=(), seed=0, batch_size=2))
     except (AttributeError, IndexError, KeyError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
@@ -59,7 +59,7 @@ def check_model(name: str, model: PretrainedModel) -> None:
         whole = torch.tensor([PROMPTS[owner] + answer])
         logps = model(input_ids=whole, use_cache=False).logits[0].log_softmax(-1)
         alone = [logps[len(PROMPTS[owner]) + at - 1, token].item() for at, token in enumerate(answer)]
-        if (found[row, : len(answer)] - torch.tensor(alone)).abs().max() > NEAR:
+        if (shared_logps[row, : len(answer)] - torch.tensor(alone)).abs().max() > NEAR:
             raise DataError(
                 f"{name}: model type {model.config.model_type}: an answer has other probabilities behind a prompt that it "
                 f"shares than alone; {WANTED}"

@@ -53,79 +53,86 @@ class Environment:
             if model is not None:
                 chat.check_positions(model, lengths, "the prompts", config.max_new_tokens, "max_new_tokens")
 
-    def sample(self, places: Sequence[int], samples: int, draw: int, by_line: bool = False) -> Experience:
-        """`samples` judged responses to each of the prompts at `places`; `draw` numbers the random draw.
+    def sample(self, indices: Sequence[int], samples: int, draw: int, by_line: bool = False) -> Experience:
+        """`samples` judged responses to each of the prompts at `indices`; `draw` numbers the random draw.
 
         Each rank samples and judges the answers to its share of the prompts, and has all of them in the end. With `by_line`
         rewards are paid at the end of each line.
         """
-        asked = [self.encoded[place] for place in places]
+        encoded_prompts = [self.encoded[index] for index in indices]
         with sharding.whole(self.policy):
             if self.rounded is not None:
                 copy_rounded(self.policy, self.rounded)
             [drawn] = rollouts.sample(
                 self.policy if self.rounded is None else self.rounded,
-                asked,
+                encoded_prompts,
                 samples=samples,
                 max_new_tokens=self.config.max_new_tokens,
                 temperature=self.config.temperature,
                 top_p=self.config.top_p,
                 end_tokens=chat.end_tokens(self.policy, self.tokenizer),
                 seed=(self.config.seed * 1_000_003 + draw) % SEEDS,
-                batch_size=len(asked),
+                batch_size=len(encoded_prompts),
                 shared=True,
             )
-        found, judged = self._judged(places[distributed.share(len(places))], drawn, by_line)
+        experience, judged = self._judged(indices[distributed.share(len(indices))], drawn, by_line)
         if distributed.size() == 1:
-            return found
+            return experience
         whole = drawn.gathered()
         names = distributed.gathered_names(judged.parts)
         unknown = torch.full_like(judged.total, torch.nan)
         columns = {"": judged.total, **{name: judged.parts.get(name, unknown) for name in names}}
         total, *parts = distributed.gathered_columns(columns).values()
         paid = None
-        if found.paid is not None:
-            room = (0, whole.tokens.shape[1] - found.paid.shape[1])
-            paid = distributed.gathered(torch.nn.functional.pad(found.paid, room))
-        steps = None if found.steps is None else found.steps.gathered(whole.tokens.shape[1])
-        responses, logged = whole.completions(asked, self.tokenizer.pad_token_id), dict(zip(names, parts, strict=True))
+        if experience.paid is not None:
+            room = (0, whole.tokens.shape[1] - experience.paid.shape[1])
+            paid = distributed.gathered(torch.nn.functional.pad(experience.paid, room))
+        steps = None if experience.steps is None else experience.steps.gathered(whole.tokens.shape[1])
+        responses, logged = (
+            whole.completions(encoded_prompts, self.tokenizer.pad_token_id),
+            dict(zip(names, parts, strict=True)),
+        )
         return Experience(responses, whole.logps, total, whole.ended, rewards.means(logged), logged, paid, steps)
 
-    def check_judged(self, places: Sequence[int], found: Experience) -> None:
-        """TrainingError where more of the responses to the prompts at `places` have no reward than the section's limit allows.
+    def check_judged(self, indices: Sequence[int], experience: Experience) -> None:
+        """TrainingError where more of the responses to the prompts at `indices` have no reward than the section's limit allows.
 
         It names the reward that most of them lack. The step is judged as a whole, whatever each rank judged of it.
         """
-        rows = (~found.judged).nonzero().flatten().tolist()
-        if len(rows) <= self.config.reward_none_limit * len(found.rewards):
+        rows = (~experience.judged).nonzero().flatten().tolist()
+        if len(rows) <= self.config.reward_none_limit * len(experience.rewards):
             return
         lacking: Counter[str] = Counter()
         for row in rows:
-            parts = {name: values[row].item() for name, values in found.parts.items()}
-            lacking.update(self.judge.lacking(self.rows[places[int(found.completions.owner[row])]]["reward"], parts))
+            parts = {name: values[row].item() for name, values in experience.parts.items()}
+            lacking.update(
+                self.judge.lacking(self.rows[indices[int(experience.completions.owner[row])]]["reward"], parts)
+            )
         [(name, count)] = lacking.most_common(1) or [("reward", len(rows))]
-        failed = int(found.parts[name + rewards.FAILED][rows].sum()) if name + rewards.FAILED in found.parts else 0
+        failed = (
+            int(experience.parts[name + rewards.FAILED][rows].sum()) if name + rewards.FAILED in experience.parts else 0
+        )
         raise TrainingError(
-            f"{len(rows)} of {len(found.rewards)} responses ({len(rows) / len(found.rewards):.0%}) have no reward, {count} of them none "
+            f"{len(rows)} of {len(experience.rewards)} responses ({len(rows) / len(experience.rewards):.0%}) have no reward, {count} of them none "
             f"by {name}{f' ({failed} calls took too long or ended its process)' if failed else ''}; expected a share of at most "
             f"reward_none_limit = {self.config.reward_none_limit:g}. Let {name} return a number where it can, or raise "
             "reward_none_limit (1 never stops)"
         )
 
-    def _judged(self, places: Sequence[int], drawn: Rollouts, by_line: bool) -> tuple[Experience, rewards.Rewards]:
-        """The responses to the prompts at `places`, perhaps none, with their rewards."""
-        if not places:
+    def _judged(self, indices: Sequence[int], drawn: Rollouts, by_line: bool) -> tuple[Experience, rewards.Rewards]:
+        """The responses to the prompts at `indices`, perhaps none, with their rewards."""
+        if not indices:
             nothing = Completions(*(torch.zeros(0, 1, dtype=torch.bool),) * 2, torch.zeros(0), drawn.tokens, drawn.mask)
             paid, none = drawn.logps if by_line else None, torch.zeros(0)
             steps = StepRewards(drawn.logps, none, none, none) if self.judge.judges_steps else None
             return Experience(nothing, drawn.logps, none, drawn.ended, {}, {}, paid, steps), rewards.Rewards(
                 none, none, {}
             )
-        responses = drawn.completions([self.encoded[place] for place in places], self.tokenizer.pad_token_id)
+        responses = drawn.completions([self.encoded[index] for index in indices], self.tokenizer.pad_token_id)
         judged = self.judge(
-            [self.rows[places[prompt]] for prompt in responses.owner.tolist()], responses, drawn.ended.tolist()
+            [self.rows[indices[prompt]] for prompt in responses.owner.tolist()], responses, drawn.ended.tolist()
         )
-        found = Experience(
+        experience = Experience(
             responses,
             drawn.logps,
             judged.total,
@@ -134,16 +141,16 @@ class Environment:
             judged.parts,
             steps=judged.steps,
         )
-        return self.paid_by_line(places, found) if by_line else found, judged
+        return self.paid_by_line(indices, experience) if by_line else experience, judged
 
-    def paid_by_line(self, places: Sequence[int], found: Experience) -> Experience:
+    def paid_by_line(self, indices: Sequence[int], experience: Experience) -> Experience:
         """The same responses with rewards paid as they are earned: at each line's end, by how much the line raised the worth.
 
         The worth of a response up to a line's end is the reward that it would earn if it were cut off there; at its start it is
         0. So the payments add up to the reward (shaping by a potential: Ng, Harada and Russell 1999). Where the beginning has no reward
         the next one pays for it; where the response has none, nothing is paid.
         """
-        batch = found.completions
+        batch = experience.completions
         breaks = [token for token in batch.tokens.unique().tolist() if "\n" in self.tokenizer.decode([token])]
         last = torch.arange(batch.mask.shape[1]) == batch.mask.sum(1, keepdim=True) - 1
         at_break = torch.isin(batch.tokens, torch.tensor(breaks)) & batch.mask & ~last
@@ -152,38 +159,38 @@ class Environment:
         if rows:
             owner = batch.owner[rows].tolist()
             cut = [batch.tokens[row, : end + 1].tolist() for row, end in zip(rows, ends, strict=True)]
-            asked = [self.encoded[place] for place in places]
-            responses = make_completions(asked, owner, cut, self.tokenizer.pad_token_id)
+            encoded_prompts = [self.encoded[index] for index in indices]
+            responses = make_completions(encoded_prompts, owner, cut, self.tokenizer.pad_token_id)
             worth[at_break] = self.judge(
-                [self.rows[places[prompt]] for prompt in owner], responses, [False] * len(cut)
+                [self.rows[indices[prompt]] for prompt in owner], responses, [False] * len(cut)
             ).total
-        worth[last] = found.rewards
+        worth[last] = experience.rewards
         paid = increments(worth, (at_break | last) & ~worth.isnan())
-        return replace(found, paid=paid.masked_fill(~found.judged.unsqueeze(1), 0.0))
+        return replace(experience, paid=paid.masked_fill(~experience.judged.unsqueeze(1), 0.0))
 
-    def shown(self, places: Sequence[int], found: Experience) -> pd.DataFrame:
+    def shown(self, indices: Sequence[int], experience: Experience) -> pd.DataFrame:
         """The first responses with their prompts and rewards, for people to read."""
-        batch = found.completions
+        batch = experience.completions
         return pd.DataFrame(
             {
-                "prompt": self.rows[places[int(batch.owner[row])]]["question"],
+                "prompt": self.rows[indices[int(batch.owner[row])]]["question"],
                 "response": chat.decode(
-                    self.tokenizer, batch.tokens[row][batch.mask[row]].tolist(), bool(found.ended[row])
+                    self.tokenizer, batch.tokens[row][batch.mask[row]].tolist(), bool(experience.ended[row])
                 ),
-                "reward": found.rewards[row].item(),
-                "ended": bool(found.ended[row]),
+                "reward": experience.rewards[row].item(),
+                "ended": bool(experience.ended[row]),
             }
             for row in range(min(SHOWN, len(batch)))
         )
 
     def of_step(self, step: int, count: int) -> list[int]:
         """The places of step `step`'s `count` prompts: each prompt comes once an epoch, in that epoch's own order."""
-        places = []
+        indices = []
         orders: dict[int, list[int]] = {}
         for number in range((step - 1) * count, step * count):
             epoch, at = divmod(number, len(self.rows))
             if epoch not in orders:
                 generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + epoch)
                 orders[epoch] = torch.randperm(len(self.rows), generator=generator).tolist()
-            places.append(orders[epoch][at])
-        return places
+            indices.append(orders[epoch][at])
+        return indices

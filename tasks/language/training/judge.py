@@ -84,9 +84,9 @@ class Judge:
             graded=True,
         )
 
-    def check(self, asked: Sequence[Record]) -> None:
+    def check(self, prompts: Sequence[Record]) -> None:
         """DataError with one line where a prompt has not what its reward reads: an answer, or columns of their own."""
-        for row in asked:
+        for row in prompts:
             if wrong := rewards.fault(row, _columns(row), self.weights[row["reward"]]):
                 raise DataError(f"prompts: {row['prompt_id']}: {wrong}")
 
@@ -102,12 +102,12 @@ class Judge:
 
     def seconds(self) -> dict[str, float]:
         """The time that each function in Python took since this was asked last; for tracking alone, as no out may hold it."""
-        found = {f"{name}/seconds": function.spent for name, function in self.functions.items()}
+        seconds_spent = {f"{name}/seconds": function.spent for name, function in self.functions.items()}
         for function in self.functions.values():
             function.spent = 0.0
-        return found
+        return seconds_spent
 
-    def __call__(self, asked: Sequence[Record], responses: Completions, ended: Sequence[bool]) -> rewards.Rewards:
+    def __call__(self, prompts: Sequence[Record], responses: Completions, ended: Sequence[bool]) -> rewards.Rewards:
         """The reward (N,) and its parts of N responses; `asked[n]` is the row of Prompts that response n answers.
 
         A part that counts for some prompts is computed for all, so that each step has the same parts.
@@ -121,9 +121,9 @@ class Judge:
         empty = dict.fromkeys(self.columns)
         answered = [
             Answered(row["question"], row["solution"], row["answer"], text, complete, empty | _columns(row))
-            for row, text, complete in zip(asked, texts, ended, strict=True)
+            for row, text, complete in zip(prompts, texts, ended, strict=True)
         ]
-        kinds = [row["reward"] for row in asked]
+        kinds = [row["reward"] for row in prompts]
         scores, at_ends = (None, None) if self.scorer is None else _scores(self.scorer, responses)
         total, others = torch.zeros(len(texts)), torch.zeros(len(texts))
         logged = [name for function in self.functions for name in (function, function + rewards.FAILED)]
@@ -131,7 +131,7 @@ class Judge:
             logged += (name, *reward.further)
         parts = {name: torch.full((len(texts),), torch.nan) for name in logged}
         for kind in sorted(set(kinds)):
-            rows = torch.tensor([place for place, other in enumerate(kinds) if other == kind])
+            rows = torch.tensor([index for index, other in enumerate(kinds) if other == kind])
             part = rewards.rewards(
                 [answered[row] for row in rows.tolist()],
                 self.weights[kind],
@@ -144,16 +144,16 @@ class Judge:
             for name, values in part.parts.items():
                 parts.setdefault(name, torch.full((len(texts),), torch.nan))[rows] = values
         if self.graded:
-            left = [place for place, kind in enumerate(kinds) if not self.weights[kind].get("rubric")]
-            points = torch.tensor([rubric(answered[place]) for place in left])
+            left = [index for index, kind in enumerate(kinds) if not self.weights[kind].get("rubric")]
+            points = torch.tensor([rubric(answered[index]) for index in left])
             parts.setdefault("rubric", torch.zeros(len(texts)))[left] = points
-        self._tell_unreadable(asked, parts["verifiable"])
+        self._tell_unreadable(prompts, parts["verifiable"])
         steps = None if at_ends is None else self._steps(kinds, at_ends, others)
         return rewards.Rewards(total, others, parts, steps)
 
-    def _tell_unreadable(self, asked: Sequence[Record], right: Tensor) -> None:
+    def _tell_unreadable(self, prompts: Sequence[Record], right: Tensor) -> None:
         """A line on standard error for each prompt that has no reward since its answer is no reference that can be read."""
-        for row, verdict in zip(asked, right.tolist(), strict=True):
+        for row, verdict in zip(prompts, right.tolist(), strict=True):
             prompt_id, counts = row["prompt_id"], self.weights[row["reward"]].get("verifiable")
             if counts and math.isnan(verdict) and prompt_id not in self.unreadable:
                 self.unreadable.add(prompt_id)
@@ -163,16 +163,18 @@ class Judge:
     def _steps(self, kinds: Sequence[str], at_ends: Tensor, others: Tensor) -> StepRewards:
         """The rewards of steps and of responses, with what each weighs in the reward that is paid for the prompt."""
         weights = [self.weights[kind] for kind in kinds]
-        process = [own.get("process", 0.0) for own in weights]
-        rest = [sum(weight for name, weight in own.items() if name != "process") for own in weights]
+        process = [prompt_weights.get("process", 0.0) for prompt_weights in weights]
+        rest = [
+            sum(weight for name, weight in prompt_weights.items() if name != "process") for prompt_weights in weights
+        ]
         return StepRewards(at_ends, torch.tensor(process), others, torch.tensor(rest, dtype=torch.float32))
 
 
 def _columns(row: Record) -> dict[str, object]:
     """The row's further columns; none where its data set has none."""
     text = row.get("columns")
-    found: dict[str, object] = json.loads(text) if text else {}
-    return found
+    columns: dict[str, object] = json.loads(text) if text else {}
+    return columns
 
 
 def further_columns(table: pd.DataFrame) -> set[str]:
@@ -182,8 +184,8 @@ def further_columns(table: pd.DataFrame) -> set[str]:
 
 def objective(scorer: PretrainedModel) -> str:
     """What a reward model was trained on: outcome or process; else pairs, with which rankings are meant too."""
-    found: str = getattr(scorer.config, reward_model.OBJECTIVE, "pairs")
-    return found
+    model_objective: str = getattr(scorer.config, reward_model.OBJECTIVE, "pairs")
+    return model_objective
 
 
 @torch.no_grad()
@@ -193,9 +195,11 @@ def _scores(scorer: PretrainedModel, responses: Completions) -> tuple[Tensor, Te
     for rows in experience.micro_batches(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
         part = responses.rows(rows)
         if _reads_steps(scorer):
-            found, ends = step_rewards.step_scores(scorer, part), step_rewards.ends(scorer, part)
-            at_ends[rows, : ends.shape[1]] = found.masked_fill(~ends, torch.nan).cpu()
-            scores[rows] = step_rewards.combined(found, ends, getattr(scorer.config, step_rewards.STEP_SCORE)).cpu()
+            step_scores, ends = step_rewards.step_scores(scorer, part), step_rewards.ends(scorer, part)
+            at_ends[rows, : ends.shape[1]] = step_scores.masked_fill(~ends, torch.nan).cpu()
+            scores[rows] = step_rewards.combined(
+                step_scores, ends, getattr(scorer.config, step_rewards.STEP_SCORE)
+            ).cpu()
         else:
             scores[rows] = reward_model.score(scorer, part).cpu()
     return scores, at_ends if _reads_steps(scorer) else None
@@ -205,12 +209,12 @@ def _reads_steps(scorer: PretrainedModel) -> bool:
     return objective(scorer) == "process"
 
 
-def check_objective(scorer: Path, found: str, wanted: Sequence[str]) -> None:
-    """ConfigError with one line where a reward that counts needs a reward model of another objective than `found`."""
+def check_objective(scorer: Path, model_objective: str, wanted: Sequence[str]) -> None:
+    """ConfigError with one line where a reward that counts needs a reward model of another objective than `model_objective`."""
     for name in wanted:
-        if name not in ("reward_model", found):
+        if name not in ("reward_model", model_objective):
             raise ConfigError(
-                f"params.yaml: reward_model_path: {scorer} is a reward model of objective {found}, but the reward {name} asks for one "
+                f"params.yaml: reward_model_path: {scorer} is a reward model of objective {model_objective}, but the reward {name} asks for one "
                 f"of objective {name}; expected a model of reward_model.objective {name}"
             )
 
@@ -249,8 +253,8 @@ def judging(
         raise DataError(f"{scorer}: the reward model has another tokenizer than the policy that it is to score")
     if model is not None:
         check_objective(scorer, objective(model), wanted)
-    own = sorted({name for part in counted.values() for name in part if part[name] and is_python(name)})
-    functions = {name: PythonFunction(name, files, config.reward_seconds) for name in own}
+    python_names = sorted({name for part in counted.values() for name in part if part[name] and is_python(name)})
+    functions = {name: PythonFunction(name, files, config.reward_seconds) for name in python_names}
     with ExitStack() as ending:
         for function in functions.values():
             ending.callback(function.close)

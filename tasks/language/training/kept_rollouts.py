@@ -22,7 +22,7 @@ STEPS, GROUPS, ANSWERS, TOKENS = 12, 2, 8, 256  # of a training, a step, a promp
 
 def kept_steps(steps: int) -> list[int]:
     """The steps that are kept: the first, the last, and others spread evenly between them."""
-    return sorted({1 + round(place * (steps - 1) / (STEPS - 1)) for place in range(STEPS)})
+    return sorted({1 + round(number * (steps - 1) / (STEPS - 1)) for number in range(STEPS)})
 
 
 class KeptRollouts:

@@ -72,13 +72,13 @@ class Trainee:
 
     def collect(self, step: int, by_line: bool = False) -> Experience:
         """Judged responses to the step's prompts; some of them are kept with the run as a table now and then."""
-        places = self.training_problems.of_step(step, self.config.prompts_per_step)
-        found = self.training_problems.sample(places, self.config.samples, step, by_line)
+        indices = self.training_problems.of_step(step, self.config.prompts_per_step)
+        experience = self.training_problems.sample(indices, self.config.samples, step, by_line)
         tracking.log(self.training_problems.judge.seconds(), step)
         if self.config.show_every and (step == 1 or step % self.config.show_every == 0):
-            tracking.log_table(self.training_problems.shown(places, found), f"samples/step-{step:05d}.json")
-        self.training_problems.check_judged(places, found)
-        return replace(found, logged={**found.logged, **lengths(found)})
+            tracking.log_table(self.training_problems.shown(indices, experience), f"samples/step-{step:05d}.json")
+        self.training_problems.check_judged(indices, experience)
+        return replace(experience, logged={**experience.logged, **lengths(experience)})
 
     def collect_by_line(self, step: int) -> Experience:
         """The same, with rewards paid at the end of each line."""
@@ -91,11 +91,11 @@ class Trainee:
         Problems without answers, or without worked solutions that end in `#### N`, have none.
         """
         rows = self.held_out.rows
-        found = self.held_out.sample(range(len(rows)), 1, 0)
+        experience = self.held_out.sample(range(len(rows)), 1, 0)
         gold = {"eval_accuracy": "rewards/verifiable"} if any(row["answer"] for row in rows) else {}
         if any(strict_answer(row["solution"]) is not None for row in rows):
             gold["eval_rubric"] = "rewards/rubric"
-        return {**evaluated(found.rewards), **{name: found.logged[part] for name, part in gold.items()}}
+        return {**evaluated(experience.rewards), **{name: experience.logged[part] for name, part in gold.items()}}
 
     def train(self, fit: Fit, state: Mapping[str, Stateful], out: Path, curves: Path) -> Metrics:
         """Drain `fit(start)`, which trains from step `start` + 1 on and shows `rollouts` its samples; the policy goes to `out` with the
@@ -114,15 +114,15 @@ class Trainee:
         tables.write_curves(rows, curves)
         self.trained.save(self.tokenizer, out)
         self.rollouts.write(out)
-        found = tables.final_metrics(rows)
-        if (share := found["completions/clipped_ratio"]) > 0.5:
+        metrics = tables.final_metrics(rows)
+        if (share := metrics["completions/clipped_ratio"]) > 0.5:
             print(
                 f"{100 * share:.0f} % of the answers in the last tenth of the steps were cut off at max_new_tokens = "
                 f"{self.config.max_new_tokens}",
                 file=sys.stderr,
                 flush=True,
             )
-        return found
+        return metrics
 
 
 def evaluated(rewards: Tensor) -> dict[str, float]:
@@ -135,11 +135,14 @@ def evaluated(rewards: Tensor) -> dict[str, float]:
     }
 
 
-def lengths(found: Experience) -> dict[str, float]:
+def lengths(experience: Experience) -> dict[str, float]:
     """The mean lengths of right and of other samples, as METRICS has them."""
-    right, tokens = found.parts["verifiable"] == 1, found.completions.mask.sum(1).float()
+    right, tokens = experience.parts["verifiable"] == 1, experience.completions.mask.sum(1).float()
     groups = {"right": tokens[right], "wrong": tokens[~right]}
-    return {f"completions/mean_length_{name}": of.mean().item() if len(of) else 0.0 for name, of in groups.items()}
+    return {
+        f"completions/mean_length_{name}": group_lengths.mean().item() if len(group_lengths) else 0.0
+        for name, group_lengths in groups.items()
+    }
 
 
 class Watch:
@@ -162,10 +165,10 @@ class Watch:
             yield dict(self.latest)
 
     def _evaluate(self) -> None:
-        found = self.trainee.evaluate()
-        self.latest |= found
+        metrics = self.trainee.evaluate()
+        self.latest |= metrics
         if self.config.keep == "best":
-            self.best.offer(found["eval_reward"], self.trainee.trained.weights)
+            self.best.offer(metrics["eval_reward"], self.trainee.trained.weights)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The latest values and the best weights."""

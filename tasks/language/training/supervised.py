@@ -153,25 +153,25 @@ class Encoded:
             by_length = grouped(self.lengths, size, epochs, generator)
             batches = by_length if self.grouped else shuffled(count, size, epochs, generator)
             return [[[row] for row in batch] for batch in batches]
-        found: list[list[list[int]]] = []
+        packed_batches: list[list[list[int]]] = []
         for _ in range(epochs):
             order = list(chain.from_iterable(shuffled(count, size, 1, generator)))
             rows = packed(self.lengths, order, self.room)
-            found += [rows[start : start + size] for start in range(0, len(rows), size)]
-        return found
+            packed_batches += [rows[start : start + size] for start in range(0, len(rows), size)]
+        return packed_batches
 
     def batch(self, rows: Sequence[Sequence[int]]) -> Batch:
         """Rows of demonstrations, by their numbers."""
-        return pack([[self.rows[one] for one in row] for row in rows], self.pad)
+        return pack([[self.rows[number] for number in row] for row in rows], self.pad)
 
 
 def _warn_of_markers(stage: str, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
     """A line on standard error where texts have control tokens of another model's template, which are plain characters here."""
-    known = tokenizer.get_vocab()
-    found = [{match[0] for match in MARKER.finditer(text) if match[0] not in known} for text in texts]
-    if any(found):
-        names = ", ".join(sorted(set().union(*found))[:5])
-        count = sum(map(bool, found))
+    vocabulary = tokenizer.get_vocab()
+    markers = [{match[0] for match in MARKER.finditer(text) if match[0] not in vocabulary} for text in texts]
+    if any(markers):
+        names = ", ".join(sorted(set().union(*markers))[:5])
+        count = sum(map(bool, markers))
         print(
             f"{stage}: in {count:,} texts {names} is plain text: the tokenizer has no such token",
             file=sys.stderr,
@@ -188,7 +188,7 @@ def encode(tokenizer: Tokenizer, messages: str, text: str, learn_end: bool) -> t
     if learn_end:
         return tokens, learned
     end = tokenizer.eos_token_id if text else chat.end_token(tokenizer)
-    return tokens, [one and token != end for token, one in zip(tokens, learned, strict=True)]
+    return tokens, [is_learned and token != end for token, is_learned in zip(tokens, learned, strict=True)]
 
 
 def _encode(tokenizer: Tokenizer, messages: str, text: str) -> tuple[list[int], list[bool]]:

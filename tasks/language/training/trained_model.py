@@ -95,8 +95,8 @@ class TrainedModel(Generic[Model]):
 
     def _add_adapter(self, model: Model) -> None:
         if self.adapter is not None:
-            asked = self.adapter.model_dump(exclude={"merge"})
-            adapters.add(model, **{"dropout": 0.0, **asked})
+            adapter_settings = self.adapter.model_dump(exclude={"merge"})
+            adapters.add(model, **{"dropout": 0.0, **adapter_settings})
 
     def _save_base(self, tokenizer: Tokenizer, out: Path) -> None:
         """Write the model without its adapter, with the head that was trained."""

@@ -66,10 +66,10 @@ def test_pipeline_runs_of_all_are_listed_and_each_follows_its_own(shared: Shared
     assert len(everywhere) == 2
     assert {run.name for run in everywhere} == {"first run: 6 ran"}, "another clone's run is not the one before"
     for clone in (shared.first, shared.second):
-        [own] = history.pipelines(clone.root, own=True)
+        [own] = history.pipelines(clone.root, clone_only=True)
         assert own in everywhere
         assert history.pipeline(clone.root, own.id[:8]) == own
-        assert history.pipelines(clone.root, 1, "language", own=True) == [own]
+        assert history.pipelines(clone.root, 1, "language", clone_only=True) == [own]
     with pytest.raises(PlanError, match="no pipeline run has this id"):
         history.pipeline(shared.first.root, "no-such-run")
 

@@ -34,15 +34,17 @@ def fault(root: Path, name: str) -> str:
     body, wrong = parsed(root, file)
     if wrong:
         return wrong
-    defined = {one.name: one for one in body if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)}
-    found = defined.get(function)
-    if found is None:
+    defined = {
+        statement.name: statement for statement in body if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    definition = defined.get(function)
+    if definition is None:
         if function in assigned(body):
             return ""
         return f"{file} has no function {function}{suggestion(function, [*defined])}"
-    if isinstance(found, ast.AsyncFunctionDef):
-        return f"{file}:{found.lineno}: {function} is an async function; expected a plain one"
-    return _wrong_parameters(f"{file}:{found.lineno}", found)
+    if isinstance(definition, ast.AsyncFunctionDef):
+        return f"{file}:{definition.lineno}: {function} is an async function; expected a plain one"
+    return _wrong_parameters(f"{file}:{definition.lineno}", definition)
 
 
 def parsed(root: Path, file: str) -> tuple[list[ast.stmt], str]:
@@ -72,12 +74,12 @@ def assigned(body: list[ast.stmt]) -> Iterator[str]:
                 yield node.name
 
 
-def _wrong_parameters(place: str, found: ast.FunctionDef) -> str:
-    given = found.args
-    wanted = f"expected def {found.name}(prompts, responses, **columns)"
-    if given.posonlyargs:
-        return f"{place}: {found.name} has parameters before a /, but all are given by name; {wanted}"
-    names = [one.arg for one in (*given.args, *given.kwonlyargs)]
-    if given.kwarg is None and not {*names} & {*ANSWERS}:
-        return f"{place}: {found.name} takes no responses; {wanted}"
+def _wrong_parameters(location: str, definition: ast.FunctionDef) -> str:
+    parameters = definition.args
+    wanted = f"expected def {definition.name}(prompts, responses, **columns)"
+    if parameters.posonlyargs:
+        return f"{location}: {definition.name} has parameters before a /, but all are given by name; {wanted}"
+    names = [parameter.arg for parameter in (*parameters.args, *parameters.kwonlyargs)]
+    if parameters.kwarg is None and not {*names} & {*ANSWERS}:
+        return f"{location}: {definition.name} takes no responses; {wanted}"
     return ""

@@ -114,10 +114,10 @@ def _answers_are_those_of_sql(clone: Clone, database: sqlite3.Connection) -> Non
         assert asked.versions("posttrain.out.data/sft", 9) == sql.versions("posttrain.out.data/sft", 9) != []
         assert {*asked.like("sft", "posttrain.outs", "a" * 32)} == {*sql.like("sft", "posttrain.outs", "a" * 32)}
         assert asked.like("sft", "posttrain.outs", "a" * 32)[0] == clone.run_id
-        assert asked.pipelines(None, None, own=False) == sql.pipelines(None, None, own=False)
-        assert asked.pipelines(1, "language", own=False) == sql.pipelines(1, "language", own=False)
-        assert asked.pipelines(None, "offline", own=False) == []
-        assert [head.id for head in asked.pipelines(None, None, own=True)] == [clone.flow.parent]
+        assert asked.pipelines(None, None, clone_only=False) == sql.pipelines(None, None, clone_only=False)
+        assert asked.pipelines(1, "language", clone_only=False) == sql.pipelines(1, "language", clone_only=False)
+        assert asked.pipelines(None, "offline", clone_only=False) == []
+        assert [head.id for head in asked.pipelines(None, None, clone_only=True)] == [clone.flow.parent]
         assert asked.pipelines_beginning(ids[0][:8]) == sql.pipelines_beginning(ids[0][:8])
         assert asked.stage_runs() == [clone.run_id]
         assert asked.model("no.model") is sql.model("no.model") is None
@@ -138,8 +138,8 @@ def test_pages_of_answers_are_all_read(
         client.create_model_version("m", "dvc://x", run_id, tags={"posttrain.hash": "h"})
     with mlflow_runs.reading(tmp_path) as records:
         assert records is not None
-        assert [head.id for head in records.pipelines(None, None, own=False)] == made[::-1]
-        assert [head.id for head in records.pipelines(3, None, own=False)] == made[:1:-1]
+        assert [head.id for head in records.pipelines(None, None, clone_only=False)] == made[::-1]
+        assert [head.id for head in records.pipelines(3, None, clone_only=False)] == made[:1:-1]
         model = records.model("m")
         assert model == LocalReader(database).model("m")
         assert model is not None
