@@ -30,6 +30,7 @@ PAGES = HOME / "pages"  # a copy of Prefect's own, which its server makes
 # What a browser may ask while it shows them: this server alone, whatever a page's scripts would like to tell others.
 POLICY = """<meta http-equiv="Content-Security-Policy" content="connect-src 'self'; form-action 'self'">"""
 LOCK, USERS = HOME / "keeper.lock", HOME / "users.lock"
+STOPPED = HOME / "stopped"  # is there from `posttrain ui --stop` until the next start
 MINUTES = "POSTTRAIN_SERVER_MINUTES"
 USUAL_MINUTES = 15.0
 LOOK_SECONDS = 0.5

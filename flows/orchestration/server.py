@@ -7,6 +7,7 @@ next run does not wait for it. Its history is mlruns/prefect.db. Nothing here im
 import fcntl
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -26,6 +27,8 @@ START_SECONDS = 180.0  # a loaded machine takes 45 s
 SAY_SECONDS = 3.0  # of waiting until a line says so
 MOST_STARTS = 2
 LOOK_SECONDS = 0.1
+WATCH_SECONDS = 1.0
+ENDS_SECONDS = 15.0
 ASK_SECONDS = 15  # for a configured server's first answer
 REFUSED = {
     401: "it asks who this is: set PREFECT_API_AUTH_STRING (USER:PASSWORD) or PREFECT_API_KEY",
@@ -67,8 +70,10 @@ class Server:
         self._users = (root / keeper.USERS).open("a")
         fcntl.flock(self._users, fcntl.LOCK_SH)
         self._keeper = None if kept(root) else self._start()
+        self._closed = threading.Event()
 
     def _start(self) -> "subprocess.Popen[bytes]":
+        (self.root / keeper.STOPPED).unlink(missing_ok=True)
         with (self.root / keeper.LOG.with_suffix(".keeper.log")).open("wb") as log:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "flows.orchestration.keeper", str(self.root)],
@@ -100,6 +105,18 @@ class Server:
                 announced = True
                 say("waits until Prefect's server has started")
             time.sleep(LOOK_SECONDS)
+        threading.Thread(target=self._keep_up, name="server", daemon=True).start()
+
+    def _keep_up(self) -> None:
+        """While the server is in use, start it again once if the process that keeps it was killed, at the same address."""
+        while not self._closed.wait(WATCH_SECONDS):
+            if not kept(self.root):
+                deadline = time.monotonic() + ENDS_SECONDS
+                while _listens(self.root) and time.monotonic() < deadline:  # the server itself ends after its keeper
+                    time.sleep(LOOK_SECONDS)
+                if not (self._closed.is_set() or (self.root / keeper.STOPPED).exists()):
+                    self._keeper = self._start()
+                return
 
     @property
     def url(self) -> str:
@@ -108,6 +125,7 @@ class Server:
 
     def close(self) -> None:
         """Use it no more."""
+        self._closed.set()
         self._users.close()
 
 
@@ -142,11 +160,19 @@ def answers(root: Path) -> bool:
         return False
 
 
+def _listens(root: Path) -> bool:
+    """Whether anything accepts connections where the note says that the server is."""
+    note = keeper.read_note(root)
+    with socket.socket() as probe:
+        return note is not None and probe.connect_ex((guard.HOST, note.port)) == 0
+
+
 def stop(root: Path) -> bool:
     """End the repository's own server; whether there was one."""
     note = keeper.read_note(root)
     if note is None or not kept(root):
         return False
+    (root / keeper.STOPPED).touch()  # so that who uses it does not start it again
     with suppress(ProcessLookupError):
         os.kill(note.process, signal.SIGTERM)
     while kept(root):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 LOOKED_AT: Mapping[str, str] = {
     "tasks.agents.environments.host.in_one_line": "says where a user's environment failed",
     "tasks.algorithms.common.products.ROOT": "the folder that a measurement of this machine imports from",
-    "tasks.common.checkpoints.digest": "names the checkpoint that a stopped training goes on from, to the same bits",
+    "tasks.common.checkpoints._code": "names the checkpoint that a stopped training goes on from, to the same bits",
     "tasks.language.configs.parts.python_rewards.fault": "says what is wrong with params.yaml",
     "tasks.language.configs.parts.python_rewards.parsed": "says what is wrong with a file of the user's",
     "tasks.language.rewards.code_program.PREPARED": "names of modules that tested programs may import",

@@ -199,6 +199,34 @@ def test_a_keeper_that_is_ended_before_the_server_answers_is_started_again(numbe
     wait_for(lambda: not server.kept(root), 20)
 
 
+def test_a_keeper_that_is_killed_in_use_is_started_again_at_the_same_address(root: Path) -> None:
+    in_use = server.Server(root, minutes="0")
+    in_use.wait()
+    url, process = in_use.url, keeper.read_note(root).process  # type: ignore[union-attr]
+    os.kill(process, signal.SIGKILL)
+    wait_for(lambda: server.answers(root) and _keeper(root) != process, 60)
+    assert server.answers(root)
+    assert _keeper(root) != process
+    assert in_use.url == url
+    in_use.close()
+    wait_for(lambda: not server.kept(root), 20)
+
+
+def _keeper(root: Path) -> int | None:
+    note = keeper.read_note(root)
+    return note.process if note else None
+
+
+def test_a_server_that_a_person_stops_stays_stopped(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "WATCH_SECONDS", 0.05)
+    in_use = server.Server(root, minutes="5")
+    in_use.wait()
+    assert server.stop(root)
+    time.sleep(1)
+    assert not server.kept(root)
+    in_use.close()
+
+
 def test_a_slow_start_is_said_once(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "SAY_SECONDS", 0.0)
     monkeypatch.setattr(server, "LOOK_SECONDS", 0.01)

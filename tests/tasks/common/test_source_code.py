@@ -24,7 +24,7 @@ def rebuilt(root, source, tmp_path):
     again = tmp_path / "again"
     git(tmp_path, "clone", "--quiet", str(root), str(again))
     git(again, "checkout", "--quiet", source.commit)
-    git(again, "apply", "--binary", "-", stdin=source.patch)
+    git(again, "apply", "--binary", "-", given=source.patch)
     return {
         file.relative_to(again).as_posix(): file.read_bytes()
         for file in again.rglob("*")
