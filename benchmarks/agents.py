@@ -1,8 +1,10 @@
-"""Episodes a second against loops that sample each turn anew: `python -m benchmarks.agents` writes benchmarks/results/agents.json.
+"""Episodes a second against loops that sample each turn anew: `python -m benchmarks.agents` writes
+benchmarks/results/agents.json.
 
-Ours plays all turns on one key-value cache. The other two read the whole transcript again before every action: one samples with this
-repository's sampler, the other with `generate` of transformers. Models have random weights; the game is `rooms`, and every action has the
-full number of tokens, so that all sides do the same work. `--quick` only shows that everything runs; its times mean nothing.
+Ours plays all turns on one key-value cache. The other two read the whole transcript again before every action: one
+samples with this repository's sampler, the other with `generate` of transformers. Models have random weights; the game
+is `rooms`, and every action has the full number of tokens, so that all sides do the same work. `--quick` only shows
+that everything runs; its times mean nothing.
 """
 
 import argparse
@@ -172,12 +174,15 @@ def main() -> None:
     page = [
         "# Playing episodes of several turns: episodes a second",
         "",
-        f"Made by `python -m benchmarks.agents` on {machine('torch', 'transformers')}. Load of the machine when it began: {load:.1f}.",
+        f"Made by `python -m benchmarks.agents` on {machine('torch', 'transformers')}. Load of the machine when it "
+        f"began: {load:.1f}.",
         "",
-        f"Episodes in a second of processor time, one thread, {count} episodes side by side, actions of {ACTION} tokens, random weights. Medians of {rounds} "
+        f"Episodes in a second of processor time, one thread, {count} episodes side by side, actions of {ACTION} "
+        f"tokens, random weights. Medians of {rounds} "
         "rounds (range in brackets) after one that did not count, the sides in turn.",
         "",
-        "| width x layers | turns | one cache | each turn anew, this repository's sampler | times as fast | each turn anew, transformers' generate | times as fast |",
+        "| width x layers | turns | one cache | each turn anew, this repository's sampler | times as fast | each "
+        "turn anew, transformers' generate | times as fast |",
         "|---|---|---|---|---|---|---|",
         *lines,
     ]

@@ -6,11 +6,11 @@ A number that was measured stands in a block, which a function of benchmarks mak
     ..
     <!-- /block -->
 
-is `benchmarks.draws.over_draws(result, "dpo")` of the result in benchmarks/results/default_draws.json. Every block is made again and compared;
-`--write` writes them. Outside of blocks README.md, docs and the pages of benchmarks have no number with a unit, but in code, where
-parameters and limits stand, and in a paragraph that ends with `<!-- quoted: SOURCE -->`, whose numbers are other people's. Below each
-heading LOG.md names the result files of an entry or says that there is none. Result files have a hash and commits
-(benchmarks/result_files.py).
+is `benchmarks.draws.over_draws(result, "dpo")` of the result in benchmarks/results/default_draws.json. Every block is
+made again and compared; `--write` writes them. Outside of blocks README.md, docs and the pages of benchmarks have no
+number with a unit, but in code, where parameters and limits stand, and in a paragraph that ends with `<!-- quoted:
+SOURCE -->`, whose numbers are other people's. Below each heading LOG.md names the result files of an entry or says that
+there is none. Result files have a hash and commits (benchmarks/result_files.py).
 """
 
 import argparse
@@ -34,7 +34,8 @@ LEVEL = re.compile(r"\b95 % (?=(?:bootstrap )?intervals?\b)")
 NUMBER = r"(?<![\w.,/#:-])[-+±]?\d+(?:,\d{3})*(?:\.\d+)?"
 UNIT = r"%(?!\w)|(?:percent|points?|times|(?:CPU-)?s|ms|us|min(?: \d+ s)?|h|minutes?|seconds?|hours?|nats?|[kMGT]i?B)\b"
 MEASURED = re.compile(
-    rf"{NUMBER} ?(?:{UNIT})|\bp [=<>]? ?0\.\d+|{NUMBER} ?(?:±|\+-) ?\d|\[{NUMBER}(?:,| to) {NUMBER}\]|\({NUMBER} to {NUMBER}\)"
+    rf"{NUMBER} ?(?:{UNIT})|\bp [=<>]? ?0\.\d+|{NUMBER} ?(?:±|\+-) ?\d|\[{NUMBER}(?:,| to) {NUMBER}\]|\({NUMBER} "
+    rf"to {NUMBER}\)"
 )
 SOURCED = re.compile(r"(?:Result files?: .+|No result file\b.*)")
 
@@ -90,7 +91,9 @@ def loose_numbers(root: Path, page: Path) -> Iterator[str]:
 
 
 def unsourced(root: Path) -> Iterator[str]:
-    """A line for each entry of LOG.md that does not say where its numbers are kept, or names a file that is not there."""
+    """A line for each entry of LOG.md that does not say where its numbers are kept, or names a file that is not
+    there.
+    """
     for entry in re.split(r"^## ", (root / "LOG.md").read_text(), flags=re.MULTILINE)[1:]:
         heading, *lines = entry.splitlines()
         source = next((line for line in lines if line), "")

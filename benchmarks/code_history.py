@@ -1,9 +1,11 @@
-"""What a change of the code costs: how many stages each of the last commits would run again, by whole files and by definitions.
+"""What a change of the code costs: how many stages each of the last commits would run again, by whole files and by
+definitions.
 
-`python -m benchmarks.code_history [COMMITS]` goes through the last commits that touch tasks/ (400 unless told) and compares each with
-the one before. By whole files a stage runs again if any module that it imports, directly or not, has changed; by definitions if
-something that it reaches has (tasks/code). Comments, layout, docstrings and annotations that nothing reads are left out on both sides. What
-reads them in today's code was looked at, so that it does not count (tasks/code/looked_at.py). In older commits nobody looked, so they are compared both ways.
+`python -m benchmarks.code_history [COMMITS]` goes through the last commits that touch tasks/ (400 unless told) and
+compares each with the one before. By whole files a stage runs again if any module that it imports, directly or not, has
+changed; by definitions if something that it reaches has (tasks/code). Comments, layout, docstrings and annotations that
+nothing reads are left out on both sides. What reads them in today's code was looked at, so that it does not count
+(tasks/code/looked_at.py). In older commits nobody looked, so they are compared both ways.
 """
 
 import hashlib

@@ -1,10 +1,12 @@
-"""Whether the hashes of a stage's code see each edit that changes an out: random mutants of lines that the stage executes.
+"""Whether the hashes of a stage's code see each edit that changes an out: random mutants of lines that the stage
+executes.
 
-`python -m benchmarks.code_mutants [MUTANTS]` runs the default flows at preset tiny in a clone, notes which lines of tasks/ each stage
-executes, and draws mutants of these with a fixed seed (300 unless another number is requested), as many of each stage and kind. Three of four
-are of modules other than those that start every stage, since edits of these rarely change an out. The stage is run with each mutant.
-Where that changes a byte of its outs, data/code/STAGE.json must change (tasks/code). Stages that take too long are left out. Rows
-are written as they come, and the same command continues after a stop.
+`python -m benchmarks.code_mutants [MUTANTS]` runs the default flows at preset tiny in a clone, notes which lines of
+tasks/ each stage executes, and draws mutants of these with a fixed seed (300 unless another number is requested), as
+many of each stage and kind. Three of four are of modules other than those that start every stage, since edits of these
+rarely change an out. The stage is run with each mutant. Where that changes a byte of its outs, data/code/STAGE.json
+must change (tasks/code). Stages that take too long are left out. Rows are written as they come, and the same command
+continues after a stop.
 """
 
 import os
@@ -99,7 +101,9 @@ class Campaign:
 
 
 def counts(rows: list[list[Any]]) -> dict[str, int]:
-    """How many mutants ended how, from pairs of an outcome and whether the hashes differ; `seen` are those of other outs that differ."""
+    """How many mutants ended how, from pairs of an outcome and whether the hashes differ; `seen` are those of other
+    outs that differ.
+    """
     outcomes = [outcome for outcome, _ in rows]
     seen = sum(outcome == "changed" and seen for outcome, seen in rows)
     return {**{name: outcomes.count(name) for name in (*ENDS, "same", "changed")}, "seen": seen}

@@ -1,9 +1,11 @@
-"""Bias and noise of the policy gradient by who gets the credit: `python -m benchmarks.credit` writes benchmarks/results/credit.json.
+"""Bias and noise of the policy gradient by who gets the credit: `python -m benchmarks.credit` writes
+benchmarks/results/credit.json.
 
-A policy that does not learn plays batches of episodes, and every kind of credit makes a gradient of each of them. So the kinds are compared
-on the same episodes, and not by where a training came to. Critics learn first, on other episodes of the same policy: on few, as at the
-beginning of a training, and on many. A second part has GRPO's credit by episode and by turn in longer and longer games. Each part can be measured
-alone; benchmarks/results/credit.json keeps them. `--quick` only shows that everything runs; its numbers mean nothing.
+A policy that does not learn plays batches of episodes, and every kind of credit makes a gradient of each of them. So
+the kinds are compared on the same episodes, and not by where a training came to. Critics learn first, on other episodes
+of the same policy: on few, as at the beginning of a training, and on many. A second part has GRPO's credit by episode
+and by turn in longer and longer games. Each part can be measured alone; benchmarks/results/credit.json keeps them.
+`--quick` only shows that everything runs; its numbers mean nothing.
 """
 
 import argparse
@@ -129,7 +131,9 @@ def clone(folder: Path, seed: int, orchard: int, quick: bool) -> Path:
 
 
 def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], unbiased: str, batches: int) -> Found:
-    """For each kind its noise and its squared bias, both in squared lengths of the expected gradient of the kind `unbiased`."""
+    """For each kind its noise and its squared bias, both in squared lengths of the expected gradient of the kind
+    `unbiased`.
+    """
     config = read_section("agents", AgentsConfig)
     model, words, world = models.load_model(policy), models.load_tokenizer(policy), recorded.read_world(episodes)
     model.eval()
@@ -236,27 +240,35 @@ def render(kept: Mapping[str, Any]) -> str:
 
     found = kept["kinds"]["found"]
     rows = [
-        f"| {name} | {cell([one[name][0] / one[UNBIASED][0] for one in found])} | {cell([one[name][1] for one in found])} |"
+        f"| {name} | {cell([one[name][0] / one[UNBIASED][0] for one in found])} | "
+        f"{cell([one[name][1] for one in found])} |"
         for name in found[0]
     ]
     signal = cell([one[UNBIASED][0] for one in found])
     lengths = [
-        f"| {turns} | {cell([one[BY_EPISODE][0] / one[BY_TURN][0] for one in clones])} | {cell([one[BY_EPISODE][1] for one in clones])} |"
+        f"| {turns} | {cell([one[BY_EPISODE][0] / one[BY_TURN][0] for one in clones])} | "
+        f"{cell([one[BY_EPISODE][1] for one in clones])} |"
         for turns, clones in kept["lengths"]["found"].items()
     ]
     return "\n".join(
         [
             "# Bias and noise of the policy gradient by who gets the credit",
             "",
-            f"Key-to-door with apples of up to 0.5 (preset `agents-credit`), {len(found)} clones, which play at temperature 1 and do not learn. "
-            f"Each kind of credit makes a gradient of the same {BATCHES} batches of {GAMES} games and {EPISODES} episodes, without standardisation. Noise: the expected squared distance of a batch's gradient from the expected one. "
-            "Squared bias: the squared distance of the expected gradient from one that has no bias, as a share of that one's squared length: at 1 as much is missing as there is. Both are estimated without bias, so that a squared bias of nothing can come out below 0. "
+            f"Key-to-door with apples of up to 0.5 (preset `agents-credit`), {len(found)} clones, which play at "
+            "temperature 1 and do not learn. "
+            f"Each kind of credit makes a gradient of the same {BATCHES} batches of {GAMES} games and {EPISODES} "
+            "episodes, without standardisation. Noise: the expected squared distance of a batch's gradient from "
+            "the expected one. "
+            "Squared bias: the squared distance of the expected gradient from one that has no bias, as a share of "
+            "that one's squared length: at 1 as much is missing as there is. Both are estimated without bias, so "
+            "that a squared bias of nothing can come out below 0. "
             "One value for each clone.",
             "",
             "## Returns and critics, 8 turns",
             "",
             f"{made('kinds')} Noise as a share of reward-to-go's, bias against reward-to-go. "
-            f"Reward-to-go's noise itself, as a multiple of the squared length of its expected gradient: {signal}. Where that is large the squared bias is known less well.",
+            f"Reward-to-go's noise itself, as a multiple of the squared length of its expected gradient: {signal}. "
+            "Where that is large the squared bias is known less well.",
             "",
             "| credit | noise | squared bias |",
             "|---|---|---|",
@@ -264,7 +276,8 @@ def render(kept: Mapping[str, Any]) -> str:
             "",
             "## GRPO by episode and by turn, as games grow",
             "",
-            f"{made('lengths')} Credit less the mean of the game's {EPISODES} episodes: by episode the total return, by turn reward-to-go less that of the group's turns of the same number. "
+            f"{made('lengths')} Credit less the mean of the game's {EPISODES} episodes: by episode the total "
+            "return, by turn reward-to-go less that of the group's turns of the same number. "
             "Noise of credit by episode as a share of that by turn, and its squared bias against it.",
             "",
             "| turns | noise | squared bias |",

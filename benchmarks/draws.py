@@ -1,12 +1,14 @@
 """What the default language flow learns, over draws: `python -m benchmarks.draws [DRAW ...]`, 0 to 9 unless named.
 
-A draw has its number as the seed of every section of params.yaml: other data, other models, other test problems. Each is run in a fresh clone
-of the last commit, with an empty cache, and kept in benchmarks/results/default_draws.json as soon as it ends (a draw is less than an
-hour), so the same command goes on where it was stopped. Draws of other params are not mixed: the file says of which params it is, by
-the hash of their sections without seeds, and the report shows the spread where its own params have that hash. When the default run
-has ended, preset full's further methods are trained in the same clone, and REINFORCE once more without a baseline.
+A draw has its number as the seed of every section of params.yaml: other data, other models, other test problems. Each
+is run in a fresh clone of the last commit, with an empty cache, and kept in benchmarks/results/default_draws.json as
+soon as it ends (a draw is less than an hour), so the same command goes on where it was stopped. Draws of other params
+are not mixed: the file says of which params it is, by the hash of their sections without seeds, and the report shows
+the spread where its own params have that hash. When the default run has ended, preset full's further methods are
+trained in the same clone, and REINFORCE once more without a baseline.
 
-Settings are chosen on draws 100 to 109 (`--result benchmarks/results/pilot_draws.json`), and only then is one of 0 to 9 run.
+Settings are chosen on draws 100 to 109 (`--result benchmarks/results/pilot_draws.json`), and only then is one of 0 to 9
+run.
 """
 
 import argparse
@@ -80,7 +82,9 @@ def values(folder: Path, policy: str) -> dict[str, list[float]]:
 
 
 def kept(draw: int, folder: Path) -> dict[str, Any]:
-    """What the result file keeps of a draw: by policy the means of its greedy measures, and of gold's change by manner and by being right."""
+    """What the result file keeps of a draw: by policy the means of its greedy measures, and of gold's change by manner
+    and by being right.
+    """
     metrics = {path.stem: json.loads(path.read_text()) for path in (folder / "data/metrics").glob("*.json")}
     row: dict[str, Any] = {"draw": draw, "reward_model": {**metrics["reward_model"], **untrained(folder)}}
     for name, scores in sorted(metrics.items()):
@@ -95,7 +99,9 @@ def kept(draw: int, folder: Path) -> dict[str, Any]:
 
 
 def untrained(folder: Path) -> dict[str, float]:
-    """Of the held-out pairs the share that SFT orders as labelled, by the summed log-probability or its mean a token, whichever is better."""
+    """Of the held-out pairs the share that SFT orders as labelled, by the summed log-probability or its mean a token,
+    whichever is better.
+    """
     section = reward_section.section(folder / "data/reward_model", seed=0, resamples=200)
     return {"likelihood": section.gain.before} if section and section.gain else {}
 
@@ -113,8 +119,10 @@ def render(result: Mapping[str, Any]) -> str:
     lines = [
         "# The default language flow over draws",
         "",
-        f"Made by `python -m benchmarks.draws`: {len(draws)} draws, each with other data, other models and other test problems; greedy answers. Means over draws with Student's 95 % interval; "
-        "p-values are corrected for the number of methods (Holm). In each draw the better control is the one that is right more often on the test problems.",
+        f"Made by `python -m benchmarks.draws`: {len(draws)} draws, each with other data, other models and other "
+        "test problems; greedy answers. Means over draws with Student's 95 % interval; "
+        "p-values are corrected for the number of methods (Holm). In each draw the better control is the one that "
+        "is right more often on the test problems.",
         "",
         over_draws(result),
         "Right answers to problems of other kinds than those learned from, mean over draws:",
@@ -123,7 +131,8 @@ def render(result: Mapping[str, Any]) -> str:
         "Right answers, draw by draw:",
         "",
         each_draw(result),
-        "Held-out pairs that the reward model orders as labelled, and those that SFT does by its log-probability, of an answer or a token, whichever is better:",
+        "Held-out pairs that the reward model orders as labelled, and those that SFT does by its log-probability, "
+        "of an answer or a token, whichever is better:",
         "",
         reward_model(result),
         "The variance of REINFORCE's gradient, a mean over the measurements of a training:",
@@ -145,14 +154,18 @@ def headline(result: Mapping[str, Any]) -> str:
     change, _ = paired.student([gain(result, draw, right) for draw in draws])
     beats = "beats" if change.low > 0 else "is below" if change.high < 0 else "cannot be told from"
     return (
-        f"Over {len(draws)} draws of data, models and test problems {right} solves most problems and {beats} SFT carried on over the same problems: "
-        f"{points(change)} points. {gold} has most gold answers, which are right and as a reader wants them: {100 * means[GOLD][gold]:.0f} %, where SFT "
+        f"Over {len(draws)} draws of data, models and test problems {right} solves most problems and {beats} SFT "
+        "carried on over the same problems: "
+        f"{points(change)} points. {gold} has most gold answers, which are right and as a reader wants them: "
+        f"{100 * means[GOLD][gold]:.0f} %, where SFT "
         f"has {100 * means[GOLD][baseline]:.0f} %.\n"
     )
 
 
 def over_draws(result: Mapping[str, Any], *names: str) -> str:
-    """A row for each policy, or for these: right answers, their difference to the better control, gold answers, and what those gained by manner and by being right."""
+    """A row for each policy, or for these: right answers, their difference to the better control, gold answers, and
+    what those gained by manner and by being right.
+    """
     draws, baseline = result["draws"], result["baseline"]
     tests = {name: paired.student([gain(result, draw, name) for draw in draws]) for name in methods(result)}
     corrected = dict(zip(tests, paired.holm([p for _, p in tests.values()]).p, strict=True))
@@ -193,7 +206,9 @@ def each_draw(result: Mapping[str, Any]) -> str:
 
 
 def gradient_variance(result: Mapping[str, Any]) -> str:
-    """A row for each draw: the variance of REINFORCE's gradient by what each token is weighted with, over that with reward-to-go alone."""
+    """A row for each draw: the variance of REINFORCE's gradient by what each token is weighted with, over that with
+    reward-to-go alone.
+    """
     heads = {
         "total_return": "total return",
         "none": "reward-to-go",
@@ -213,7 +228,8 @@ def with_baseline(result: Mapping[str, Any]) -> str:
     change, p = paired.student([draw["reinforce"][RIGHT] - draw[UNAIDED][RIGHT] for draw in result["draws"]])
     apart = "" if change.low > 0 or change.high < 0 else ", which cannot be told from nothing"
     return (
-        f"Over {len(result['draws'])} draws REINFORCE with a critic as baseline has {points(change)} points of right answers more than without "
+        f"Over {len(result['draws'])} draws REINFORCE with a critic as baseline has {points(change)} points of "
+        "right answers more than without "
         f"one (p = {p:.2g}){apart}.\n"
     )
 

@@ -1,10 +1,11 @@
 """The engine against plain `dvc repro`: `python -m benchmarks.engine` writes benchmarks/results/engine.json.
 
-All tools run the same toy pipelines as whole processes, in turn, in repositories of their own under a temporary folder: `posttrain run`, plain
-`dvc repro`, a Prefect flow whose tasks call `dvc repro --single-item` (benchmarks/naive_flow.py), and with `--snakemake PROGRAM` Snakemake, from an
-environment of its own. `posttrain` and the flow each have a Prefect server, which is up unless the case says otherwise.
-MLflow's records of `posttrain` are written by a process that goes on after the command has ended; the next command begins when it has ended
-too, and how long that took is in the table.
+All tools run the same toy pipelines as whole processes, in turn, in repositories of their own under a temporary folder:
+`posttrain run`, plain `dvc repro`, a Prefect flow whose tasks call `dvc repro --single-item`
+(benchmarks/naive_flow.py), and with `--snakemake PROGRAM` Snakemake, from an environment of its own. `posttrain` and
+the flow each have a Prefect server, which is up unless the case says otherwise. MLflow's records of `posttrain` are
+written by a process that goes on after the command has ended; the next command begins when it has ended too, and how
+long that took is in the table.
 """
 
 import argparse
@@ -80,7 +81,9 @@ def change(root: Path) -> None:
 
 
 def settle(root: Path) -> None:
-    """Wait until the files are old enough to be judged by their times; the first run then looks, and the others know."""
+    """Wait until the files are old enough to be judged by their times; the first run then looks, and the others
+    know.
+    """
     time.sleep(SETTLED + 0.1)
 
 
@@ -152,7 +155,9 @@ def recorded(root: Path) -> float:
 
 
 def measure(case: Case, folder: Path, tools: dict[str, list[str]]) -> dict[str, list[float]]:
-    """The times of each tool, in turn, after one warm-up run each, and those from the end of `posttrain` to that of its records."""
+    """The times of each tool, in turn, after one warm-up run each, and those from the end of `posttrain` to that of its
+    records.
+    """
     waits = {name: [dep for dep in facts["deps"] if dep in case.stages] for name, facts in case.stages.items()}
     tools = {**tools, NAIVE: [*tools[NAIVE], json.dumps(waits)]}
     roots = {tool: repository(folder / tool.replace(" ", "-"), case.stages) for tool in tools}
@@ -194,7 +199,10 @@ def row(name: str, times: dict[str, float], after: str = "", spread: str = "") -
 def machine(*packages: str) -> str:
     """The machine, without its host name, and the versions of Python and of these packages."""
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
-    return f"{os.cpu_count()} cores ({result_files.processor()}), {platform.system()}, Python {platform.python_version()}, {versions}"
+    return (
+        f"{os.cpu_count()} cores ({result_files.processor()}), {platform.system()}, Python "
+        f"{platform.python_version()}, {versions}"
+    )
 
 
 def main() -> None:
@@ -211,15 +219,18 @@ def main() -> None:
         "# The engine against plain `dvc repro`",
         "",
         f"Made by `python -m benchmarks.engine` on {machine('dvc', 'prefect', 'mlflow')}.",
-        "Seconds of wall time of the whole command; medians of several runs, turn about, in repositories that have been run once",
+        "Seconds of wall time of the whole command; medians of several runs, turn about, in repositories that have "
+        "been run once",
         f"before. Load of the machine when it began: {os.getloadavg()[0]:.1f}.",
         "",
         "- `ratio` is `posttrain` over `dvc repro`.",
         f"- `{NAIVE}` is a Prefect flow whose tasks call `dvc repro --single-item` (benchmarks/naive_flow.py).",
-        "- `posttrain` and that flow each have a Prefect server. It is up when the command begins, as it is for 15 minutes after",
+        "- `posttrain` and that flow each have a Prefect server. It is up when the command begins, as it is for 15 "
+        "minutes after",
         "  each `posttrain run`, except in the case that says otherwise.",
         f"- {peer}",
-        "- MLflow's records are written by a process that goes on after `posttrain` has ended. `then` is the time until that has ended",
+        "- MLflow's records are written by a process that goes on after `posttrain` has ended. `then` is the time "
+        "until that has ended",
         "  too. It is not counted: the next command need not wait for it, unless it reads the records.",
         "",
         f"| case | posttrain | dvc repro | ratio | {NAIVE} | snakemake | then | runs, lowest to highest |",

@@ -1,6 +1,8 @@
-"""Reading a Minari data set against Minari's own reader: `python -m benchmarks.episodes` writes benchmarks/results/episodes.json.
+"""Reading a Minari data set against Minari's own reader: `python -m benchmarks.episodes` writes
+benchmarks/results/episodes.json.
 
-Both read the same file, which our code wrote, and take turns. `--quick` only shows that everything runs; its times mean nothing.
+Both read the same file, which our code wrote, and take turns. `--quick` only shows that everything runs; its times mean
+nothing.
 """
 
 import argparse
@@ -56,7 +58,9 @@ def made_up(case: Case, count: int) -> list[Episode]:
 
 
 def measure(case: Case, count: int, rounds: int, folder: Path) -> dict[str, list[float]]:
-    """Seconds of processor time: Minari's reader, our reader, and a stage's whole work to check the data set and load it as tensors."""
+    """Seconds of processor time: Minari's reader, our reader, and a stage's whole work to check the data set and load
+    it as tensors.
+    """
     path = folder / "made-up"
     stored.write(path, ENVIRONMENT, made_up(case, count), Reference(0.0, 1.0), {})
     storage = MinariStorage.read(path / "data")
@@ -90,9 +94,12 @@ def introduction(rounds: int, load: float) -> list[str]:
         f"Made by `python -m benchmarks.episodes` on {machine('h5py', 'minari', 'numpy')}. "
         f"Load of the machine when it began: {load:.1f}.",
         "",
-        f"Seconds of processor time; medians of {rounds} rounds (range in brackets) after one that did not count, the sides in "
-        "turn. The same HDF5 file in Minari's layout, five small arrays an episode, in the shape of Hopper's. Both give every "
-        "episode's arrays; ours has also looked at their types and at the return that was noted. A stage then checks all "
+        f"Seconds of processor time; medians of {rounds} rounds (range in brackets) after one that did not count, "
+        "the sides in "
+        "turn. The same HDF5 file in Minari's layout, five small arrays an episode, in the shape of Hopper's. Both "
+        "give every "
+        "episode's arrays; ours has also looked at their types and at the return that was noted. A stage then "
+        "checks all "
         "values and joins them as tensors.",
         "",
         "| | Minari | posttrain | times as fast | a stage, all in all |",

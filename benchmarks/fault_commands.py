@@ -52,7 +52,8 @@ class Command:
     def signalled(self, kind: str, moment: float, which: float, at_server: bool = False) -> list[str]:
         """Send a signal to one process of a run after this share of its usual time; then make a plain run.
 
-        With `at_server` it goes to Prefect's server or to the process that keeps it, once there is one; the run may then fail with a line.
+        With `at_server` it goes to Prefect's server or to the process that keeps it, once there is one; the run may
+        then fail with a line.
         """
         with Toy(self.template).copy() as root, without_server_at_the_end(root):
             log = root.parent / "command.log"
@@ -144,7 +145,9 @@ def orphans(tree: Sequence[int], root: Path, patience: float = 10.0) -> list[str
 
 
 def rest(root: Path, patience: float = 60.0) -> None:
-    """Wait until no process works in the repository, the one that writes records included; TimeoutError if one goes on."""
+    """Wait until no process works in the repository, the one that writes records included; TimeoutError if one goes
+    on.
+    """
     deadline = time.monotonic() + patience
     while at_work := [place for place in Path("/proc").glob("[0-9]*/cwd") if _leads_to(place, root)]:
         if time.monotonic() > deadline:

@@ -1,7 +1,9 @@
-"""Values at the edges of every parameter, as people write them: what the Configs take, DVC's own reader reads as the same.
+"""Values at the edges of every parameter, as people write them: what the Configs take, DVC's own reader reads as the
+same.
 
-`python -m benchmarks.fault_edges [SECTION ...]` tries all of them and shows how far it is. It writes the outcome of each section to
-benchmarks/results/faults/edges.json once it is done with it, and passes over the sections that stand there, so that it may be stopped.
+`python -m benchmarks.fault_edges [SECTION ...]` tries all of them and shows how far it is. It writes the outcome of
+each section to benchmarks/results/faults/edges.json once it is done with it, and passes over the sections that stand
+there, so that it may be stopped.
 """
 
 import json
@@ -102,7 +104,8 @@ def edges(section: str) -> Iterator[tuple[str, str]]:
 def read_back(key: str, spelt: str) -> tuple[bool, list[str]]:
     """Whether a value is taken, and what is wrong with the answer or with what DVC makes of it then.
 
-    The section stands in a file of its own, which takes a tenth of the time, and in the whole file where dvc.yaml names the key.
+    The section stands in a file of its own, which takes a tenth of the time, and in the whole file where dvc.yaml names
+    the key.
     """
     section, *below = key.split(".")
     before = _alone(section)
@@ -148,7 +151,9 @@ def _planned(edit: editing.Edit) -> list[str]:
 
 @cache
 def _alone(section: str) -> str:
-    """The text of a section, after what it may refer to and before its branches; of the section `branches` the whole text."""
+    """The text of a section, after what it may refer to and before its branches; of the section `branches` the whole
+    text.
+    """
     if section == BRANCHES:
         return TEXT
     blocks = re.findall(rf"^(?:{SEED}|{SHARED}\w+|{section}):.*\n(?:(?:[ #].*)?\n)*", TEXT, re.MULTILINE)
@@ -208,7 +213,8 @@ def main(sections: Sequence[str]) -> int:
         result_files.write(RESULT, {name: known[name] for name in every if name in known}, adds=True)
         print(
             f"{section}: {outcome.parameters} parameters, {outcome.trials} trials, {outcome.taken} taken, "
-            f"{len(outcome.failures)} failures, {time.monotonic() - began:.0f} s; {len(known)} of {len(every)} sections",
+            f"{len(outcome.failures)} failures, {time.monotonic() - began:.0f} s; {len(known)} of "
+            f"{len(every)} sections",
             flush=True,
         )
     return int(any(outcome["failures"] for outcome in known.values()))

@@ -1,8 +1,8 @@
 """The real flows at preset tiny's size, which benchmarks/faults.py stops repeatedly until they are complete.
 
-A trial is one signal. The next trial continues from what the previous one left, so that every stage is hit in turn. When a
-run is complete, or the flow has been stopped `ROUND` times, a plain run must succeed and leave the outs of an undisturbed run,
-byte for byte. Then all results are deleted, and a new round begins with the other flow.
+A trial is one signal. The next trial continues from what the previous one left, so that every stage is hit in turn.
+When a run is complete, or the flow has been stopped `ROUND` times, a plain run must succeed and leave the outs of an
+undisturbed run, byte for byte. Then all results are deleted, and a new round begins with the other flow.
 """
 
 import contextlib
@@ -60,7 +60,9 @@ class Flows:
         return flows
 
     def undisturbed(self, flow: str) -> dict[str, str]:
-        """The outs of a run that nothing disturbs, which is made when first asked for, before the flow's first trial; its results are deleted."""
+        """The outs of a run that nothing disturbs, which is made when first asked for, before the flow's first trial;
+        its results are deleted.
+        """
         if flow not in self.hashes:
             assert self.start("run", flow).wait(LIMIT) == 0, self.said()[-2000:]
             self.hashes[flow] = self.outs()
@@ -105,7 +107,8 @@ class Flows:
         self.stops = 0
 
     def signalled(self, flow: str, kind: str, seconds: float, which: float, last: bool) -> tuple[bool, list[str]]:
-        """Send a signal to one of the run's processes some seconds after its start; whether the round is over, and what is wrong.
+        """Send a signal to one of the run's processes some seconds after its start; whether the round is over, and what
+        is wrong.
 
         With `last` the round ends with it.
         """

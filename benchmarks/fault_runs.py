@@ -1,4 +1,6 @@
-"""Runs of a small pipeline that benchmarks/faults.py stops: in a child of this process, or as the `posttrain` command."""
+"""Runs of a small pipeline that benchmarks/faults.py stops: in a child of this process, or as the `posttrain`
+command.
+"""
 
 import contextlib
 import errno
@@ -76,7 +78,9 @@ def expected(root: Path) -> dict[str, str]:
 
 
 def whole_run(root: Path) -> dict[str, str]:
-    """Plan and bring all stages up to date with MLflow, as `posttrain run` does, but without Prefect; each stage's state and reason."""
+    """Plan and bring all stages up to date with MLflow, as `posttrain run` does, but without Prefect; each stage's
+    state and reason.
+    """
     from flows.engine.coordinator import Coordinator
     from flows.engine.execute import Execution
     from flows.engine.mlflow_recording import FlowRun
@@ -147,7 +151,9 @@ def execute(root: Path, statement: str) -> None:
 
 
 def in_child(act: Callable[[], Any]) -> tuple[int, Any]:
-    """Call the function in a forked child, which has all imports; its exit status (below 0: the signal) and its result."""
+    """Call the function in a forked child, which has all imports; its exit status (below 0: the signal) and its
+    result.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:  # pragma: no cover
@@ -172,7 +178,9 @@ def in_child(act: Callable[[], Any]) -> tuple[int, Any]:
 
 
 def hook(root: Path, act: Callable[[int], None]) -> None:
-    """Before each change of the file system below `root` that this process makes by Python, call `act` with its number 1, 2, .."""
+    """Before each change of the file system below `root` that this process makes by Python, call `act` with its number
+    1, 2, ..
+    """
     count = 0
     inside = str(root)
 

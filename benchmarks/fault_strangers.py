@@ -1,4 +1,6 @@
-"""Code and expressions of strangers: rewards that fork, lie, end or are loud, at their import, in a call and in a thread; patterns that match for ever."""
+"""Code and expressions of strangers: rewards that fork, lie, end or are loud, at their import, in a call and in a
+thread; patterns that match for ever.
+"""
 
 import math
 import os
@@ -16,7 +18,8 @@ MOMENTS = {  # where an act stands in a reward's file
     "at its import": "{act}\ndef f(responses):\n return [len(one) for one in responses]",
     "in a call": "def f(responses):\n {act}\n return [len(one) for one in responses]",
     "after a call": (
-        "def f(responses):\n threading.Thread(target=late).start()\n return [len(one) for one in responses]\ndef late(): {act}"
+        "def f(responses):\n threading.Thread(target=late).start()\n return [len(one) for one in responses]\ndef "
+        "late(): {act}"
     ),
 }
 ACTS = (

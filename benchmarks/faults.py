@@ -1,14 +1,16 @@
-"""Fault injection: `python -m benchmarks.faults [CAMPAIGN ...] [--sample N] [--seed S]` disturbs runs and checks what they leave.
+"""Fault injection: `python -m benchmarks.faults [CAMPAIGN ...] [--sample N] [--seed S]` disturbs runs and checks what
+they leave.
 
-Campaigns: `kills` (kill -9 before the n-th change of the file system, for every n of a first run, a re-run and a restored
-one), `errors` (that change fails instead: disk full, input/output error, no permission), `signals` (a signal at a random
-moment to a random process of the real command), `servers` (the same to Prefect's server), `flows` (the same with both real flows at preset tiny's size), `together` (a run
-beside another run, plain `dvc repro` or `dvc gc`), `inputs` (each parameter with values of the wrong type, range and shape),
-`strangers` (rewards whose processes fork, lie and end, and regular expressions that match for ever), `edges` (each parameter with at
-least 20 values at its edges, which DVC's reader then reads) and `yaml` (deep, aliased and merged YAML).
-After each fault a plain run must succeed with the right outs and complete lineage, and leave nothing running or reserved.
-`--sample` limits the trials of each campaign, drawn by the seed. `--keep` writes the outcome to benchmarks/results/faults.json,
-which benchmarks/faults.md shows.
+Campaigns: `kills` (kill -9 before the n-th change of the file system, for every n of a first run, a re-run and a
+restored one), `errors` (that change fails instead: disk full, input/output error, no permission), `signals` (a signal
+at a random moment to a random process of the real command), `servers` (the same to Prefect's server), `flows` (the same
+with both real flows at preset tiny's size), `together` (a run beside another run, plain `dvc repro` or `dvc gc`),
+`inputs` (each parameter with values of the wrong type, range and shape), `strangers` (rewards whose processes fork, lie
+and end, and regular expressions that match for ever), `edges` (each parameter with at least 20 values at its edges,
+which DVC's reader then reads) and `yaml` (deep, aliased and merged YAML). After each fault a plain run must succeed
+with the right outs and complete lineage, and leave nothing running or reserved. `--sample` limits the trials of each
+campaign, drawn by the seed. `--keep` writes the outcome to benchmarks/results/faults.json, which benchmarks/faults.md
+shows.
 """
 
 import argparse
@@ -91,7 +93,9 @@ def servers(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[t
 
 
 def flows(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
-    """At a random moment, to a random process of both real flows at preset tiny's size, again and again until they end."""
+    """At a random moment, to a random process of both real flows at preset tiny's size, again and again until they
+    end.
+    """
     real = fault_flows.Flows.prepared(scratch)
     flow, *others = fault_flows.FLOWS
     trials = sample or MANY_SIGNALS
@@ -119,7 +123,9 @@ def inputs(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tu
 
 
 def strangers(scratch: Path, sample: int | None, rng: random.Random) -> Iterator[tuple[str, list[str]]]:
-    """Rewards that fork, lie, end or are loud, and expressions that match for ever: each call has its own replies, or one line says why not."""
+    """Rewards that fork, lie, end or are loud, and expressions that match for ever: each call has its own replies, or
+    one line says why not.
+    """
     for number, (kind, moment, text) in enumerate(chosen(list(fault_strangers.trials()), sample, rng)):
         (folder := scratch / str(number)).mkdir(parents=True)
         yield f"{kind} {moment} {text!r}"[:200], fault_strangers.faults(folder, kind, moment, text)
@@ -172,8 +178,10 @@ def render(result: Mapping[str, Any]) -> str:
     lines = [
         "# Faults",
         "",
-        "Made by `python -m benchmarks.faults`: what stops, starves or misleads a run, and what is left afterwards. A trial fails "
-        "unless a plain run then comes to its end with the right outs, each with a complete lineage, and nothing is left running, "
+        "Made by `python -m benchmarks.faults`: what stops, starves or misleads a run, and what is left "
+        "afterwards. A trial fails "
+        "unless a plain run then comes to its end with the right outs, each with a complete lineage, and nothing "
+        "is left running, "
         "reserved or put aside; of bad parameters, unless one line says what was expected and nothing was written.",
         "",
         result["conditions"],
@@ -182,7 +190,7 @@ def render(result: Mapping[str, Any]) -> str:
         "|---|---|---|---|---|---|",
     ]
     for name, one in result["campaigns"].items():
-        about = (CAMPAIGNS[name].__doc__ or name).rstrip(".")
+        about = " ".join((CAMPAIGNS[name].__doc__ or name).split()).rstrip(".")
         cells = [
             one["trials"],
             "a sample" if one["sample"] else "all",
@@ -195,14 +203,15 @@ def render(result: Mapping[str, Any]) -> str:
 
 
 UNTRIED = [
-    "Not tried: faults in the middle of SQLite's own writes (it has its own tests), power cuts that lose what was written and not "
+    "Not tried: faults in the middle of SQLite's own writes (it has its own tests), power cuts that lose what was "
+    "written and not "
     "synced, network file systems, and more than two runs at once."
 ]
 
 
 def main() -> None:
     """Run the campaigns of the command line, or all."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("campaigns", nargs="*", metavar="CAMPAIGN", help=", ".join(CAMPAIGNS))
     parser.add_argument("--sample", type=int, help="trials of each campaign; all without it")
     parser.add_argument("--seed", type=int, default=0)

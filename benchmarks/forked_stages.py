@@ -1,4 +1,5 @@
-"""Stages of the default flows at preset tiny, run in a clone of this repository again and again, each in a fork of one process.
+"""Stages of the default flows at preset tiny, run in a clone of this repository again and again, each in a fork of one
+process.
 
 So the packages that stages import are imported once, and a run takes little more than what the stage itself does.
 """
@@ -56,7 +57,9 @@ def prepare(clone: Path) -> list[Stage]:
 
 
 def in_order(clone: Path) -> list[Stage]:
-    """The stages that the flows need, each after those whose outs it reads; without `code`, whose files would forbid edits."""
+    """The stages that the flows need, each after those whose outs it reads; without `code`, whose files would forbid
+    edits.
+    """
     with Repo(str(clone)) as repo:
         pipeline = [stage for stage in repo.index.stages if stage.name != "code"]
     ordered: dict[str, Stage] = {}
@@ -82,7 +85,9 @@ def _overlap(path: Path, other: Path) -> bool:
 
 
 def execute(stage: Stage, clone: Path, seconds: float) -> str:
-    """Run the stage; the hash of its outs, or one of ENDS. The outs that the clone had before stay, since other stages read them."""
+    """Run the stage; the hash of its outs, or one of ENDS. The outs that the clone had before stay, since other stages
+    read them.
+    """
     earlier = clone / ".earlier"
     for number, out in enumerate(stage.outs):
         earlier.mkdir(exist_ok=True)

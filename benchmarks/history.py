@@ -1,9 +1,10 @@
-"""How the questions about what was recorded scale with the records: `python -m benchmarks.history` writes benchmarks/results/history.json.
+"""How the questions about what was recorded scale with the records: `python -m benchmarks.history` writes
+benchmarks/results/history.json.
 
-A copy of this repository runs the language flow once at preset tiny's size. Then its records are multiplied by SQL: each further pipeline
-run has all stages, with the tags, parameters, metrics and data sets of the first, but with hashes, ids and times of its own. Every
-command is a process of its own, as a user starts it; the same commands are timed with one pipeline run and with all of them, turn about.
-The peer is MLflow's own search for the same runs.
+A copy of this repository runs the language flow once at preset tiny's size. Then its records are multiplied by SQL:
+each further pipeline run has all stages, with the tags, parameters, metrics and data sets of the first, but with
+hashes, ids and times of its own. Every command is a process of its own, as a user starts it; the same commands are
+timed with one pipeline run and with all of them, turn about. The peer is MLflow's own search for the same runs.
 """
 
 import argparse
@@ -168,8 +169,10 @@ def render(result: Mapping[str, Any]) -> str:
         f"# The records of {result['pipelines']:,} pipeline runs",
         "",
         f"Made by `python -m benchmarks.history` on {result['machine']}.",
-        f"The database has {held['runs']:,} runs with {held['tags']:,} tags, {held['params']:,} parameters and {held['metrics']:,} values of",
-        f"metrics, {held['bytes'] / 1e6:,.0f} MB. Seconds of wall time of whole processes; medians of {result['rounds']} (lowest to highest), turn about, after a",
+        f"The database has {held['runs']:,} runs with {held['tags']:,} tags, {held['params']:,} parameters and "
+        f"{held['metrics']:,} values of",
+        f"metrics, {held['bytes'] / 1e6:,.0f} MB. Seconds of wall time of whole processes; medians of "
+        f"{result['rounds']} (lowest to highest), turn about, after a",
         f"warm-up. Load of the machine when it began: {result['load']:.1f}.",
         "",
         f"| command | {' | '.join(sizes)} |",

@@ -1,6 +1,8 @@
-"""The claims of two lectures with verdicts: the tables of docs/lectures.md, made of benchmarks/results/lectures.json (benchmarks/claims.py).
+"""The claims of two lectures with verdicts: the tables of docs/lectures.md, made of benchmarks/results/lectures.json
+(benchmarks/claims.py).
 
-A claim has differences that should be above 0, each with its 95 % interval over seeds; the verdict follows from these alone.
+A claim has differences that should be above 0, each with its 95 % interval over seeds; the verdict follows from these
+alone.
 """
 
 from collections.abc import Mapping, Sequence

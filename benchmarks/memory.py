@@ -1,8 +1,9 @@
-"""Peak memory of a DPO and a GRPO step with a vocabulary of 151,936, against TRL: `python -m benchmarks.memory` writes benchmarks/results/memory.json.
+"""Peak memory of a DPO and a GRPO step with a vocabulary of 151,936, against TRL: `python -m benchmarks.memory` writes
+benchmarks/results/memory.json.
 
-The sides are those of benchmarks/rl.py; beside them stands our own with the logits of all positions in memory, as it was before
-they were computed in chunks. Each run is a process of its own, one after another. First the losses and gradients of both must be
-equal on one batch. `--quick` only shows that everything runs; its numbers mean nothing.
+The sides are those of benchmarks/rl.py; beside them stands our own with the logits of all positions in memory, as it
+was before they were computed in chunks. Each run is a process of its own, one after another. First the losses and
+gradients of both must be equal on one batch. `--quick` only shows that everything runs; its numbers mean nothing.
 """
 
 import argparse
@@ -106,17 +107,23 @@ def introduction(size: Size, prompt: int, rounds: int, load: float, seconds: flo
     return [
         f"# Memory with a vocabulary of {size.shape['vocab_size']:,}, against TRL",
         "",
-        f"Made by `python -m benchmarks.memory` in {seconds / 60:.0f} minutes on {machine('torch', 'transformers', 'trl')}; cpu, {THREADS} "
+        f"Made by `python -m benchmarks.memory` in {seconds / 60:.0f} minutes on "
+        f"{machine('torch', 'transformers', 'trl')}; cpu, {THREADS} "
         f"threads. Load of the machine when it began: {load:.1f}.",
         "",
-        f"A llama of {parameters(size):.1f} million random weights in fp32, {size.shape['num_hidden_layers']} layers, embeddings tied, AdamW. "
-        f"A DPO step: {size.pairs} pairs, log-probabilities of the reference known beforehand. A GRPO step: {size.prompts} prompts, "
-        f"{size.samples} responses to each, one update. Prompts of {prompt} tokens, responses of {size.response}; all of them in one pass; "
+        f"A llama of {parameters(size):.1f} million random weights in fp32, {size.shape['num_hidden_layers']} "
+        "layers, embeddings tied, AdamW. "
+        f"A DPO step: {size.pairs} pairs, log-probabilities of the reference known beforehand. A GRPO step: "
+        f"{size.prompts} prompts, "
+        f"{size.samples} responses to each, one update. Prompts of {prompt} tokens, responses of {size.response}; "
+        "all of them in one pass; "
         f"the logits of DPO's response tokens are {logits:.0f} MB. "
         "Weights, gradients and the two moments of AdamW are as large on all sides.",
         "",
-        "TRL runs by its trainers, as in [rl.md](rl.md); it computes log-probabilities in tiles of the vocabulary, without all logits, too. "
-        "Before anything was measured, loss and the gradient of every weight were equal on both sides for one batch of each algorithm.",
+        "TRL runs by its trainers, as in [rl.md](rl.md); it computes log-probabilities in tiles of the vocabulary, "
+        "without all logits, too. "
+        "Before anything was measured, loss and the gradient of every weight were equal on both sides for one "
+        "batch of each algorithm.",
         "",
         f"Peak memory is resident, of a process that does nothing else; {processes}. Seconds are "
         "those of the processor for the second step, of all threads together.",

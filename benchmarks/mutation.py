@@ -1,14 +1,16 @@
 """Mutation testing: small faults are put into the code one at a time, to see whether the fast tests fail.
 
-`python -m benchmarks.mutation --sample 300 --seed 0` draws the same number of faults from every folder of flows/ and tasks/, and
-tries each one. Outcomes are kept in benchmarks/results/mutation.json as they come, so that the same command goes on after a
-stop, and benchmarks/mutation.md is made of them. `--tree FOLDER --column NAME` tries the same faults on another checkout, with
-that checkout's tests; the page then compares the columns. What is asked of a later column is that it kills what an earlier one killed, so
-the earlier one need not be tried where the later one kills: `--unless-killed-by NAME` leaves those out.
+`python -m benchmarks.mutation --sample 300 --seed 0` draws the same number of faults from every folder of flows/ and
+tasks/, and tries each one. Outcomes are kept in benchmarks/results/mutation.json as they come, so that the same command
+goes on after a stop, and benchmarks/mutation.md is made of them. `--tree FOLDER --column NAME` tries the same faults on
+another checkout, with that checkout's tests; the page then compares the columns. What is asked of a later column is
+that it kills what an earlier one killed, so the earlier one need not be tried where the later one kills:
+`--unless-killed-by NAME` leaves those out.
 
-mutmut makes the faults. Each is written into a copy of the checkout, so processes that the tests start have it too. The tests that
-are run are the test files nearest to the changed module (tests/reach.py), at most FILES of them. A test that takes longer than LIMIT
-seconds counts as failed. A fault that only slow tests or tests further away would notice counts as survived.
+mutmut makes the faults. Each is written into a copy of the checkout, so processes that the tests start have it too. The
+tests that are run are the test files nearest to the changed module (tests/reach.py), at most FILES of them. A test that
+takes longer than LIMIT seconds counts as failed. A fault that only slow tests or tests further away would notice counts
+as survived.
 """
 
 import argparse
@@ -55,7 +57,9 @@ PRELOADED = (
 
 @dataclass
 class Mutant:
-    """One fault: the function (with its class) that has it, and the lines that it replaces and puts there, without indentation."""
+    """One fault: the function (with its class) that has it, and the lines that it replaces and puts there, without
+    indentation.
+    """
 
     module: str
     function: str
@@ -136,7 +140,9 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def draw(root: Path, sample: int, seed: int, files: Iterable[str]) -> list[Mutant]:
-    """The same number of faults from each folder with code (one more from some); in a folder, long functions give more."""
+    """The same number of faults from each folder with code (one more from some); in a folder, long functions give
+    more.
+    """
     folders: dict[str, list[Function]] = {}
     for file in files:
         if file.endswith(".py") and file.split("/")[0] in SOURCES:
@@ -297,7 +303,9 @@ def killed(mutant: Mutant, column: str) -> bool:
 
 
 def measure(tree: Path, column: str, mutants: Sequence[Mutant], processes: int, keep: Any) -> None:
-    """Try each fault that has no outcome in the column yet, those first that another column's tests noticed; `keep` is called after each."""
+    """Try each fault that has no outcome in the column yet, those first that another column's tests noticed; `keep` is
+    called after each.
+    """
     for name in PRELOADED:
         importlib.import_module(name)
     left = [mutant for mutant in mutants if column not in mutant.outcomes]
@@ -316,7 +324,8 @@ def measure(tree: Path, column: str, mutants: Sequence[Mutant], processes: int, 
                 mutant.outcomes[column] = outcome
                 done += 1
                 print(
-                    f"{done}/{total} {outcome['outcome']} {outcome['seconds']:.0f} s  {mutant.module} {mutant.function}",
+                    f"{done}/{total} {outcome['outcome']} {outcome['seconds']:.0f} s  {mutant.module} "
+                    f"{mutant.function}",
                     flush=True,
                 )
             keep()
@@ -330,11 +339,15 @@ def render(result: dict[str, Any]) -> str:
         "",
         f"Made by `python -m benchmarks.mutation` on {result['machine']}.",
         "",
-        f"mutmut made {len(mutants)} faults, the same number in each folder of flows and tasks (seed {result['seed']}). Each was tried on the fast tests of the",
-        f"{FILES} test files nearest to its module. Faults that change nothing a caller could see count as survived; they are not sorted out.",
-        "A column that was not tried on all of them has no share: which ones it was tried on depends on what the other column's tests noticed.",
+        f"mutmut made {len(mutants)} faults, the same number in each folder of flows and tasks (seed "
+        f"{result['seed']}). Each was tried on the fast tests of the",
+        f"{FILES} test files nearest to its module. Faults that change nothing a caller could see count as "
+        "survived; they are not sorted out.",
+        "A column that was not tried on all of them has no share: which ones it was tried on depends on what the "
+        "other column's tests noticed.",
         "",
-        "| tests of | tried | killed | survived | gone | other | share killed (Wilson's 95 % interval) | seconds, summed over faults |",
+        "| tests of | tried | killed | survived | gone | other | share killed (Wilson's 95 % interval) | seconds, "
+        "summed over faults |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for column in result["columns"]:
@@ -350,7 +363,8 @@ def render(result: dict[str, Any]) -> str:
     for earlier, later in zip(result["columns"], result["columns"][1:], strict=False):
         lines += ["", f"## Killed by the tests of {earlier}, not by those of {later}", ""]
         lines += [
-            f"- {mutant.module}, {mutant.function}: `{mutant.before}` -> `{mutant.after}`; {mutant.outcomes[later]['outcome']}; before by {mutant.outcomes[earlier]['test']}"
+            f"- {mutant.module}, {mutant.function}: `{mutant.before}` -> `{mutant.after}`; "
+            f"{mutant.outcomes[later]['outcome']}; before by {mutant.outcomes[earlier]['test']}"
             for mutant in mutants
             if later in mutant.outcomes and killed(mutant, earlier) and not killed(mutant, later)
         ] or ["None."]

@@ -1,6 +1,8 @@
-"""The simplest way to join Prefect and DVC, as a peer for benchmarks/engine.py: a flow whose tasks call `dvc repro --single-item`.
+"""The simplest way to join Prefect and DVC, as a peer for benchmarks/engine.py: a flow whose tasks call `dvc repro
+--single-item`.
 
-`python -m benchmarks.naive_flow STAGES` runs in the folder of a dvc.yaml. STAGES is JSON: the names of the stages that each stage waits for.
+`python -m benchmarks.naive_flow STAGES` runs in the folder of a dvc.yaml. STAGES is JSON: the names of the stages that
+each stage waits for.
 """
 
 import json

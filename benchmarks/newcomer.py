@@ -1,9 +1,10 @@
 """A newcomer's clock: `python -m benchmarks.newcomer` times README's commands in a fresh clone, from `git clone` on.
 
-It notes when the first stage starts, when the report is there, when the second result is there (after `posttrain run --set dpo.beta=0.2`) and
-when `posttrain lineage grpo strict_greedy` has answered where a number comes from. `--cold` gives pip and uv empty caches.
-`--until first` stops at the first stage and `--until report` at the report. The processor and the load beside it are in
-benchmarks/results/newcomer.json, by the run's name (`--name`), and benchmarks/newcomer.md is made of that file (benchmarks/claims.py).
+It notes when the first stage starts, when the report is there, when the second result is there (after `posttrain run
+--set dpo.beta=0.2`) and when `posttrain lineage grpo strict_greedy` has answered where a number comes from. `--cold`
+gives pip and uv empty caches. `--until first` stops at the first stage and `--until report` at the report. The
+processor and the load beside it are in benchmarks/results/newcomer.json, by the run's name (`--name`), and
+benchmarks/newcomer.md is made of that file (benchmarks/claims.py).
 """
 
 import argparse
@@ -62,7 +63,9 @@ def running(command: Sequence[str], folder: Path, environment: Mapping[str, str]
 
 
 def measure(source: Path, folder: Path, environment: Mapping[str, str], until: str) -> dict[str, float]:
-    """Clone `source` into `folder` and follow README there; seconds from the start to each step, and the longest silence."""
+    """Clone `source` into `folder` and follow README there; seconds from the start to each step, and the longest
+    silence.
+    """
     clock = Clock()
     subprocess.run(["git", "clone", "--quiet", str(source), str(folder)], check=True)
     clock.note("clone")
@@ -94,7 +97,8 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     lines = [
         "# From `git clone` to a result",
         "",
-        "Made by `python -m benchmarks.newcomer`: seconds from the start of `git clone` to each step, in a fresh clone.",
+        "Made by `python -m benchmarks.newcomer`: seconds from the start of `git clone` to each "
+        "step, in a fresh clone.",
         "",
         f"| run | {' | '.join(STEPS)} | {LONGEST_SILENCE} |",
         f"|{'---|' * (len(STEPS) + 2)}",

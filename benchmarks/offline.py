@@ -190,23 +190,34 @@ def introduction(version: str, rounds: int, load: float, seconds: float, speed: 
         "# Offline methods against d3rlpy: gradient steps a second",
         "",
         f"Made by `python -m benchmarks.offline` in {seconds / 60:.0f} minutes on {machine('torch')}; {version}. "
-        f"bfloat16 in the processor: {'yes' if half_precision() else 'no'}. Load of the machine when it began: {load:.1f}.",
+        f"bfloat16 in the processor: {'yes' if half_precision() else 'no'}. Load of the machine when it began: "
+        f"{load:.1f}.",
         "",
-        "Steps in a second of processor time, one thread on either side: which is a second of the clock where nothing else "
-        f"runs. Medians of {rounds} rounds (range in brackets) after one that did not count, the sides turn about. Made-up "
-        f"data in the shape of LunarLander-v3 (8 observations, 4 actions) or Hopper-v5 (11, 3): {EPISODES} episodes of 50 to "
-        f"{LONGEST} steps. Same sizes, batch and optimizer (Adam): two layers of 256, batch 256; Decision Transformer with K 20, "
+        "Steps in a second of processor time, one thread on either side: which is a second of the clock where "
+        "nothing else "
+        f"runs. Medians of {rounds} rounds (range in brackets) after one that did not count, the sides "
+        "turn about. Made-up "
+        f"data in the shape of LunarLander-v3 (8 observations, 4 actions) or Hopper-v5 (11, 3): {EPISODES} "
+        "episodes of 50 to "
+        f"{LONGEST} steps. Same sizes, batch and optimizer (Adam): two layers of 256, batch 256; Decision "
+        "Transformer with K 20, "
         "batch 64, one head, clipping. d3rlpy runs as its users run it, by `fit`, without a progress bar, files or "
-        "evaluation; ours draws batches, steps, gathers metrics and reuses freed memory as the stages do. Losses and gradients of BC, DQN and CQL are "
-        "equal on both sides (tests/oracles/test_d3rlpy.py). The transformers are alike, not equal: d3rlpy's computes every "
+        "evaluation; ours draws batches, steps, gathers metrics and reuses freed memory as the stages do. Losses "
+        "and gradients of BC, DQN and CQL are "
+        "equal on both sides (tests/oracles/test_d3rlpy.py). The transformers are alike, not equal: d3rlpy's "
+        "computes every "
         "layer at all positions, masks its padding, and its discrete one has other position embeddings. d3rlpy's "
         f"products in single precision are torch's default; of ours the large ones are by {products.name()} "
         "(tasks/algorithms/common/products.py).",
         "",
-        "The last three columns say what the processor allows: the operations of the matrix products of one of our steps (10^9, by torch's count), and how many times d3rlpy's rate a step would have that were these products and nothing else, "
-        f"at the {speed.single / 1e9:.0f} x 10^9 operations a second that one core reaches here in a product of 2,560 x 256 by 256, and at the {speed.half / 1e9:.0f} x 10^9 in bfloat16.",
+        "The last three columns say what the processor allows: the operations of the matrix products of one of our "
+        "steps (10^9, by torch's count), and how many times d3rlpy's rate a step would have that were these "
+        "products and nothing else, "
+        f"at the {speed.single / 1e9:.0f} x 10^9 operations a second that one core reaches here in a product of "
+        f"2,560 x 256 by 256, and at the {speed.half / 1e9:.0f} x 10^9 in bfloat16.",
         "",
-        "| | d3rlpy | posttrain | times as fast | posttrain, bfloat16 | bfloat16, times as fast | products | most | bfloat16, most |",
+        "| | d3rlpy | posttrain | times as fast | posttrain, bfloat16 | bfloat16, times as fast | products | most "
+        "| bfloat16, most |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
 

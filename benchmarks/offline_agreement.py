@@ -1,7 +1,9 @@
-"""Compares what d3rlpy and our methods learn from one data set: `python -m benchmarks.offline_agreement data/transitions/NAME`.
+"""Compares what d3rlpy and our methods learn from one data set: `python -m benchmarks.offline_agreement
+data/transitions/NAME`.
 
-Both train for the same number of steps with the same sizes, batch, rates and discount, each on batches of its own. Our code plays
-the policies of both in the same episodes. Further lines change one setting at a time. Adds a section to benchmarks/results/offline_agreement.json.
+Both train for the same number of steps with the same sizes, batch, rates and discount, each on batches of its own. Our
+code plays the policies of both in the same episodes. Further lines change one setting at a time. Adds a section to
+benchmarks/results/offline_agreement.json.
 """
 
 import argparse
@@ -149,7 +151,8 @@ def main() -> None:
         "",
         f"Made by `python -m benchmarks.offline_agreement` in {minutes:.0f} minutes on {machine('torch')}.",
         "",
-        f"{given.steps} steps with {SETTINGS}, Adam, double selection, Huber's loss, observations scaled by mean and deviation of "
+        f"{given.steps} steps with {SETTINGS}, Adam, double selection, Huber's loss, observations scaled by mean "
+        "and deviation of "
         f"the data; {len(given.seeds)} seeds, {given.episodes} episodes each, the same ones for all. "
         "Normalised score: mean, 95 % interval over seeds, and each seed's.",
         "",

@@ -1,7 +1,8 @@
 """d3rlpy's side of comparisons: a script for a Python with d3rlpy; it imports nothing of this repository.
 
-It reads one command as JSON from each line of standard input and answers each with a line of JSON. Arrays pass through NPZ
-files, weights as the list `weight_0`, `weight_1`, .. in the order of `parameters()`. benchmarks/offline_peer.py talks to it.
+It reads one command as JSON from each line of standard input and answers each with a line of JSON. Arrays pass through
+NPZ files, weights as the list `weight_0`, `weight_1`, .. in the order of `parameters()`. benchmarks/offline_peer.py
+talks to it.
 """
 
 import json
@@ -153,7 +154,9 @@ class Side:
         return {}
 
     def fit(self, count):
-        """Train as users do, on batches that d3rlpy draws; the seconds of processor time, and the number of transitions."""
+        """Train as users do, on batches that d3rlpy draws; the seconds of processor time, and the number of
+        transitions.
+        """
         if self.buffer is None:
             self.buffer = dataset(self.data, self.actions, self.settings["discrete"], self.settings["keep_last"])
         quiet = {"show_progress": False, "logger_adapter": NoopAdapterFactory()}

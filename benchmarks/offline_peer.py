@@ -1,4 +1,6 @@
-"""d3rlpy in a Python of its own, since it pins another version of Gymnasium than this project; it answers one command at a time."""
+"""d3rlpy in a Python of its own, since it pins another version of Gymnasium than this project; it answers one command
+at a time.
+"""
 
 import json
 import os
@@ -15,7 +17,8 @@ from tasks.algorithms.offline.transitions import Transitions
 
 VARIABLE = "POSTTRAIN_D3RLPY"
 HOW = (
-    f"d3rlpy has an environment of its own here: `python -m venv d3rlpy && d3rlpy/bin/pip install d3rlpy==2.8.1`, then set "
+    "d3rlpy has an environment of its own here: `python -m venv d3rlpy && d3rlpy/bin/pip install "
+    "d3rlpy==2.8.1`, then set "
     f"{VARIABLE}=d3rlpy/bin/python"
 )
 SCRIPT = Path(__file__).with_name("offline_d3rlpy.py")

@@ -1,10 +1,11 @@
 """A reward model that is optimised too far: `python -m benchmarks.over_optimisation DATA --small SFT --scratch FOLDER`.
 
-DATA is the data folder of a run of the default pipeline up to `reward_model`; SFT is a model of a quarter of the size, fine-tuned on the same
-data (docs/search.md has the commands). Heads of both sizes are trained on 60, 500 and all pairs of presets/fault-over-optimised.yaml, by about
-as many updates. Then the proxy is optimised in two ways, as in arXiv:2210.10760: the best of n of SFT's answers by the head, whose KL to SFT is
-log n - (n - 1) / n, and PPO by the preset. The gold is the rubric, of whose points the pairs' labels were made.
-Results go to benchmarks/results/training_faults/over-optimised.json, the picture to docs/faults/over-optimised.png.
+DATA is the data folder of a run of the default pipeline up to `reward_model`; SFT is a model of a quarter of the size,
+fine-tuned on the same data (docs/search.md has the commands). Heads of both sizes are trained on 60, 500 and all pairs
+of presets/fault-over-optimised.yaml, by about as many updates. Then the proxy is optimised in two ways, as in
+arXiv:2210.10760: the best of n of SFT's answers by the head, whose KL to SFT is log n - (n - 1) / n, and PPO by the
+preset. The gold is the rubric, of whose points the pairs' labels were made. Results go to
+benchmarks/results/training_faults/over-optimised.json, the picture to docs/faults/over-optimised.png.
 """
 
 import argparse
@@ -57,7 +58,9 @@ def prepare(folder: Path, given: Path) -> None:
 
 
 def examples(folder: Path, pairs: int | None) -> tuple[Path, int]:
-    """A folder of preferences with so many training pairs, one of a prompt, or with all; and the number of their prompts."""
+    """A folder of preferences with so many training pairs, one of a prompt, or with all; and the number of their
+    prompts.
+    """
     whole = folder / "data/preferences"
     table = pd.read_parquet(whole / "train.parquet")
     if pairs is None:
@@ -101,7 +104,8 @@ def sampled(folder: Path) -> tuple[pd.DataFrame, sampling.Asked]:
 
 
 def best_of_n(drawn: pd.DataFrame, score: Floats) -> dict[str, Any]:
-    """Proxy, rubric and accuracy of the best of n by the score, as means over all subsets and problems with 95 % intervals.
+    """Proxy, rubric and accuracy of the best of n by the score, as means over all subsets and problems with 95 %
+    intervals.
 
     The proxy is in standard deviations of one problem's samples, from the mean of its samples.
     """

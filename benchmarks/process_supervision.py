@@ -1,8 +1,10 @@
-"""GRPO that is paid by steps too, against GRPO that is paid by right answers alone: `python -m benchmarks.process_supervision SEED=DATA [..] --scratch FOLDER`.
+"""GRPO that is paid by steps too, against GRPO that is paid by right answers alone: `python -m
+benchmarks.process_supervision SEED=DATA [..] --scratch FOLDER`.
 
-DATA is the data folder of a run of the default pipeline with that seed in every section, up to `evaluate@sft`. The process reward model is
-that of presets/reward-models.yaml, and so is GRPO by steps; the other GRPO is the default one. Results are added to
-benchmarks/results/process_supervision.json, of which benchmarks/process_supervision.md is made (benchmarks/claims.py).
+DATA is the data folder of a run of the default pipeline with that seed in every section, up to `evaluate@sft`. The
+process reward model is that of presets/reward-models.yaml, and so is GRPO by steps; the other GRPO is the default one.
+Results are added to benchmarks/results/process_supervision.json, of which benchmarks/process_supervision.md is made
+(benchmarks/claims.py).
 """
 
 import argparse
@@ -80,8 +82,10 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     lines = [
         "# GRPO by steps",
         "",
-        "Made by `python -m benchmarks.process_supervision`: the default task, 500 test problems, strict accuracy. GRPO paid for right answers (the default), and paid for "
-        "steps too, by the process reward model of presets/reward-models.yaml. The differences are problem by problem, with their 95 % intervals. CPU: seconds of one core for the training of the policy.",
+        "Made by `python -m benchmarks.process_supervision`: the default task, 500 test problems, strict accuracy. "
+        "GRPO paid for right answers (the default), and paid for "
+        "steps too, by the process reward model of presets/reward-models.yaml. The differences are problem by "
+        "problem, with their 95 % intervals. CPU: seconds of one core for the training of the policy.",
         "",
         f"| paid for | seed | {' | '.join([*COLUMNS.values(), *over, 'CPU'])} |",
         "|---|---|" + "---|" * (len(COLUMNS) + len(over) + 1),

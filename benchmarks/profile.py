@@ -1,6 +1,8 @@
-"""Where the time and memory of the default flows go: `python -m benchmarks.profile [language] [offline]` writes benchmarks/results/profile.json.
+"""Where the time and memory of the default flows go: `python -m benchmarks.profile [language] [offline]` writes
+benchmarks/results/profile.json.
 
-Each flow runs in a clone of the last commit, from an empty cache. What is told of each stage is what its run in MLflow says.
+Each flow runs in a clone of the last commit, from an empty cache. What is told of each stage is what its run in MLflow
+says.
 """
 
 import argparse
@@ -38,7 +40,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class Profile:
-    """One run of a flow: on which machine, its wall time, the longest chain of stages that wait for each other, and what each stage took."""
+    """One run of a flow: on which machine, its wall time, the longest chain of stages that wait for each other, and
+    what each stage took.
+    """
 
     machine: str
     seconds: float
@@ -104,18 +108,21 @@ def render(results: Mapping[str, Any]) -> str:
         "# Where the time and memory of the default flows go",
         "",
         "Made by `python -m benchmarks.profile`: each flow once, from an empty cache.",
-        "Times are wall times of stages as their runs in MLflow have them, with others beside them where there were cores. Memory is the most that a stage's processes had together, resident;",
+        "Times are wall times of stages as their runs in MLflow have them, with others beside them where there "
+        "were cores. Memory is the most that a stage's processes had together, resident;",
         "pages that a warm stage shares with its server count.",
     ]
     for flow, found in parsed(results).items():
         work = sum(cost.seconds * cost.cores for cost in found.stages)
         lines += [
             *("", f"## {flow}", ""),
-            f"On {found.machine}: {_told(found.seconds)} in all (load of the machine when it began: {found.load:.1f}); {_told(found.path)} along the longest chain of stages, {_told(work)} of cores.",
+            f"On {found.machine}: {_told(found.seconds)} in all (load of the machine when it began: "
+            f"{found.load:.1f}); {_told(found.path)} along the longest chain of stages, {_told(work)} of cores.",
             *("", "| stage | s | cores | share of the work | peak MB |", "|---|---|---|---|---|"),
         ]
         lines += [
-            f"| {cost.stage} | {cost.seconds:.1f} | {cost.cores} | {100 * cost.seconds * cost.cores / work:.1f} % | {cost.megabytes:.0f} |"
+            f"| {cost.stage} | {cost.seconds:.1f} | {cost.cores} | {100 * cost.seconds * cost.cores / work:.1f} % "
+            f"| {cost.megabytes:.0f} |"
             for cost in found.stages
         ]
     return "\n".join(lines) + "\n"

@@ -39,7 +39,9 @@ def changes(node: ast.AST) -> Iterator[tuple[str, str]]:
 
 
 def nodes(source: bytes) -> list[Any]:
-    """The nodes that may be changed, without texts that nobody uses and the parts of f-strings, whose places Python does not know."""
+    """The nodes that may be changed, without texts that nobody uses and the parts of f-strings, whose places Python
+    does not know.
+    """
     editable, waiting = [], [ast.parse(source)]
     while waiting:
         node: Any = waiting.pop()

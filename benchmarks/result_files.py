@@ -8,8 +8,8 @@ A file of benchmarks/results holds
     result        what the benchmark's page is made of
     sha256        the hash of all of that, as JSON with sorted keys
 
-so that a number on a page can be traced to the code that it was measured on, and its interval computed again from `values`.
-Benchmarks write them; `python -m benchmarks.claims --write` then makes the pages of them.
+so that a number on a page can be traced to the code that it was measured on, and its interval computed again from
+`values`. Benchmarks write them; `python -m benchmarks.claims --write` then makes the pages of them.
 """
 
 import base64
@@ -44,7 +44,8 @@ def values(path: Path) -> dict[str, Any]:
 def write(path: Path, result: Any, single: Mapping[str, Any] | None = None, *, adds: bool = False) -> None:
     """Write a result that was measured at this clone's commit on this machine.
 
-    `single` are the values behind it. With `adds` the result contains the one that the file has: its commits, processors and values stay.
+    `single` are the values behind it. With `adds` the result contains the one that the file has: its commits,
+    processors and values stay.
     """
     earlier = json.loads(path.read_text()) if adds and path.exists() else {}
     packed = {**values(path), **(single or {})} if adds else single
@@ -96,7 +97,9 @@ def processor() -> str:
 
 
 def faults(root: Path) -> Iterator[str]:
-    """A line for each result file that is not sealed, or whose commit is not in the history of a clone that has all of it."""
+    """A line for each result file that is not sealed, or whose commit is not in the history of a clone that has all of
+    it.
+    """
     history = None
     if _git(root, "rev-parse", "--is-shallow-repository") == "false":
         history = (_git(root, "rev-list", "HEAD") or "").split()

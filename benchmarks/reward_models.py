@@ -1,9 +1,10 @@
 """Reward models compared: `python -m benchmarks.reward_models SEED=DATA [..] [--only "NAME;.."] [--scratch FOLDER]`.
 
-DATA is the data folder of a run of the default pipeline with that seed in every section, up to `evaluate@sft`. Each case trains one reward model
-by the stage's own command with params.yaml changed, and scores the 8 answers of SFT to each test problem that `evaluate@sft` sampled at two
-temperatures. These are the same in all cases of a seed, so that differences are paired by problem.
-Results are added to benchmarks/results/reward_models.json, of which benchmarks/reward_models.md is made (benchmarks/claims.py).
+DATA is the data folder of a run of the default pipeline with that seed in every section, up to `evaluate@sft`. Each
+case trains one reward model by the stage's own command with params.yaml changed, and scores the 8 answers of SFT to
+each test problem that `evaluate@sft` sampled at two temperatures. These are the same in all cases of a seed, so that
+differences are paired by problem. Results are added to benchmarks/results/reward_models.json, of which
+benchmarks/reward_models.md is made (benchmarks/claims.py).
 """
 
 import argparse
@@ -69,7 +70,9 @@ class Case:
 
 
 def eighth(shuffled: bool) -> Callable[[Path], None]:
-    """The training pairs of every eighth prompt; `shuffled`: each pair is a group of its own, so that a prompt's pairs come in many steps."""
+    """The training pairs of every eighth prompt; `shuffled`: each pair is a group of its own, so that a prompt's pairs
+    come in many steps.
+    """
 
     def write(folder: Path) -> None:
         source, target = folder / "data/preferences", folder / "data/eighth"
@@ -183,7 +186,9 @@ def run_case(folder: Path, params: str, case: Case) -> dict[str, Any]:
 
 
 def untrained(folder: Path) -> None:
-    """SFT as a reward model of log-probabilities; its metrics are those that the default one had before its training."""
+    """SFT as a reward model of log-probabilities; its metrics are those that the default one had before its
+    training.
+    """
     target = folder / "data/reward_model"
     shutil.rmtree(target, ignore_errors=True)
     shutil.copytree(folder / "data/sft", target)
@@ -193,7 +198,9 @@ def untrained(folder: Path) -> None:
 
 @torch.no_grad()
 def scored(folder: Path) -> tuple[pd.DataFrame, dict[str, float]]:
-    """Of each test problem, by temperature, whether the answer with the highest reward is right; and how the reward orders answers."""
+    """Of each test problem, by temperature, whether the answer with the highest reward is right; and how the reward
+    orders answers.
+    """
     model, tokenizer = (load(folder / "data/reward_model") for load in (reward_model_files.load, models.load_tokenizer))
     drawn = tables.read(Generations, folder / ANSWERS / "generations.parquet")
     drawn = drawn[drawn["temperature"].isin([0.0, *TEMPERATURES])].reset_index(drop=True)
@@ -255,11 +262,17 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     lines = [
         "# Reward models",
         "",
-        "Made by `python -m benchmarks.reward_models`: the default task, 500 test problems a seed, 8 answers of SFT to each at two temperatures, the same "
-        "for all reward models of a seed. Best of 8: the share of the problems where the answer with the highest reward is right, whatever its form (strict: by a line `#### N` at its end). Over pairs: the "
-        "difference, problem by problem, to the default reward model, with its 95 % interval. Orders as the rubric: of the pairs of a problem's answers "
-        "at temperature 1, the share that the reward orders as the rubric's points do; before the comma over all, then where both show steps. "
-        "Held-out accuracy and loss are of each objective's own data: comparisons, solutions or steps; training accuracy is that of the last 20 steps. Untrained: SFT's own log-probability a token. CPU: seconds of one core.",
+        "Made by `python -m benchmarks.reward_models`: the default task, 500 test problems a seed, 8 answers of "
+        "SFT to each at two temperatures, the same "
+        "for all reward models of a seed. Best of 8: the share of the problems where the answer with the highest "
+        "reward is right, whatever its form (strict: by a line `#### N` at its end). Over pairs: the "
+        "difference, problem by problem, to the default reward model, with its 95 % interval. Orders as the "
+        "rubric: of the pairs of a problem's answers "
+        "at temperature 1, the share that the reward orders as the rubric's points do; before the comma over all, "
+        "then where both show steps. "
+        "Held-out accuracy and loss are of each objective's own data: comparisons, solutions or steps; training "
+        "accuracy is that of the last 20 steps. Untrained: SFT's own log-probability a token. CPU: "
+        "seconds of one core.",
         "",
         f"| case | {' | '.join(columns)} |",
         "|---|" + "---|" * len(columns),

@@ -1,4 +1,7 @@
-"""What benchmarks/rl.py compares: sizes and cases. Imports nothing, so that the parent of the measured processes is small."""
+"""What benchmarks/rl.py compares: sizes and cases.
+
+Imports nothing, so that the parent of the measured processes is small.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

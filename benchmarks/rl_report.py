@@ -45,7 +45,10 @@ def counts(times: Times) -> str:
 def comparison(label: str, ours: list[float], theirs: list[float], digits: int, larger_is_better: bool) -> str:
     """A line of a table: both sides, and the factor by which ours is faster."""
     factor = statistics.median(ours) / statistics.median(theirs)
-    return f"| {label} | {span(ours, digits)} | {span(theirs, digits)} | {factor if larger_is_better else 1 / factor:.2f} |"
+    return (
+        f"| {label} | {span(ours, digits)} | {span(theirs, digits)} | "
+        f"{factor if larger_is_better else 1 / factor:.2f} |"
+    )
 
 
 def tables(results: list[tuple[Case, dict[str, Times]]]) -> list[str]:
@@ -101,29 +104,44 @@ def parameters(size: Size) -> float:
     return (shape["vocab_size"] * width + shape["num_hidden_layers"] * layer) / 1e6
 
 
-NO_GPU = "`--device cuda` does the same in bf16 with a model of Qwen2.5-0.5B's shape. It has not been run: no GPU was at hand."
+NO_GPU = (
+    "`--device cuda` does the same in bf16 with a model of Qwen2.5-0.5B's shape. It has not been run: no GPU "
+    "was at hand."
+)
 
 
 def introduction(size: Size, device: Device, rounds: int, load: float, seconds: float) -> list[str]:
     """What was measured, on which machine, and how."""
-    kind = f"{size.architecture} of {parameters(size):.1f} million random weights, {'bf16' if device == 'cuda' else 'fp32'}"
+    kind = (
+        f"{size.architecture} of {parameters(size):.1f} million random weights, "
+        f"{'bf16' if device == 'cuda' else 'fp32'}"
+    )
     memory = "the device's, as torch counts it" if device == "cuda" else "resident, of a process that does nothing else"
     return [
         "# Rollouts, GRPO and DPO against TRL",
         "",
-        f"Made by `python -m benchmarks.rl{' --device cuda' if device == 'cuda' else ''}` in {seconds / 60:.0f} minutes on "
+        f"Made by `python -m benchmarks.rl{' --device cuda' if device == 'cuda' else ''}` in {seconds / 60:.0f} "
+        "minutes on "
         f"{machine('torch', 'transformers', 'trl')}; {device}, {THREADS} threads. Large products of "
-        f"ours by {products.name()} (tasks/algorithms/common/products.py). Load of the machine when it began: {load:.1f}.",
+        f"ours by {products.name()} (tasks/algorithms/common/products.py). Load of the machine when it began: "
+        f"{load:.1f}.",
         "",
-        f"A {kind}. A GRPO step: {size.prompts} prompts, {size.samples} responses to each, sampled at temperature 1, judged by "
-        f"a cheap function of the tokens, dapo's aggregation, no KL term, one update. A DPO step: {size.pairs} pairs, each with "
-        f"a prompt of its own, log-probabilities of the reference known beforehand. Prompts are all of the length given; "
-        f"responses have {size.response} tokens each, or at most so many and end by themselves with probability 1/{1 / size.stop:.0f} a "
-        f"token. Same weights, prompts, rewards, AdamW, clipping and micro-batch ({size.micro_batch}) on both sides; no "
+        f"A {kind}. A GRPO step: {size.prompts} prompts, {size.samples} responses to each, sampled at temperature "
+        "1, judged by "
+        f"a cheap function of the tokens, dapo's aggregation, no KL term, one update. A DPO step: {size.pairs} "
+        "pairs, each with "
+        "a prompt of its own, log-probabilities of the reference known beforehand. Prompts are all "
+        "of the length given; "
+        f"responses have {size.response} tokens each, or at most so many and end by themselves with probability "
+        f"1/{1 / size.stop:.0f} a "
+        "token. Same weights, prompts, rewards, AdamW, clipping and micro-batch "
+        f"({size.micro_batch}) on both sides; no "
         "recomputation of activations. No group lacks spread here, so that no pass is saved by skipping one.",
         "",
-        "TRL runs as its users run it, by `GRPOTrainer.train` and `DPOTrainer.train`, with sdpa and a static cache; its time of "
-        "sampling is that of its call of `generate`, ours all of `sample`. A step ends before logging and saving. Before anything "
+        "TRL runs as its users run it, by `GRPOTrainer.train` and `DPOTrainer.train`, with sdpa and a static "
+        "cache; its time of "
+        "sampling is that of its call of `generate`, ours all of `sample`. A step ends before logging and saving. "
+        "Before anything "
         "was measured, loss and the gradient of every weight were equal on both sides for one batch of each algorithm "
         "(benchmarks/rl_agreement.py).",
         "",
@@ -135,7 +153,9 @@ def introduction(size: Size, device: Device, rounds: int, load: float, seconds: 
 
 
 def fastest(result: Mapping[str, Any], *headings: str) -> str:
-    """A row for each of these tables of the page: the least and the greatest factor by which ours is faster than TRL."""
+    """A row for each of these tables of the page: the least and the greatest factor by which ours is faster than
+    TRL.
+    """
     rows = [["", "times as fast as TRL"]]
     for heading in headings:
         factors = _factors(result, heading)

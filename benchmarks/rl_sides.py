@@ -60,7 +60,9 @@ def build(case: Case) -> Any:
 
 
 def ends(case: Case) -> list[int]:
-    """The tokens that end a response: as many as give a random model the wanted lengths, or one that it never samples."""
+    """The tokens that end a response: as many as give a random model the wanted lengths, or one that it never
+    samples.
+    """
     vocabulary = case.size.shape["vocab_size"]
     return list(range(vocabulary - round(vocabulary * case.size.stop), vocabulary)) if case.natural else [vocabulary]
 

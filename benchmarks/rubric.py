@@ -1,8 +1,8 @@
 """The time to judge long and hostile answers: `python -m benchmarks.rubric` writes benchmarks/results/rubric.json.
 
-It measures the processor time of the rubric and of the verifier's plain numbers, beside math-verify on the same text as the verifier
-runs it. Then it searches for slow texts: repeated short strings of what the patterns match are timed at two lengths, and those
-whose time grows most are listed.
+It measures the processor time of the rubric and of the verifier's plain numbers, beside math-verify on the same text as
+the verifier runs it. Then it searches for slow texts: repeated short strings of what the patterns match are timed at
+two lengths, and those whose time grows most are listed.
 """
 
 import itertools
@@ -109,10 +109,13 @@ def render(result: dict[str, Any]) -> str:
     lines = [
         "# Judging long and hostile answers",
         "",
-        f"Made by `python -m benchmarks.rubric` on {result['machine']}. Load of the machine when it began: {result['load']:.1f}.",
+        f"Made by `python -m benchmarks.rubric` on {result['machine']}. Load of the machine when it began: "
+        f"{result['load']:.1f}.",
         "",
-        "Seconds of processor time for the rubric and the verifier's plain numbers together, the best of 3, by the answer's length in "
-        "characters; the exponent of growth from the second length to the third (1 is linear, 2 quadratic); beside them math-verify on the "
+        "Seconds of processor time for the rubric and the verifier's plain numbers together, the best of 3, by the "
+        "answer's length in "
+        "characters; the exponent of growth from the second length to the third (1 is linear, 2 quadratic); beside "
+        "them math-verify on the "
         f"longest, as the verifier runs it, in a process that may take {result['limit']:.0f} s.",
         "",
         f"| answer | {' | '.join(f'{length:,}' for length in result['lengths'])} | exponent | math-verify |",
@@ -126,7 +129,8 @@ def render(result: dict[str, Any]) -> str:
     steepest = ", ".join(f"{one['exponent']:.2f} for {one['text']!r}" for one in found["steepest"])
     lines += [
         "",
-        f"Searched: {found['tried']:,} texts that repeat one to three parts of what the patterns know, many with another before and after "
+        f"Searched: {found['tried']:,} texts that repeat one to three parts of what the patterns know, many with "
+        "another before and after "
         f"(between bars below). The steepest of them, from {SEARCHED[1]:,} to {SEARCHED[2]:,} characters: {steepest}.",
     ]
     return "\n".join(lines) + "\n"

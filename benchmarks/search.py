@@ -1,6 +1,7 @@
 """The tables and verdicts of docs/search.md, made of benchmarks/results/search.json (benchmarks/claims.py).
 
-The file has what LOG.md and the page had: most intervals were not kept. Those of greedy answers are Wilson's, of 500 problems.
+The file has what LOG.md and the page had: most intervals were not kept. Those of greedy answers are Wilson's, of 500
+problems.
 """
 
 from collections.abc import Mapping
@@ -10,7 +11,9 @@ from benchmarks import tables
 
 
 def right(result: Mapping[str, Any], policy: str) -> str:
-    """A row for each method and budget: the share of right answers, and the difference to greedy answers; then what follows for the policy."""
+    """A row for each method and budget: the share of right answers, and the difference to greedy answers; then what
+    follows for the policy.
+    """
     rows = [["method", "samples", "right", "over greedy answers, points"]]
     for row in result[policy]:
         interval = f" [{row['low']:.1f}, {row['high']:.1f}]" if "low" in row else ""
@@ -20,7 +23,9 @@ def right(result: Mapping[str, Any], policy: str) -> str:
 
 
 def verdict(result: Mapping[str, Any], policy: str) -> str:
-    """Whether a method beats the policy's greedy answers by its interval, and how far the best is from the larger policy's greedy answers."""
+    """Whether a method beats the policy's greedy answers by its interval, and how far the best is from the larger
+    policy's greedy answers.
+    """
     methods = [row for row in result[policy] if row["method"] not in ("greedy", "pass@n")]
     better = [row["method"] for row in methods if row.get("over_greedy", [0, 0, 0])[1] > 0]
     apart = [row["method"] for row in methods if row.get("low", 0) > result[policy][0]["high"]]
@@ -31,4 +36,7 @@ def verdict(result: Mapping[str, Any], policy: str) -> str:
     if policy == larger:
         return sentence
     gap = result[larger][0]["right"] - max(row["right"] for row in methods)
-    return f"{sentence} The larger policy's greedy answers are {abs(gap):.0f} points {'above' if gap > 0 else 'below'} the best of it."
+    return (
+        f"{sentence} The larger policy's greedy answers are {abs(gap):.0f} points "
+        f"{'above' if gap > 0 else 'below'} the best of it."
+    )

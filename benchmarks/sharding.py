@@ -1,7 +1,9 @@
-"""What processes hold that divide nothing, the optimizer, or the model: `python -m benchmarks.sharding` writes benchmarks/results/sharding.json.
+"""What processes hold that divide nothing, the optimizer, or the model: `python -m benchmarks.sharding` writes
+benchmarks/results/sharding.json.
 
-Two processes fine-tune a Llama of 46 million random weights on a CPU, turn about with each way to divide. The peak is of the steps,
-without loading; plan-memory's is its sum less what the libraries take, on top of what they were measured to take.
+Two processes fine-tune a Llama of 46 million random weights on a CPU, turn about with each way to divide. The peak is
+of the steps, without loading; plan-memory's is its sum less what the libraries take, on top of what they were measured
+to take.
 """
 
 import argparse
@@ -119,8 +121,10 @@ def render(result: Mapping[str, Any]) -> str:
         "# What processes hold that divide the optimizer or the model",
         "",
         f"Made by `python -m benchmarks.sharding` on {result['machine']}. {PROCESSES} processes of one",
-        f"thread each train a Llama of {result['weights'] / 1e6:.1f} million weights in fp32 with AdamW, {ROWS} x {LENGTH} tokens a step: SFT, {STEPS} steps. Medians of {result['rounds']}",
-        f"(lowest to highest), turn about. Load of the machine when it began: {result['load']:.1f}. The loss of the last step was {result['runs'][''][0]['loss']:.5f}",
+        f"thread each train a Llama of {result['weights'] / 1e6:.1f} million weights in fp32 with AdamW, {ROWS} x "
+        f"{LENGTH} tokens a step: SFT, {STEPS} steps. Medians of {result['rounds']}",
+        f"(lowest to highest), turn about. Load of the machine when it began: {result['load']:.1f}. The loss of "
+        f"the last step was {result['runs'][''][0]['loss']:.5f}",
         "in all runs, to these digits.",
         "",
         "| divided | MB at the peak, of a process | beyond the libraries | plan-memory's sum, MB | seconds a step |",

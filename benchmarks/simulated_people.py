@@ -1,4 +1,6 @@
-"""Simulated people who judge pairs of responses by the rubric, each with an accuracy: a record as the labelling page writes it."""
+"""Simulated people who judge pairs of responses by the rubric, each with an accuracy: a record as the labelling page
+writes it.
+"""
 
 import itertools
 import json
@@ -17,9 +19,11 @@ PLACE = Path("data/raw/judgements/simulated.jsonl")
 
 
 def writer(accuracies: Sequence[float], judgements: int, overlap: int) -> Callable[[Path], None]:
-    """A function that writes the record of such people in a clone: `judgements` in all, each pair judged by `overlap` of them.
+    """A function that writes the record of such people in a clone: `judgements` in all, each pair judged by `overlap`
+    of them.
 
-    A person of accuracy p prefers the response with more rubric points with probability p. Pairs with equal points are not asked.
+    A person of accuracy p prefers the response with more rubric points with probability p. Pairs with equal points are
+    not asked.
     """
 
     def write(folder: Path) -> None:
@@ -56,7 +60,9 @@ def writer(accuracies: Sequence[float], judgements: int, overlap: int) -> Callab
 
 
 def _pairs(folder: Path, rng: random.Random) -> Iterator[tuple[str, str, list[dict[str, object]], int]]:
-    """Pairs of responses to one prompt that the rubric tells apart, prompts in random order: id, prompt, answers, place of the better."""
+    """Pairs of responses to one prompt that the rubric tells apart, prompts in random order: id, prompt, answers, place
+    of the better.
+    """
     known = {
         row["problem_id"]: row for row in tables.records(tables.read(Problems, folder / "data/problems/train.parquet"))
     }

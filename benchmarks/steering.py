@@ -1,8 +1,9 @@
-"""Positive-review steering with the KL in the reward and without, over seeds: `python -m benchmarks.steering [SEED ..] --scratch FOLDER`.
+"""Positive-review steering with the KL in the reward and without, over seeds: `python -m benchmarks.steering [SEED ..]
+--scratch FOLDER`.
 
-The settings are those of presets/reviews.yaml. Each seed has a language model of reviews, two
-classifiers and a policy for each method, with and without the KL. A cell that is in benchmarks/results/steering.json is not measured
-again. Of that file benchmarks/steering.md is made (benchmarks/claims.py), and docs/reviews.png by benchmarks/steering_picture.py.
+The settings are those of presets/reviews.yaml. Each seed has a language model of reviews, two classifiers and a policy
+for each method, with and without the KL. A cell that is in benchmarks/results/steering.json is not measured again. Of
+that file benchmarks/steering.md is made (benchmarks/claims.py), and docs/reviews.png by benchmarks/steering_picture.py.
 """
 
 import argparse
@@ -218,7 +219,8 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     lines = [
         "# Positive-review steering",
         "",
-        f"Made by `python -m benchmarks.steering`: presets/reviews.yaml, with the KL in the reward as there and without, {PLAIN}",
+        "Made by `python -m benchmarks.steering`: presets/reviews.yaml, with the KL in the reward as there and "
+        f"without, {PLAIN}",
         "",
         "## Over seeds",
         "",
@@ -236,7 +238,8 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
             shown = [interval(Estimate(*cell[key]), key) for key in COLUMNS]
             seconds = f"{cell['cpu_seconds']:.0f}" if "cpu_seconds" in cell else ""
             lines.append(
-                f"| {name} | {seed} | {' | '.join(shown)} | {cell.get('commonest_sentence', '')[:LONGEST]} | {seconds} |"
+                f"| {name} | {seed} | {' | '.join(shown)} | {cell.get('commonest_sentence', '')[:LONGEST]} | "
+                f"{seconds} |"
             )
     lines += ["", "## The classifiers", "", "| seed | in the reward | second |", "|---|---|---|"]
     for seed, cell in sorted(results.get("classifiers", {}).items()):
@@ -246,8 +249,10 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 PLAIN = (
-    "four samples at temperature 1 of each of 300 openings. The gap is the share of positive continuations by the classifier in the "
-    "reward minus that by the second. Distinct pairs are those of an opening's samples. CPU: seconds of one core for the training."
+    "four samples at temperature 1 of each of 300 openings. The gap is the share of positive continuations by the "
+    "classifier in the "
+    "reward minus that by the second. Distinct pairs are those of an opening's samples. CPU: seconds of one core "
+    "for the training."
 )
 
 

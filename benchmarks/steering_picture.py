@@ -29,7 +29,9 @@ PANELS: dict[
 
 
 def draw(results: Mapping[str, Mapping[str, Any]], file: Path) -> None:
-    """Means over seeds with Student's 95 % intervals, cut off where no value can be, and a faint point for each seed."""
+    """Means over seeds with Student's 95 % intervals, cut off where no value can be, and a faint point for each
+    seed.
+    """
     with mpl.rc_context({**plots.STYLE, "svg.fonttype": "path"}):
         figure = Figure(figsize=(plots.WIDTH, plots.WIDTH * 0.62), layout="constrained")
         for axis, (title, (markers, scale, kind, top)) in zip(

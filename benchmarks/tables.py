@@ -1,6 +1,7 @@
 """Tables that a result file keeps as they were written down, cell by cell: results whose single values were not kept.
 
-`{"rows": [[cell, ..], ..]}` is one table, its first row the columns; `{"page": [line, ..]}` is a page with some of them.
+`{"rows": [[cell, ..], ..]}` is one table, its first row the columns; `{"page": [line, ..]}` is a page with some of
+them.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,10 @@
-"""Variants of the policies that the default run does not train: `python -m benchmarks.variants [SEED | SEED=DATA ...] [--only "NAME;.."]`.
+"""Variants of the policies that the default run does not train: `python -m benchmarks.variants [SEED | SEED=DATA ...]
+[--only "NAME;.."]`.
 
-Each seed's upstream (problems to reward model) is made once in a fresh clone, or copied from DATA, the data folder of an earlier
-run; the policies that this run trained and evaluated at the defaults are read from there. Every other variant is trained and
-evaluated by the stages' own commands with params.yaml changed. Results are added to benchmarks/results/variants.json, of
-which benchmarks/variants.md is made (benchmarks/claims.py).
+Each seed's upstream (problems to reward model) is made once in a fresh clone, or copied from DATA, the data folder of
+an earlier run; the policies that this run trained and evaluated at the defaults are read from there. Every other
+variant is trained and evaluated by the stages' own commands with params.yaml changed. Results are added to
+benchmarks/results/variants.json, of which benchmarks/variants.md is made (benchmarks/claims.py).
 """
 
 import json
@@ -97,7 +98,9 @@ def measured(data: Path, policy: str) -> pd.DataFrame:
 
 
 def compared(values: pd.DataFrame, sft: pd.DataFrame) -> dict[str, Any]:
-    """The means of a policy's metrics, and for accuracies the paired difference to SFT with a 95 % interval over problems."""
+    """The means of a policy's metrics, and for accuracies the paired difference to SFT with a 95 % interval over
+    problems.
+    """
     assert values.index.equals(sft.index), "the same problems"
     row: dict[str, Any] = {name: values[name].mean() for name in values}
     for name in (GREEDY, *SAMPLED):
@@ -151,9 +154,12 @@ def render(results: dict[str, dict[str, dict[str, Any]]]) -> str:
     lines = [
         "# Variants of the policies",
         "",
-        "Made by `python -m benchmarks.variants`: default params but for what a variant changes, strict accuracy on the test problems. "
-        "Over SFT: the difference problem by problem to the same seed's SFT model, with its 95 % interval; gained and lost: "
-        "problems that the greedy answer solves and SFT's did not, and the other way round. CPU: seconds of one core for the training, "
+        "Made by `python -m benchmarks.variants`: default params but for what a variant changes, strict accuracy "
+        "on the test problems. "
+        "Over SFT: the difference problem by problem to the same seed's SFT model, with its 95 % "
+        "interval; gained and lost: "
+        "problems that the greedy answer solves and SFT's did not, and the other way round. CPU: seconds of one "
+        "core for the training, "
         "where it was not part of a run of the whole flow.",
         "",
         f"| variant | seed | {' | '.join(columns)} | CPU |",
@@ -168,7 +174,9 @@ def render(results: dict[str, dict[str, dict[str, Any]]]) -> str:
 
 
 def greedy(results: Mapping[str, Mapping[str, Any]], *names: str) -> str:
-    """A row for each of these variants: greedy accuracy over SFT's in points by seed, and in brackets the KL to SFT at temperature 1."""
+    """A row for each of these variants: greedy accuracy over SFT's in points by seed, and in brackets the KL to SFT at
+    temperature 1.
+    """
     seeds = sorted(results["SFT"])
     rows = [["", *(f"seed {seed}" for seed in seeds)]]
     for name in names:

@@ -1,7 +1,9 @@
-"""What a stage costs before it begins, warm and cold: `python -m benchmarks.warm_starts` writes benchmarks/results/warm_starts.json.
+"""What a stage costs before it begins, warm and cold: `python -m benchmarks.warm_starts` writes
+benchmarks/results/warm_starts.json.
 
-Each stage's command is started with `--help`, which ends as soon as everything is imported: by the engine's two ways of starting
-it, turn about. The server of warm starts has its modules already; how long it took for them, and its memory, are a line of their own.
+Each stage's command is started with `--help`, which ends as soon as everything is imported: by the engine's two ways of
+starting it, turn about. The server of warm starts has its modules already; how long it took for them, and its memory,
+are a line of their own.
 """
 
 import argparse
@@ -49,7 +51,9 @@ def seconds(stage: str, folder: Path, warm: WarmStarts | None) -> float:
 
 
 def measured(stages: Sequence[str], rounds: int, warm: WarmStarts, folder: Path) -> tuple[dict[str, float], Times]:
-    """By package of stages the seconds of the first start, which waits for the imports; then each stage's starts of both kinds."""
+    """By package of stages the seconds of the first start, which waits for the imports; then each stage's starts of
+    both kinds.
+    """
     first = {
         package: seconds(next(stage for stage in stages if f"tasks.{stage}".startswith(package)), folder, warm)
         for package in sorted({f"tasks.{stage}".rpartition(".")[0] for stage in stages})
@@ -81,7 +85,8 @@ def page(
         "# Warm and cold starts of stages",
         "",
         f"Made by `python -m benchmarks.warm_starts` on {machine('torch', 'transformers', 'pandas')}.",
-        f"Seconds of wall time from the start of a stage's command with `--help` to its end, under its supervisor; medians of {rounds}, turn about. Load of the machine when it",
+        "Seconds of wall time from the start of a stage's command with `--help` to its end, under its supervisor; "
+        f"medians of {rounds}, turn about. Load of the machine when it",
         f"began: {load:.1f}.",
         "",
         "| stage | cold | warm | times as fast | lowest to highest |",

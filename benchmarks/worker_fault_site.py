@@ -1,7 +1,7 @@
 """A Prefect server, a coordinator's repository, clones of it, and workers, which benchmarks/worker_faults.py disturbs.
 
-All are real processes in one folder. A stage writes its out line by line and notes each line in a journal, by which two writers
-of one out would be seen.
+All are real processes in one folder. A stage writes its out line by line and notes each line in a journal, by which two
+writers of one out would be seen.
 """
 
 import contextlib
@@ -63,7 +63,9 @@ Params = dict[str, dict[str, Any]]
 
 
 class Site:
-    """The folder with everything: `server/`, `remote/`, and the repositories `one`, `two` and `three`, of which `one` is the coordinator's."""
+    """The folder with everything: `server/`, `remote/`, and the repositories `one`, `two` and `three`, of which `one`
+    is the coordinator's.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

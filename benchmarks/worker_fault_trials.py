@@ -24,7 +24,9 @@ STOPPED = (25.0, 60.0)  # seconds that something is stopped with SIGSTOP, or tha
 
 @dataclass
 class Trial:
-    """One trial under way: `run` is the coordinator; `noticed` the seconds until it knew of the fault, if it needs to know."""
+    """One trial under way: `run` is the coordinator; `noticed` the seconds until it knew of the fault, if it needs to
+    know.
+    """
 
     site: Site
     transport: str
@@ -252,7 +254,9 @@ def damage(file: Path, tear: bool) -> None:
 
 
 def tear_dep(site: Site, rng: random.Random) -> None:
-    """Damage the seed's large file in the remote, so that the worker cannot take it from there; clones forget theirs."""
+    """Damage the seed's large file in the remote, so that the worker cannot take it from there; clones forget
+    theirs.
+    """
     for clone in ("two", "three"):
         shutil.rmtree(site.folder / clone / ".dvc/cache", ignore_errors=True)
     for file in site.remote.glob("files/md5/*/*"):

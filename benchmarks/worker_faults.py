@@ -1,10 +1,11 @@
 """Faults of stages on workers: `python -m benchmarks.worker_faults [--trials N] [--seed S] [--only FAULT] [--keep]`.
 
-A Prefect server, two workers and a coordinator, all real processes, run a stage of six seconds; something is killed, stopped, taken
-away or torn at a random moment. With the transport `shared` the workers are in the coordinator's checkout, with `clone` each
-has its own, and a folder is DVC's remote. After each trial the outs must be an undisturbed run's, no process, lock, lease, note or
-scratch copy may be left, the next `posttrain run` must find nothing to do, and `posttrain audit --all` no fault.
-`--keep` adds the trials to benchmarks/results/worker_faults.json, which benchmarks/worker_faults.md shows.
+A Prefect server, two workers and a coordinator, all real processes, run a stage of six seconds; something is killed,
+stopped, taken away or torn at a random moment. With the transport `shared` the workers are in the coordinator's
+checkout, with `clone` each has its own, and a folder is DVC's remote. After each trial the outs must be an undisturbed
+run's, no process, lock, lease, note or scratch copy may be left, the next `posttrain run` must find nothing to do, and
+`posttrain audit --all` no fault. `--keep` adds the trials to benchmarks/results/worker_faults.json, which
+benchmarks/worker_faults.md shows.
 """
 
 import argparse
@@ -29,7 +30,9 @@ REPOSITORIES = {"shared": {"k1": "one", "k2": "one"}, "clone": {"k1": "two", "k2
 
 
 class Campaign:
-    """Trials one after the other on one site; the workers live on from trial to trial, as far as the faults let them."""
+    """Trials one after the other on one site; the workers live on from trial to trial, as far as the faults let
+    them.
+    """
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.site, self.seed, self.transport, self.number = Site(folder), seed, "", 0
@@ -110,7 +113,9 @@ class Campaign:
 
 
 def plan(trials: int, seed: int, only: Sequence[str], transports: Sequence[str]) -> list[tuple[str, str]]:
-    """Every fault with every transport, again and again, as many as are asked for; each time those of one transport stand together."""
+    """Every fault with every transport, again and again, as many as are asked for; each time those of one transport
+    stand together.
+    """
     kinds = [(name, way) for name, (_, ways) in FAULTS.items() for way in ways if way in transports]
     kinds = [kind for kind in kinds if not only or kind[0] in only]
     rng, chosen = random.Random(seed), list[tuple[str, str]]()
@@ -136,22 +141,29 @@ def _text(result: Mapping[str, Any]) -> list[str]:
     trials = result["trials"]
     counted = f"{len(trials)} trials, {len(_failed(result))} failures. {result['conditions']}"
     return [
-        "Made by `python -m benchmarks.worker_faults`: a Prefect server, two workers and a coordinator, all real processes, run a stage of "
-        "six seconds, and something is killed, stopped, taken away or torn at a random moment. With the transport `shared` the workers "
-        "are in the coordinator's checkout, with `clone` each has its own, and a folder is DVC's remote. A trial fails unless the "
-        "outs are an undisturbed run's, byte for byte and by their hash in dvc.lock, no two commands wrote them at once, no process, "
-        "lock, lease, note or scratch copy is left, the next `posttrain run` finds nothing to do, and `posttrain audit --all` no fault.",
+        "Made by `python -m benchmarks.worker_faults`: a Prefect server, two workers and a coordinator, all real "
+        "processes, run a stage of "
+        "six seconds, and something is killed, stopped, taken away or torn at a random moment. With the transport "
+        "`shared` the workers "
+        "are in the coordinator's checkout, with `clone` each has its own, and a folder is DVC's remote. A trial "
+        "fails unless the "
+        "outs are an undisturbed run's, byte for byte and by their hash in dvc.lock, no two commands wrote them at "
+        "once, no process, "
+        "lock, lease, note or scratch copy is left, the next `posttrain run` finds nothing to do, and `posttrain "
+        "audit --all` no fault.",
         "",
         counted,
         "",
-        "*Noticed*: from the fault until the lost attempt stands as killed in MLflow. *Made again*: trials in which the stage's "
+        "*Noticed*: from the fault until the lost attempt stands as killed in MLflow. *Made again*: trials in "
+        "which the stage's "
         "command ran a second time.",
     ]
 
 
 def _table(trials: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = [
-        "| fault | transport | trials | noticed after, median s | worst s | made again | outs equal | orphans | failures |",
+        "| fault | transport | trials | noticed after, median s | worst s | made again | outs equal | "
+        "orphans | failures |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, (disturb, ways) in FAULTS.items():
@@ -169,13 +181,14 @@ def _table(trials: Sequence[Mapping[str, Any]]) -> list[str]:
                     str(sum(fault.startswith("orphan") for one in those for fault in one["faults"])),
                     str(sum(bool(one["faults"]) for one in those)),
                 ]
-                lines.append(f"| {disturb.__doc__} | {' | '.join(cells)} |")
+                about = " ".join((disturb.__doc__ or "").split())
+                lines.append(f"| {about} | {' | '.join(cells)} |")
     return lines
 
 
 def main() -> None:
     """Make the trials of the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("--trials", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", action="append", default=[], choices=[*FAULTS])

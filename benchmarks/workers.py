@@ -1,9 +1,11 @@
-"""What a stage on a worker costs beyond the same stage here: `python -m benchmarks.workers` writes benchmarks/results/workers.json.
+"""What a stage on a worker costs beyond the same stage here: `python -m benchmarks.workers` writes
+benchmarks/results/workers.json.
 
-A trivial stage runs here, on a worker in the same folder, and on a worker with a clone and a folder as the DVC remote, turn about,
-with one Prefect server (SQLite) and both workers up. The seconds are the stage's own in `posttrain run --json`: from its turn to its
-record in DVC, the worker's part and the transfers included, the start of `posttrain run` excluded. The peer is a trivial flow as a
-deployment run through Prefect's process worker with Prefect's defaults, from `run_deployment` to its end.
+A trivial stage runs here, on a worker in the same folder, and on a worker with a clone and a folder as the DVC remote,
+turn about, with one Prefect server (SQLite) and both workers up. The seconds are the stage's own in `posttrain run
+--json`: from its turn to its record in DVC, the worker's part and the transfers included, the start of `posttrain run`
+excluded. The peer is a trivial flow as a deployment run through Prefect's process worker with Prefect's defaults, from
+`run_deployment` to its end.
 """
 
 import argparse
@@ -176,7 +178,8 @@ def render(result: Mapping[str, Any]) -> str:
         "# What a stage on a worker costs",
         "",
         f"Made by `python -m benchmarks.workers` on {result['machine']}. Server, coordinator and workers share this",
-        f"machine. The stage copies a file of a few bytes. Seconds of wall time, medians of {result['rounds']} (lowest to highest), turn about, after a",
+        f"machine. The stage copies a file of a few bytes. Seconds of wall time, medians of {result['rounds']} "
+        "(lowest to highest), turn about, after a",
         f"warm-up. Load of the machine when it began: {result['load']:.1f}.",
         "",
         table(result).removesuffix("\n"),

@@ -20,7 +20,9 @@ def accept(
         str, typer.Option("--why", metavar="TEXT", help="Why the change does not change what it makes.")
     ] = "",
 ) -> int:
-    """Record that a stage, or each stage of a flow, stays as it is after a change of code, parameters or command, because you say so."""
+    """Record that a stage, or each stage of a flow, stays as it is after a change of code, parameters or command,
+    because you say so.
+    """
     from flows.console.causes import show
     from flows.lineage.acceptance import accepting
 

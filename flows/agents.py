@@ -1,7 +1,7 @@
 """The agents flow: from the best play of environments of several turns to policies that learn by acting, and a report.
 
-dvc.yaml says how each stage is run; this is the order in which Prefect starts them. Each stage has a branch for every environment or
-policy that its section of params.yaml names, and all that wait for nothing that runs go on side by side.
+dvc.yaml says how each stage is run; this is the order in which Prefect starts them. Each stage has a branch for every
+environment or policy that its section of params.yaml names, and all that wait for nothing that runs go on side by side.
 """
 
 from typing import Any
@@ -19,7 +19,10 @@ def agents(
     force: list[str] | None = None,
     where: str = "",
 ) -> State[object]:
-    """Bring the targets up to date: stages, or `agents` for the whole report. `flows.orchestration.stages.pipeline` has the parameters."""
+    """Bring the targets up to date: stages, or `agents` for the whole report.
+
+    `flows.orchestration.stages.pipeline` has the parameters.
+    """
     with pipeline("agents", targets, set, seeds, force, where) as stage:
         stage("code")  # what each stage reaches of tasks/, so that an edit runs what it can change
 

@@ -1,4 +1,6 @@
-"""`posttrain runs`, `lineage` and the other questions about what was recorded: where it comes from, what differs, whether it holds."""
+"""`posttrain runs`, `lineage` and the other questions about what was recorded: where it comes from, what differs,
+whether it holds.
+"""
 
 import json
 import sys
@@ -20,7 +22,9 @@ def runs(
     points: Annotated[bool, typer.Option("--points", help="The points of sweeps too, each a run.")] = False,
     json_: Json = False,
 ) -> None:
-    """List the pipeline runs: what changed since the one before, what ran, was restored or was up to date, the headline."""
+    """List the pipeline runs: what changed since the one before, what ran, was restored or was up to date, the
+    headline.
+    """
     from flows.console.runs_list import show
     from flows.lineage.cleaning import kept
     from flows.lineage.history import newest_runs

@@ -1,4 +1,6 @@
-"""`posttrain check`: what can be known of a run before it begins, with other values than those of params.yaml where some are given."""
+"""`posttrain check`: what can be known of a run before it begins, with other values than those of params.yaml where
+some are given.
+"""
 
 from contextlib import ExitStack
 from pathlib import Path
@@ -28,7 +30,9 @@ def check(
         typer.Option("--set", metavar="SECTION.KEY=VALUE", help="As if params.yaml said so.", autocompletion=tab.edits),
     ] = None,
 ) -> int:
-    """Look at data, template, lengths, rewards, environments, time and memory before a run; nothing is trained or written."""
+    """Look at data, template, lengths, rewards, environments, time and memory before a run; nothing is trained or
+    written.
+    """
     from flows.engine import plan
     from flows.params import checking, editing
 

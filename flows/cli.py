@@ -1,4 +1,5 @@
-"""`posttrain`: run, status, lineage, audit, compare, verify, clean, chat, label, export, ui and more. Thin: parse, call, print.
+"""`posttrain`: run, status, lineage, audit, compare, verify, clean, chat, label, export, ui and more. Thin: parse,
+call, print.
 
 Exit codes: 0 all done, 1 a stage failed, 2 wrong use, 130 stopped by Ctrl-C. Every fault of use is one line
 on standard error. Nothing heavy is imported until there is work to do.

@@ -1,4 +1,5 @@
-"""Before stages start on a GPU: which of them need more memory than it has, and what to change. By arithmetic, in a process of its own.
+"""Before stages start on a GPU: which of them need more memory than it has, and what to change. By arithmetic, in a
+process of its own.
 
 A run without a GPU starts no process and imports nothing for this.
 """
@@ -15,7 +16,9 @@ KNOWN = "POSTTRAIN_DEVICE_MEMORY"  # the environment's word for it, such as 80GB
 
 
 def remarks(root: Path, planned: Sequence[PlannedStage]) -> list[str]:
-    """A line for each stage that will run and would not fit; none without a GPU here, or memory that the environment names."""
+    """A line for each stage that will run and would not fit; none without a GPU here, or memory that the environment
+    names.
+    """
     device_memory = os.environ.get(KNOWN)
     stages = [stage.name for stage in planned if stage.reason and (stage.gpu or device_memory)]
     if not stages or not (root / "tasks/memory").is_dir():

@@ -50,7 +50,8 @@ def export(root: Path, model: str, target: Path) -> list[str]:
             remarks.append(f"the card has no evaluation: {evaluation} has not run on this model")
         if acts and facts["missing"]:
             remarks.append(
-                f"ONNX is left out: {', '.join(facts['missing'])} are not installed (pip install {' '.join(facts['missing'])})"
+                f"ONNX is left out: {', '.join(facts['missing'])} are not installed (pip install "
+                f"{' '.join(facts['missing'])})"
             )
         numbers = {file.stem: json.loads((root / file).read_text()) for file in files}
         if acts:  # a number for each variant

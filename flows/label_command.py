@@ -64,7 +64,10 @@ def label(
     ] = None,
     statistics: Annotated[bool, typer.Option("--statistics", help="Print what the record says, and end.")] = False,
 ) -> None:
-    """Open a page on which people judge answers: pairs, rankings, steps or better answers. What they say is on disk at once."""
+    """Open a page on which people judge answers: pairs, rankings, steps or better answers.
+
+    What they say is on disk at once.
+    """
     root = find_root()
     record = RECORDS / f"{name}.jsonl"
     if not name or Path(name).name != name:

@@ -31,7 +31,9 @@ class Laid:
 
 @contextmanager
 def laid(root: Path, settings: Sequence[str], keep: bool) -> Iterator[Laid]:
-    """Edit params.yaml; put it back at the end if `keep` is False, or after any exception or signal before something has run with it."""
+    """Edit params.yaml; put it back at the end if `keep` is False, or after any exception or signal before something
+    has run with it.
+    """
     edit = Laid()
     if not settings:
         yield edit
@@ -54,7 +56,9 @@ def laid(root: Path, settings: Sequence[str], keep: bool) -> Iterator[Laid]:
 
 @contextmanager
 def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """What asks this process to end raises KeyboardInterrupt in the meantime: by default it would end with nothing undone."""
+    """What asks this process to end raises KeyboardInterrupt in the meantime: by default it would end with nothing
+    undone.
+    """
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,7 +1,8 @@
 """The language-model flow: from problems and a pretrained model to preference-tuned policies and a report.
 
-dvc.yaml says how each stage is run; this is the order in which Prefect starts them. What waits for nothing that runs goes on side by
-side, within the machine's cores and GPUs. Of the stages that are named here only those run that the targets need and that are out of date.
+dvc.yaml says how each stage is run; this is the order in which Prefect starts them. What waits for nothing that runs
+goes on side by side, within the machine's cores and GPUs. Of the stages that are named here only those run that the
+targets need and that are out of date.
 """
 
 from typing import Any
@@ -21,7 +22,10 @@ def language(
     force: list[str] | None = None,
     where: str = "",
 ) -> State[object]:
-    """Bring the targets up to date: stages, or `language` for the whole report. `flows.orchestration.stages.pipeline` has the parameters."""
+    """Bring the targets up to date: stages, or `language` for the whole report.
+
+    `flows.orchestration.stages.pipeline` has the parameters.
+    """
     with pipeline("language", targets, set, seeds, force, where) as stage:
         stage("code")  # what each stage reaches of tasks/, so that an edit runs what it can change
 

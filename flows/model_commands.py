@@ -35,7 +35,9 @@ def chat(
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Tokens of an answer at most.")] = 512,
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="The same seed gives the same answers.")] = 0,
 ) -> int:
-    """Talk with a model in the terminal; with a pipe as input, each line is a turn and the answers go to standard output."""
+    """Talk with a model in the terminal; with a pipe as input, each line is a turn and the answers go to standard
+    output.
+    """
     from flows.outs import checkpoint
 
     root = find_root()
@@ -50,7 +52,9 @@ def export(
     model: Checkpoint,
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder to make, or an empty one.")],
 ) -> int:
-    """Write a stage's model to a folder of its own with a card: a language model ready for `hf upload`, an offline policy as TorchScript and ONNX."""
+    """Write a stage's model to a folder of its own with a card: a language model ready for `hf upload`, an offline
+    policy as TorchScript and ONNX.
+    """
     from flows import exporting
 
     root, folder = find_root(), folder.absolute()
@@ -90,7 +94,9 @@ def evaluate(
     revision: Annotated[str, typer.Option(help="Branch, tag or commit of a model of the hub.")] = "main",
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the tables go.")] = None,
 ) -> int:
-    """Judge one model alone, on test problems of your own, the pipeline's, or benchmark suites; nothing is trained for it."""
+    """Judge one model alone, on test problems of your own, the pipeline's, or benchmark suites; nothing is trained for
+    it.
+    """
     from flows.outs import checkpoint
 
     root = find_root()
@@ -119,7 +125,8 @@ def evaluate(
 def child(root: Path, module: str, *arguments: str, takes_ctrl_c: bool = False) -> int:
     """Run a module of this repository on this terminal; its exit code. Ctrl-C ends it, in no words.
 
-    One that `takes_ctrl_c` gets it itself. It too begins by ignoring it: Python would end with a page of errors in its first moments.
+    One that `takes_ctrl_c` gets it itself. It too begins by ignoring it: Python would end with a page of errors in its
+    first moments.
     """
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     child = subprocess.Popen([sys.executable, "-m", module, *arguments], cwd=root)

@@ -1,7 +1,9 @@
-"""The offline-RL flow: from behaviour policies and the data sets recorded with them to learned policies and a table of scores.
+"""The offline-RL flow: from behaviour policies and the data sets recorded with them to learned policies and a table of
+scores.
 
-dvc.yaml says how each stage is run; this is the order in which Prefect starts them. Each stage has a branch for every environment or
-data set that its section of params.yaml names, and all that wait for nothing that runs go on side by side.
+dvc.yaml says how each stage is run; this is the order in which Prefect starts them. Each stage has a branch for every
+environment or data set that its section of params.yaml names, and all that wait for nothing that runs go on side by
+side.
 """
 
 from typing import Any
@@ -24,7 +26,10 @@ def offline(
     force: list[str] | None = None,
     where: str = "",
 ) -> State[object]:
-    """Bring the targets up to date: stages, or `offline` for the whole report. `flows.orchestration.stages.pipeline` has the parameters."""
+    """Bring the targets up to date: stages, or `offline` for the whole report.
+
+    `flows.orchestration.stages.pipeline` has the parameters.
+    """
     with pipeline("offline", targets, set, seeds, force, where) as stage:
         stage("code")  # what each stage reaches of tasks/, so that an edit runs what it can change
 

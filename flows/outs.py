@@ -1,4 +1,6 @@
-"""Where things are that stages made: a checkpoint by its folder or its stage, a stage's metrics, whether an out is as it was recorded."""
+"""Where things are that stages made: a checkpoint by its folder or its stage, a stage's metrics, whether an out is as
+it was recorded.
+"""
 
 from collections.abc import Mapping
 from contextlib import chdir, closing
@@ -11,7 +13,10 @@ from flows.engine.dvc_repository import PlanError, open_repo, plain_errors
 
 
 def checkpoint(root: Path, model: str) -> Path:
-    """The folder of a checkpoint: a path, or a stage's out that is a model; PlanError if it is not there. Relative within `root`."""
+    """The folder of a checkpoint: a path, or a stage's out that is a model; PlanError if it is not there.
+
+    Relative within `root`.
+    """
     folder = Path(model).absolute()
     if folder.is_dir():
         relative_folder = folder.relative_to(root) if folder.is_relative_to(root) else folder

@@ -1,8 +1,8 @@
 """The process that writes the journals of runs to MLflow, one after the other: `python -m flows.recorder ROOT`.
 
-It follows the journal of a run that still goes on, and ends when there is no journal left. What cannot be recorded is noted as a
-fault, which the next command tells. While the database cannot be used the journals stay; one that cannot be read is put aside, and every
-command says so.
+It follows the journal of a run that still goes on, and ends when there is no journal left. What cannot be recorded is
+noted as a fault, which the next command tells. While the database cannot be used the journals stay; one that cannot be
+read is put aside, and every command says so.
 """
 
 import os
@@ -56,7 +56,9 @@ def _end_without(root: Path) -> None:
 
 
 def put_aside(reading: Reading, why: str) -> None:
-    """Keep a journal that cannot be recorded out of the way, once nobody writes it any more; every command says so until it is gone."""
+    """Keep a journal that cannot be recorded out of the way, once nobody writes it any more; every command says so
+    until it is gone.
+    """
     (reading.folder / FAILED).write_text(why)
     while not reading.abandoned():
         time.sleep(LOOK_SECONDS)

@@ -1,6 +1,8 @@
-"""A run from its settings to its results: params.yaml is edited and checked, stages are planned, brought up to date, and their results shown.
+"""A run from its settings to its results: params.yaml is edited and checked, stages are planned, brought up to date,
+and their results shown.
 
-The command `posttrain` and the Python interface call the same functions. Nothing heavy is imported until there is work to do.
+The command `posttrain` and the Python interface call the same functions. Nothing heavy is imported until there is work
+to do.
 """
 
 import importlib
@@ -27,7 +29,8 @@ from flows.up_to_date import Begun
 if TYPE_CHECKING:
     from flows.engine.execute import Execution
 
-# Name of a flow -> the module with the Prefect flow of this name, and the stages at which it ends; its stages are modules of tasks.<name>.
+# Name of a flow -> the module with the Prefect flow of this name, and the stages at which it ends; its stages are
+# modules of tasks.<name>.
 FLOWS = {
     "language": ("flows.language_model", ("report",)),
     "offline": ("flows.offline_rl", ("offline_report",)),
@@ -54,14 +57,16 @@ def run(
     cold: bool = False,
     pull: bool = False,
 ) -> dict[str, StageResult]:
-    """Bring flows or stages up to date; the result of each stage by its name, none for a flow in which nothing has changed.
+    """Bring flows or stages up to date; the result of each stage by its name, none for a flow in which nothing has
+    changed.
 
-    `settings` change params.yaml first, as `--set` does. With `dry_run` nothing is changed or run. `with_runs` asks for every
-    stage's result, with the run that made it. Stages of a work pool run on its workers, those with a GPU on `pool`'s unless
-    dvc.yaml names another; `with_patch` sends workers that have a clone what is not committed. Where a stage needs more judgements of people than there
-    are, what does not depend on it is done and the run ends, or with `wait` goes on when they have come. With `cold` each stage
-    is a new process that imports what it needs itself. With `pull` outs that dvc.lock records and that are not here come from DVC's
-    remote first. WrongUseError or ParameterError where it cannot be done as asked.
+    `settings` change params.yaml first, as `--set` does. With `dry_run` nothing is changed or run. `with_runs` asks for
+    every stage's result, with the run that made it. Stages of a work pool run on its workers, those with a GPU on
+    `pool`'s unless dvc.yaml names another; `with_patch` sends workers that have a clone what is not committed. Where a
+    stage needs more judgements of people than there are, what does not depend on it is done and the run ends, or with
+    `wait` goes on when they have come. With `cold` each stage is a new process that imports what it needs itself. With
+    `pull` outs that dvc.lock records and that are not here come from DVC's remote first. WrongUseError or
+    ParameterError where it cannot be done as asked.
     """
     began = time.monotonic() if began is None else began
     how = up_to_date.How(jobs, dry_run, with_runs, with_patch, wait, cold)
@@ -106,7 +111,9 @@ def _planned(
     pull: bool = False,
     on_work: Callable[[], object] = lambda: None,
 ) -> list[Part]:
-    """The plan with params.yaml as edited, where stages of work pools may have a server or not; what is to be known of it is printed."""
+    """The plan with params.yaml as edited, where stages of work pools may have a server or not; what is to be known of
+    it is printed.
+    """
     parts = plan(root, targets, force, pools=True, pool=pool, say=partial(console.print, markup=False), on_work=on_work)
     if pull and not dry_run and _pull(root, console, parts):
         parts = plan(root, targets, force, pools=True, pool=pool)
@@ -144,9 +151,11 @@ def within_flow(
     force: Sequence[str] | None,
     pool: str,
 ) -> Iterator["Execution | None"]:
-    """What `run` does, around the body of a Prefect flow that was not called by it but deployed, scheduled or called by a user's own flow.
+    """What `run` does, around the body of a Prefect flow that was not called by it but deployed, scheduled or called by
+    a user's own flow.
 
-    Yields what executes the stages, or None where nothing has changed. What `run` would print goes to the log of the flow run.
+    Yields what executes the stages, or None where nothing has changed. What `run` would print goes to the log of the
+    flow run.
     """
     from flows.engine.dvc_command import StageFailed
     from flows.orchestration.flow_log import FlowLog
@@ -195,7 +204,9 @@ def remarks(root: Path, parts: Sequence[Part]) -> list[str]:
 
 
 def _pull(root: Path, console: Console, parts: Sequence[Part]) -> bool:
-    """Bring what the stages lack from DVC's remote to the cache, from which they are restored; whether they lacked anything."""
+    """Bring what the stages lack from DVC's remote to the cache, from which they are restored; whether they lacked
+    anything.
+    """
     missing = {stage.name: None for _, planned in parts for stage in planned if stage.missing}
     if not missing:
         return False
@@ -215,7 +226,9 @@ def targets(flow: str) -> tuple[str, ...]:
 
 
 def _has_server(root: Path, console: Console, parts: Sequence[Part], pool: str) -> bool:
-    """Whether there is a Prefect server for the stages of work pools; WrongUseError without one if `pool` was asked for."""
+    """Whether there is a Prefect server for the stages of work pools; WrongUseError without one if `pool` was asked
+    for.
+    """
     named = [stage for _, planned in parts for stage in planned if stage.reason and stage.pool]
     if not named:
         return True
@@ -242,8 +255,8 @@ def plan(
 ) -> list[Part]:
     """The plan of each named flow, then one plan of all named stages under the flow that they belong to.
 
-    `say` gets a line about each file of the user's that a stage would read. Where people have judged too little, the line says how much is missing.
-    `on_work` is called as soon as some stage is out of date.
+    `say` gets a line about each file of the user's that a stage would read. Where people have judged too little, the
+    line says how much is missing. `on_work` is called as soon as some stage is out of date.
     """
     from flows.engine import plan as planning
 

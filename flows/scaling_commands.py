@@ -49,7 +49,9 @@ def plan_memory(
     ] = False,
     json_: Annotated[bool, typer.Option("--json", help="A JSON list, bytes as numbers.")] = False,
 ) -> int:
-    """Count a stage's memory term by term, and say what would make it fit; without options all is that of params.yaml."""
+    """Count a stage's memory term by term, and say what would make it fit; without options all is that of
+    params.yaml.
+    """
     names = [*(stages or []), *([algorithm] if algorithm else [])]
     values = {
         "model": model, "precision": precision, "lora-rank": lora_rank, "sequence": sequence, "batch": batch,

@@ -1,4 +1,6 @@
-"""`posttrain serve`: the flows as Prefect deployments, which its page, API, schedules and automations can start and cancel."""
+"""`posttrain serve`: the flows as Prefect deployments, which its page, API, schedules and automations can start and
+cancel.
+"""
 
 import importlib
 from contextlib import ExitStack
@@ -25,7 +27,9 @@ def serve(
         str, typer.Option(metavar="'0 2 * * *'", help="Run the named flows, or the language flow, at these times.")
     ] = "",
 ) -> int:
-    """Serve the flows, so that Prefect's page, API, schedules and automations can start and cancel them; until Ctrl-C."""
+    """Serve the flows, so that Prefect's page, API, schedules and automations can start and cancel them; until
+    Ctrl-C.
+    """
     console, served = Screen(), flows or [*FLOWS]
     if unknown := [name for name in served if name not in FLOWS]:
         raise running.WrongUseError(f"serve: no flow {unknown[0]}; expected {', '.join(FLOWS)}")

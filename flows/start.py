@@ -1,4 +1,6 @@
-"""The command `posttrain` from its first moment: where nothing has changed, it says so before anything else is imported."""
+"""The command `posttrain` from its first moment: where nothing has changed, it says so before anything else is
+imported.
+"""
 
 import os
 import sys

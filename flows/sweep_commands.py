@@ -1,4 +1,6 @@
-"""`posttrain sweep` and `posttrain apply`: many points of params.yaml as one graph, and one of them for the workspace."""
+"""`posttrain sweep` and `posttrain apply`: many points of params.yaml as one graph, and one of them for the
+workspace.
+"""
 
 import json
 import sys
@@ -36,7 +38,8 @@ def sweep(
         str,
         typer.Option(
             metavar="NUMBER",
-            help="Compare trainings on their way by this number of their curves, such as eval_accuracy, and train only the better half on.",
+            help="Compare trainings on their way by this number of their curves, such as eval_accuracy, and train "
+            "only the better half on.",
         ),
     ] = "",
     jobs: Annotated[int | None, typer.Option(min=1, help="Cores to use at most.")] = None,
@@ -53,7 +56,9 @@ def sweep(
     cold: Annotated[bool, typer.Option("--cold", help="Start each stage as a new process.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="End with one JSON object.")] = False,
 ) -> int:
-    """Run the pipeline at many points of its parameters as one graph; what points share runs once, and the workspace stays as it is."""
+    """Run the pipeline at many points of its parameters as one graph; what points share runs once, and the workspace
+    stays as it is.
+    """
     from flows import sweeping
     from flows.sweeps import axes
 

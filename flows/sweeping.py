@@ -1,6 +1,8 @@
-"""A sweep from its points to its results: one graph is checked and run, what came out is shown and recorded. `run --seeds` is one over seeds.
+"""A sweep from its points to its results: one graph is checked and run, what came out is shown and recorded. `run
+--seeds` is one over seeds.
 
-The commands and the Python interface call these functions, as they call those of running.py. Nothing heavy is imported until there is work.
+The commands and the Python interface call these functions, as they call those of running.py. Nothing heavy is imported
+until there is work.
 """
 
 import time
@@ -97,7 +99,8 @@ def run_points(
     options: Options,
     edit: Laid | None = None,
 ) -> Outcome:
-    """Run all that the targets need at each of the points, show what came out, and record it; `edit` notes when something has begun.
+    """Run all that the targets need at each of the points, show what came out, and record it; `edit` notes when
+    something has begun.
 
     WrongUseError or ParameterError of one line, before anything runs, where the points or targets are wrong.
     """

@@ -1,7 +1,8 @@
 """A run in which nothing has changed, known by the sizes and times of files alone, before anything else is imported.
 
-Git, make and DVC's own state judge a file so too. A run that has found every stage up to date notes what it looked at: code, data,
-outs and their objects in the cache, parameters, the engine itself. While none of that has changed, the next one says the same.
+Git, make and DVC's own state judge a file so too. A run that has found every stage up to date notes what it looked at:
+code, data, outs and their objects in the cache, parameters, the engine itself. While none of that has changed, the next
+one says the same.
 """
 
 import json
@@ -26,7 +27,9 @@ Facts = list[int] | str | None
 
 
 def said(arguments: Sequence[str], began: float) -> str | None:
-    """What the command with these arguments would say, if nothing has changed since it said so; None where that has to be found out."""
+    """What the command with these arguments would say, if nothing has changed since it said so; None where that has to
+    be found out.
+    """
     root = _root(os.getcwd())
     if root is None or not _plain(arguments):
         return None
@@ -66,7 +69,8 @@ def note(root: "Path", targets: Sequence[str], parts: "Sequence[Part]") -> None:
 
 
 def remember(root: str, arguments: Sequence[str], text: str, paths: Iterable[str]) -> None:
-    """Note what was said and the state of all that it rests on; nothing where a file is too young to be judged by its times.
+    """Note what was said and the state of all that it rests on; nothing where a file is too young to be judged by its
+    times.
 
     `paths` are files and folders, within which everything counts; those that are not there now must stay so.
     """

@@ -42,7 +42,9 @@ class How:
 
 @dataclass
 class Begun:
-    """A flow whose stages are being brought up to date: what executes them, if any has to run, and at the end the results."""
+    """A flow whose stages are being brought up to date: what executes them, if any has to run, and at the end the
+    results.
+    """
 
     flow: str
     execution: "Execution | None" = None
@@ -61,7 +63,10 @@ def brought_up_to_date(
     edit: Laid,
     began: float,
 ) -> Iterator[Begun]:
-    """Show what is out of date, or yield what executes it, and at the end write the flow's pages. No results where nobody needs them."""
+    """Show what is out of date, or yield what executes it, and at the end write the flow's pages.
+
+    No results where nobody needs them.
+    """
     part = Begun(flow)
     unchanged = all(stage.reason is None for stage in planned)
     shown = unchanged and not run_page.is_old(root, planned)
@@ -131,7 +136,9 @@ def server_ahead(root: Path, wanted: bool) -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def prefect_server(root: Path, console: Console) -> Iterator["Server | None"]:
-    """The Prefect server of a run, which may still be starting; None for one that the user has configured, or within a flow run."""
+    """The Prefect server of a run, which may still be starting; None for one that the user has configured, or within a
+    flow run.
+    """
     from flows.orchestration import server
 
     if server.within_flow_run():
@@ -198,7 +205,9 @@ def _unrecorded(root: Path) -> list[str]:
 
 
 def _durations(root: Path, planned: Sequence[PlannedStage]) -> dict[str, float]:
-    """The seconds that each stage that may run took the last time; none where the records cannot be read, which the run itself says."""
+    """The seconds that each stage that may run took the last time; none where the records cannot be read, which the run
+    itself says.
+    """
     from flows.engine.plan import PlanError
     from flows.lineage import durations
 

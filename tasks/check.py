@@ -1,4 +1,5 @@
-"""Check what a stage wrote before it enters the cache: `python -m tasks.check PATH...`, one line a problem, exit code 1.
+"""Check what a stage wrote before it enters the cache: `python -m tasks.check PATH...`, one line a problem, exit code
+1.
 
 With `-` for the paths it answers questions until standard input ends, so that a whole flow needs to start it only once.
 
@@ -107,7 +108,10 @@ def table_problems(path: Path) -> Iterator[str]:
         cases = cases[~(of_row & cases.duplicated(["check", "index"]))]
         for case in cases.head(SHOWN).to_dict("records"):
             row = "" if pd.isna(case["index"]) else f", row {case['index']}"
-            yield f"not a {schema.__name__} table: column {case['column']}{row}: {case['check']}, got {case['failure_case']!r}"
+            yield (
+                f"not a {schema.__name__} table: column {case['column']}{row}: {case['check']}, got "
+                f"{case['failure_case']!r}"
+            )
         if len(cases) > SHOWN:
             yield f"not a {schema.__name__} table: {len(cases) - SHOWN} more failures"
 
@@ -151,7 +155,10 @@ def csv_problems(path: Path) -> Iterator[str]:
         if "variant" in frame:
             bad &= frame[column].notna().groupby(frame["variant"]).transform("any")
         if bad.any():
-            yield f"column {column}, line {int(bad.to_numpy().argmax()) + 2}: expected a finite number, got {frame[column][bad].iloc[0]}"
+            yield (
+                f"column {column}, line {int(bad.to_numpy().argmax()) + 2}: expected a finite number, got "
+                f"{frame[column][bad].iloc[0]}"
+            )
 
 
 def episode_problems(path: Path) -> Iterator[str]:

@@ -1,10 +1,11 @@
-"""What is derived from the code: code deps and params in dvc.yaml, params.schema.json, docs/parameters.md and docs/metrics.md.
+"""What is derived from the code: code deps and params in dvc.yaml, params.schema.json, docs/parameters.md and
+docs/metrics.md.
 
 `python -m tasks.contract` rewrites them; a test computes them and fails on a difference. If a stage's deps lacked an
 import, a change to that module would not run the stage again.
 
-A stage with `foreach: ${branches.STAGE}` has a branch for each key of that dictionary, or each item of that list. A branch depends on its
-own entry alone and on the stage's section: a change to another entry does not run it again.
+A stage with `foreach: ${branches.STAGE}` has a branch for each key of that dictionary, or each item of that list. A
+branch depends on its own entry alone and on the stage's section: a change to another entry does not run it again.
 """
 
 import importlib
@@ -33,13 +34,17 @@ def definition(stage: Pipeline) -> Pipeline:
 
 
 def branches(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
-    """Name of a stage with `foreach` -> section and key of the dictionary or list that names its branches, such as `branches`, `cql`."""
+    """Name of a stage with `foreach` -> section and key of the dictionary or list that names its branches, such as
+    `branches`, `cql`.
+    """
     texts = {name: stage["foreach"] for name, stage in pipeline["stages"].items() if "foreach" in stage}
     return {name: tuple(text.removeprefix("${").removesuffix("}").split(".")) for name, text in texts.items()}
 
 
 def stage_modules(pipeline: Pipeline) -> dict[str, str]:
-    """Stage name -> module, read off the command `python -m <module> ...`; without the stage `code`, which is about these."""
+    """Stage name -> module, read off the command `python -m <module> ...`; without the stage `code`, which is about
+    these.
+    """
     commands = {name: definition(stage)["cmd"].split() for name, stage in pipeline["stages"].items() if name != CODE}
     return {name: words[2] for name, words in commands.items()}
 
@@ -89,7 +94,9 @@ def config_types(pipeline: Pipeline) -> dict[str, type[Config]]:
 
 
 def schema(pipeline: Pipeline) -> Schema:
-    """JSON schema of the whole params.yaml, for editors: one required section a stage, and the seed that sections may share."""
+    """JSON schema of the whole params.yaml, for editors: one required section a stage, and the seed that sections may
+    share.
+    """
     types = config_types(pipeline)
     sections = {
         name: parameters.describe(schema_of(config_type, f"#/$defs/{name}.{{model}}"), parameters.parts(config_type))
@@ -108,7 +115,8 @@ def schema(pipeline: Pipeline) -> Schema:
         "maximum": 2**32 - 1,
         "description": "The seed of every section that says `*seed`; `posttrain run --seeds 0,1,2` runs several.",
     }
-    parts: Schema = {}  # of sections; a reference to one starts at the root, and two sections may have parts of one name
+    # of sections; a reference to one starts at the root, and two sections may have parts of one name
+    parts: Schema = {}
     for name, content in sections.items():
         parts |= {f"{name}.{model}": part for model, part in content.pop("$defs", {}).items()}
     sections = {name: content for name, content in sections.items() if content["properties"]} | {BRANCHES: entries}

@@ -1,4 +1,5 @@
-"""`python -m tasks.curve_columns NAME MODULE..`: whether the curve of each stage has a number of this name, and the names of all that it has.
+"""`python -m tasks.curve_columns NAME MODULE..`: whether the curve of each stage has a number of this name, and the
+names of all that it has.
 
 `posttrain sweep --early` asks before it runs anything. One JSON object: module -> {"has": .., "names": [..]}.
 """

@@ -1,8 +1,8 @@
 """`python -m tasks.evaluation MODEL --out DIR`: judge one checkpoint alone. `posttrain evaluate` starts it.
 
-It is the stage `evaluate` without a pipeline: any model in Hugging Face layout, any test set, the same tables and measures, and
-a run in MLflow of its own. Nothing has to be trained first, and no reward model and no reference are needed. With `--suite` it is the
-stage `benchmarks` in the same way.
+It is the stage `evaluate` without a pipeline: any model in Hugging Face layout, any test set, the same tables and
+measures, and a run in MLflow of its own. Nothing has to be trained first, and no reward model and no reference are
+needed. With `--suite` it is the stage `benchmarks` in the same way.
 """
 
 import argparse
@@ -41,7 +41,9 @@ DOWNLOADED = ("*.safetensors", "*.json", "*.model", "*.txt", "*.jinja")  # from 
 
 
 def load(model: str, revision: str, reward_model: Path | None) -> Models:
-    """A model by its folder or hub id, with a chat template and a padding token where it has none; and the reward model."""
+    """A model by its folder or hub id, with a chat template and a padding token where it has none; and the reward
+    model.
+    """
     folder = Path(model)
     if not folder.is_dir():
         folder = downloaded(model, revision)
@@ -81,7 +83,8 @@ def run(arguments: argparse.Namespace) -> Mapping[str, Any]:
     config, out = configured(arguments), Path(arguments.out)
     if config.source == "problems" and not (arguments.problems_folder / "test.parquet").is_file():
         raise DataError(
-            f"{arguments.problems_folder}: the pipeline's test problems are not there; expected --data with problems of your own, or "
+            f"{arguments.problems_folder}: the pipeline's test problems are not there; expected --data with "
+            "problems of your own, or "
             "`posttrain run problems` first"
         )
     all_problems = evaluate.test_problems(config, arguments.problems_folder, arguments.data or Path())
@@ -94,7 +97,9 @@ def run(arguments: argparse.Namespace) -> Mapping[str, Any]:
 
 
 def suites_of(arguments: argparse.Namespace) -> tuple[BenchmarksConfig, dict[str, Cell]]:
-    """The section `benchmarks` with what the command line says otherwise, and a cell for each of the suites NAME or NAME@COMMIT."""
+    """The section `benchmarks` with what the command line says otherwise, and a cell for each of the suites NAME or
+    NAME@COMMIT.
+    """
     changes = {name: value for name in NUMBERS if (value := getattr(arguments, name)) is not None and name != "samples"}
     cells = {}
     for named in arguments.suite.split(","):
@@ -143,7 +148,9 @@ def run_suites(arguments: argparse.Namespace) -> Mapping[str, Any]:
 
 
 def suites_shown(measures: Mapping[str, Any]) -> Iterator[str]:
-    """The columns of a table, one on a line: the suite, its headline metric in percent with its interval, and their average."""
+    """The columns of a table, one on a line: the suite, its headline metric in percent with its interval, and their
+    average.
+    """
     for name, (metric, mean) in evaluating.columns(measures).items():
         interval = measures.get(name, {}).get(metric)
         bounds = f"  ({100 * interval['low']:.1f} to {100 * interval['high']:.1f})" if interval else ""
@@ -198,7 +205,8 @@ def main() -> None:
         print(f"all measures: {metrics}; every answer to read: {arguments.out / 'pages/benchmarks.html'}")
         return
     print(
-        f"{arguments.model}: {measures['asked']} test problem{'s' if measures['asked'] != 1 else ''}, greedy answers, 95 % intervals"
+        f"{arguments.model}: {measures['asked']} test problem{'s' if measures['asked'] != 1 else ''}, greedy "
+        "answers, 95 % intervals"
     )
     print("\n".join(shown(measures)))
     print(f"all measures: {metrics}; answers: {arguments.out / 'generations.parquet'}")

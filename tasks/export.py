@@ -1,7 +1,8 @@
 """`python -m tasks.export FOLDER OUT`: copy a model with its tokenizer as others load it, and print what it is as JSON.
 
-`posttrain export` starts it. The weights are copied byte for byte, or merged with the adapter beside them; the copy is loaded once, so that a broken model is not passed on.
-With `--explain FILE...`, files of metrics, the JSON has a sentence for each number in them.
+`posttrain export` starts it. The weights are copied byte for byte, or merged with the adapter beside them; the copy is
+loaded once, so that a broken model is not passed on. With `--explain FILE...`, files of metrics, the JSON has a
+sentence for each number in them.
 """
 
 import argparse
@@ -25,7 +26,8 @@ from tasks.common.errors import DataError
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files
 
-# Weights, their index, configs, and the files of tokenizers. No code, no pickles, and nothing else that a stage writes beside.
+# Weights, their index, configs, and the files of tokenizers. No code, no pickles, and nothing else that a stage writes
+# beside.
 COPIED = (
     "*.safetensors",
     "*.safetensors.index.json",

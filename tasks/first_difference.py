@@ -1,7 +1,8 @@
 """Where two versions of a file first differ: which tensor, which row and column, which key, which line or byte.
 
-`python -m tasks.first_difference` reads [[name, file, file], ...] as JSON from standard input and writes a list with one object for
-each: `what` is one line for a person, the other keys are its facts. The name's ending says what the files hold.
+`python -m tasks.first_difference` reads [[name, file, file], ...] as JSON from standard input and writes a list with
+one object for each: `what` is one line for a person, the other keys are its facts. The name's ending says what the
+files hold.
 """
 
 import csv

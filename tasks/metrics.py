@@ -1,7 +1,8 @@
 """What each metric means: docs/metrics.md, from constants of the stages.
 
 A stage explains in METRICS what its `run` returns, in CURVES the columns of its .csv files with a column `step`, and in
-HEADLINE what `dvc metrics show` prints of a report. A slash in a name leads into a dictionary, a capital word stands for a key.
+HEADLINE what `dvc metrics show` prints of a report. A slash in a name leads into a dictionary, a capital word stands
+for a key.
 """
 
 import importlib.util
@@ -18,7 +19,8 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
     "CLASS": ("bad|neutral|good", "what a step is: `bad`, `neutral` or `good`"),
     "CRITERION": (
         "named|valid|brief|ordered|correctness|reasoning|clarity",
-        "a criterion of the annotator: `named`, `valid`, `brief`, `ordered`; of the rubric `correctness`, `reasoning`, `clarity`",
+        "a criterion of the annotator: `named`, `valid`, `brief`, `ordered`; of the rubric `correctness`, "
+        "`reasoning`, `clarity`",
     ),
     "DATASET": ("[^/]+", "a data set, by its name in params.yaml"),
     "ESTIMATE": (
@@ -37,26 +39,31 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
     ),
     "METRIC": (
         r"(?:strict|rubric|gold|manner|reference|reward|length|ended)_[\w.]+",
-        "a metric of `evaluate` that begins with `strict_`, `rubric_`, `gold_` or `manner_`, or where no right answers are known with `reference_`, `reward_`, `length_` or `ended_`; `gained` and `lost` are there if each problem is either right or wrong by it",
+        "a metric of `evaluate` that begins with `strict_`, `rubric_`, `gold_` or `manner_`, or where no right "
+        "answers are known with `reference_`, `reward_`, `length_` or `ended_`; `gained` and `lost` are there if "
+        "each problem is either right or wrong by it",
     ),
     "MODEL": ("[a-z_]+", "a model that searches: the policy by its stage's name, or `small`"),
     "POLICY": ("[a-z_]+", "a stage whose policy is evaluated"),
     "SCORE": (
         "likelihood|pairs|outcome|process_minimum|process_product|process_last",
-        "what answers are chosen by: `likelihood`, the policy's own log-probability a token, or the score of a reward model of `pairs`, `outcome` or `process`",
+        "what answers are chosen by: `likelihood`, the policy's own log-probability a token, or the score of a "
+        "reward model of `pairs`, `outcome` or `process`",
     ),
     "SOURCE": ("annotator|people|files|hub", "a source of a mixture of preferences"),
     "SPLIT": ("train|validation", "a split of games"),
     "STRATUM": (
         "all|neither_shows_steps|one_shows_steps|both_show_steps",
-        "`all` pairs, or those where `neither_shows_steps`, `one_shows_steps` or `both_show_steps`: how many of the two answers have a worked step",
+        "`all` pairs, or those where `neither_shows_steps`, `one_shows_steps` or `both_show_steps`: how many of "
+        "the two answers have a worked step",
     ),
     "SUITE": ("[a-z0-9_-]+", "a benchmark suite, by its name in docs/benchmarks.md"),
     "T": (r"t\d+\.\d+|tbest", "a temperature: `t0.5`, or `tbest` for the policy's own best one"),
     "TIER": ("random|medium|expert", "a policy that data sets are recorded with: `random`, `medium` or `expert`"),
     "VARIANT": (
         "[^/]+",
-        "a variant of the method, by its name in params.yaml; in `returns` with the return that it was asked for, if any",
+        "a variant of the method, by its name in params.yaml; in `returns` with the return that it "
+        "was asked for, if any",
     ),
 }
 REWARD, REWARDS = (
@@ -136,7 +143,9 @@ def _row(*cells: str) -> str:
 
 
 def meanings(file: Path, flow: str) -> dict[str, str]:
-    """Name of each number in a stage's file of metrics -> its sentence in the METRICS of the stage, which is one of this flow."""
+    """Name of each number in a stage's file of metrics -> its sentence in the METRICS of the stage, which is one of
+    this flow.
+    """
     module = f"tasks.{flow}.{file.stem.partition('@')[0]}"
     if importlib.util.find_spec(module) is None:
         return {}

@@ -1,4 +1,5 @@
-"""What each parameter means, from the comments of the Configs: descriptions in params.schema.json, and docs/parameters.md.
+"""What each parameter means, from the comments of the Configs: descriptions in params.schema.json, and
+docs/parameters.md.
 
 A comment stands behind its field, or alone in the line before it.
 """
@@ -39,7 +40,9 @@ def _commented(source: str) -> Iterator[tuple[str, str]]:
 
 
 def describe(schema: Schema, types: Mapping[str, type[Config]]) -> Schema:
-    """The schema of a section, each of its properties with a description; `types` has the classes by their names; in place."""
+    """The schema of a section, each of its properties with a description; `types` has the classes by their names; in
+    place.
+    """
     for part in (schema, *schema.get("$defs", {}).values()):
         texts = descriptions(types[part["title"]])
         for name, property_ in part["properties"].items():
@@ -69,7 +72,8 @@ def page(schema: Schema, values: Mapping[str, object]) -> str:
     lines = [
         "# Parameters",
         "",
-        "Made by `make contract` from the stages' Configs (tasks/\\*/configs) and params.yaml. `posttrain run --set KEY=VALUE` changes one.",
+        "Made by `make contract` from the stages' Configs (tasks/\\*/configs) and params.yaml. `posttrain run "
+        "--set KEY=VALUE` changes one.",
     ]
     for section, part in schema["properties"].items():
         if "properties" not in part:
@@ -104,7 +108,9 @@ def _rows(part: Schema, schema: Schema, values: object, prefix: str) -> Iterator
 
 
 def _entry(part: Schema, schema: Schema) -> Schema | None:
-    """The schema of an entry of a list of sections, or of a dictionary whose keys are the user's; None for anything else."""
+    """The schema of an entry of a list of sections, or of a dictionary whose keys are the user's; None for anything
+    else.
+    """
     below = part.get("additionalProperties") or part.get("items")
     entry_schema = resolved(below, schema) if isinstance(below, dict) else {}
     return entry_schema if "properties" in entry_schema else None

@@ -1,6 +1,7 @@
 """Makes a command of a stage: main() calls the stage's `run` with its section of params.yaml and its paths.
 
-`run(config, <paths>) -> metrics` is a plain function, so a flow, plain `dvc repro`, a test and a REPL all call the same one.
+`run(config, <paths>) -> metrics` is a plain function, so a flow, plain `dvc repro`, a test and a REPL all call the same
+one.
 """
 
 import argparse
@@ -43,9 +44,9 @@ def main(run: Callable[..., Metrics], *, data_parallel: bool = False) -> None:
     """Run a stage as a command: flags from `run`'s signature, Config from params.yaml, metrics to `--metrics`.
 
     A parameter of `run` typed Path becomes one required flag, one typed list[Path] a flag with one or more values.
-    `--threads` stands in the command and so counts in DVC's hash: the order of sums, and with it the bytes, depends on it.
-    `meta.resources` in dvc.yaml says whether the stage may use a GPU, and how many: a stage that is `data_parallel` runs as so
-    many processes (docs/scaling/devices.md). No hash holds it, so that results outlive a change of machine.
+    `--threads` stands in the command and so counts in DVC's hash: the order of sums, and with it the bytes, depends on
+    it. `meta.resources` in dvc.yaml says whether the stage may use a GPU, and how many: a stage that is `data_parallel`
+    runs as so many processes (docs/scaling/devices.md). No hash holds it, so that results outlive a change of machine.
     """
     spec = sys.modules["__main__"].__spec__
     assert spec is not None, "a stage is started with python -m"
@@ -102,7 +103,8 @@ def alone(run: Callable[[], Metrics]) -> Metrics:
     except BaseException as error:
         if type(error).__name__ != "PanicException":
             raise
-        # Of a library in Rust, as tokenizers, whose matcher gives up where an expression of tokenizer.json takes too long.
+        # Of a library in Rust, as tokenizers, whose matcher gives up where an expression of tokenizer.json takes too
+        # long.
         raise SystemExit(message(f"a library could not go on: {error}")) from None
 
 
@@ -124,10 +126,11 @@ def as_rank(run: Callable[[], Metrics]) -> Metrics:
 
 @dataclass(frozen=True)
 class Names:
-    """What a command in dvc.yaml may name in braces: a dotted key of params.yaml, and in a branch of `foreach` {key} and {item}.
+    """What a command in dvc.yaml may name in braces: a dotted key of params.yaml, and in a branch of `foreach` {key}
+    and {item}.
 
-    In deps and outs DVC replaces the same names, written as ${..}. In a command it would put the values unquoted before a shell,
-    so a command has the names without the dollar, and the stage itself looks them up.
+    In deps and outs DVC replaces the same names, written as ${..}. In a command it would put the values unquoted before
+    a shell, so a command has the names without the dollar, and the stage itself looks them up.
     """
 
     params: Mapping[str, object]
@@ -170,7 +173,9 @@ def _load(file: Path) -> Any:
 
 
 def recorded_params(config: Config, name: str) -> dict[str, object]:
-    """What a stage, or one of its branches (STAGE@BRANCH), depends on: its section, and its own entry of the section `branches`."""
+    """What a stage, or one of its branches (STAGE@BRANCH), depends on: its section, and its own entry of the section
+    `branches`.
+    """
     stage, _, branch = name.partition("@")
     params: dict[str, object] = config.model_dump()
     entries = params.pop(config.branched_by, None)
@@ -181,7 +186,8 @@ def recorded_params(config: Config, name: str) -> dict[str, object]:
 def keep_freed_memory(*, of_a_divided_model: bool = False) -> None:
     """Have glibc keep large freed blocks for reuse; otherwise every gradient step would ask the system for new pages.
 
-    Of a divided model they are given back: layers come and go, and the holes between them would be as large as what is saved.
+    Of a divided model they are given back: layers come and go, and the holes between them would be as large as what is
+    saved.
     """
     with suppress(AttributeError):  # another C library
         mallopt = ctypes.CDLL(None).mallopt
@@ -192,9 +198,9 @@ def keep_freed_memory(*, of_a_divided_model: bool = False) -> None:
 def take_resources(threads: int, gpus: int) -> None:
     """Keep torch to what dvc.yaml grants the stage, and ask it for deterministic kernels.
 
-    A stage without a GPU computes on the CPU whatever POSTTRAIN_DEVICE says: `posttrain run` hides the GPUs from it, and plain
-    `dvc repro` must give the same bytes. With `warn_only` torch keeps attention's non-deterministic kernel on a
-    GPU; POSTTRAIN_NONDETERMINISTIC=1 is for models with operations that have no deterministic one.
+    A stage without a GPU computes on the CPU whatever POSTTRAIN_DEVICE says: `posttrain run` hides the GPUs from it,
+    and plain `dvc repro` must give the same bytes. With `warn_only` torch keeps attention's non-deterministic kernel on
+    a GPU; POSTTRAIN_NONDETERMINISTIC=1 is for models with operations that have no deterministic one.
     """
     torch: Any = sys.modules.get("torch")
     if torch is None:

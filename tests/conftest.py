@@ -17,7 +17,8 @@ from tests import repository
 
 C = TypeVar("C", bound=Config)
 
-# While tests are collected, millions of objects come that stay: looking for garbage among them takes a third of the time,
+# While tests are collected, millions of objects come that stay: looking for garbage among them takes a third of the
+# time,
 # and a seventh of that of all tests.
 gc.disable()
 
@@ -130,7 +131,9 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def made(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with problems/, demonstrations/, corpus/, tokenizer/ and pretrained/, a model of some thousand weights."""
+    """A folder with problems/, demonstrations/, corpus/, tokenizer/ and pretrained/, a model of some thousand
+    weights.
+    """
     from tasks.language import corpus, demonstrations, pretrained, problems, tokenizer
 
     home = tmp_path_factory.mktemp("made")
@@ -146,7 +149,9 @@ def made(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def one_script_directory() -> Iterator[None]:
-    """MLflow reads all its migrations, half the time of opening a database, whenever it opens one: here once in a process."""
+    """MLflow reads all its migrations, half the time of opening a database, whenever it opens one: here once in a
+    process.
+    """
     from alembic.script import ScriptDirectory
 
     with pytest.MonkeyPatch.context() as patch:

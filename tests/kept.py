@@ -1,8 +1,9 @@
 """A pytest plugin (`-p tests.kept`) that keeps which tests have passed and how long each took.
 
-With `--passed FILE`, tests whose names stand in FILE are not run again, and each that passes is added to it at once, so that a run
-that was stopped goes on from there. With `--seconds FILE`, the seconds of each test function (summed over its parameters, with what it
-set up) are laid over those in FILE, a JSON object. With `--no-later SECONDS`, tests that would begin later than that are skipped.
+With `--passed FILE`, tests whose names stand in FILE are not run again, and each that passes is added to it at once, so
+that a run that was stopped goes on from there. With `--seconds FILE`, the seconds of each test function (summed over
+its parameters, with what it set up) are laid over those in FILE, a JSON object. With `--no-later SECONDS`, tests that
+would begin later than that are skipped.
 """
 
 import json

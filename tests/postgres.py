@@ -1,4 +1,6 @@
-"""A throwaway PostgreSQL cluster on loopback, and MLflow's and Prefect's servers on it; nothing of it outlives the test."""
+"""A throwaway PostgreSQL cluster on loopback, and MLflow's and Prefect's servers on it; nothing of it outlives the
+test.
+"""
 
 import os
 import shutil
@@ -108,7 +110,9 @@ def _answers(running: Cluster) -> bool:
 
 @contextmanager
 def servers(running: Cluster, home: Path) -> Iterator[Mapping[str, str]]:
-    """MLflow's server on the database `mlflow` and Prefect's on `prefect`, with a user; yields what a clone's environment needs."""
+    """MLflow's server on the database `mlflow` and Prefect's on `prefect`, with a user; yields what a clone's
+    environment needs.
+    """
     mlflow, prefect = free_port(), free_port()
     environ = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "MLFLOW"))}
     environ |= {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true", "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}

@@ -1,8 +1,8 @@
 """Which test files a change to a file can reach, by imports and by the names of files and modules in string literals.
 
-`make check`, the part of the slow suite that CI picks, and benchmarks/mutation.py ask this. An edge counts 1, so that the distance
-orders test files: those that import the changed file themselves come first. What conftest.py imports counts more, since a
-test needs it only where it asks for such a fixture.
+`make check`, the part of the slow suite that CI picks, and benchmarks/mutation.py ask this. An edge counts 1, so that
+the distance orders test files: those that import the changed file themselves come first. What conftest.py imports
+counts more, since a test needs it only where it asks for such a fixture.
 """
 
 import ast
@@ -20,7 +20,8 @@ CONFTEST_COST = 4  # an edge out of conftest.py, in edges
 def files_of(root: Path) -> list[str]:
     """The files of the repository, as paths below `root`: those that git tracks or would add.
 
-    Without git: all but hidden ones (.ci and .dvc/config are files of it) and what runs make (mlruns, data but for data/raw).
+    Without git: all but hidden ones (.ci and .dvc/config are files of it) and what runs make (mlruns, data but for
+    data/raw).
     """
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
     listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
@@ -89,7 +90,9 @@ def _module_name(file: str) -> str:
 
 
 def _references(source: str, modules: dict[str, str], files: set[str]) -> set[str]:
-    """The repository's files that a source imports, or names in a string: a path, or a module as in `python -m flows.cli`."""
+    """The repository's files that a source imports, or names in a string: a path, or a module as in `python -m
+    flows.cli`.
+    """
     names: set[str] = set()
     paths: set[str] = set()
     for node in ast.walk(ast.parse(source)):

@@ -1,7 +1,8 @@
 """What tests read of the repository they stand in: its own files, whatever its user has put beside them or set.
 
-A clone in use has results, the user's data, rewards and notes, and often a preset over params.yaml. Tests read the files that git
-tracks, and the committed values of params.yaml; in a folder without git (a tarball) they read what is there.
+A clone in use has results, the user's data, rewards and notes, and often a preset over params.yaml. Tests read the
+files that git tracks, and the committed values of params.yaml; in a folder without git (a tarball) they read what is
+there.
 """
 
 import functools
@@ -49,7 +50,9 @@ def _git(*arguments: str) -> str | None:
 
 
 def files(*patterns: str) -> list[Path]:
-    """The files below ROOT that match one of the patterns of Path.glob, in order; those that git does not track are left out."""
+    """The files below ROOT that match one of the patterns of Path.glob, in order; those that git does not track are
+    left out.
+    """
     matches = {
         file
         for pattern in patterns
@@ -61,7 +64,8 @@ def files(*patterns: str) -> list[Path]:
 
 
 def source_files() -> list[str]:
-    """The files that a copy of the repository needs, as paths below ROOT: those that git tracks, and code that is not yet committed.
+    """The files that a copy of the repository needs, as paths below ROOT: those that git tracks, and code that is not
+    yet committed.
 
     Without git: all that is not made by runs.
     """
@@ -79,7 +83,9 @@ def presets() -> list[str]:
 
 @functools.cache
 def params_text() -> str:
-    """params.yaml without what its user has set: the committed section, where the stage's Config (as it is now) accepts it."""
+    """params.yaml without what its user has set: the committed section, where the stage's Config (as it is now) accepts
+    it.
+    """
     text = (ROOT / "params.yaml").read_text()
     committed = _git("show", "HEAD:params.yaml")
     if committed is None or committed == text:
@@ -113,7 +119,9 @@ def _accepted(types: checking.Sections, name: str, values: Any) -> bool:
 
 
 def sections(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections of a params.yaml as the stages' Configs have them, each with its branches, in the order of the pipeline."""
+    """The sections of a params.yaml as the stages' Configs have them, each with its branches, in the order of the
+    pipeline.
+    """
     types, stages = checking.sections(ROOT), YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
     return {name: with_branches(name, types[name], values) for name in stages if name in types}
 

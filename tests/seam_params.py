@@ -1,4 +1,5 @@
-"""The params at which tests/test_seams.py runs every stage: smaller than in preset tiny, or such that more keys have an effect.
+"""The params at which tests/test_seams.py runs every stage: smaller than in preset tiny, or such that more keys have an
+effect.
 
 Of a dictionary whose keys the user chooses, only the first entry is changed.
 """

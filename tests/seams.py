@@ -1,7 +1,7 @@
 """A stage run in this process on tiny params, so that one key can be changed and the outs compared.
 
-Paths and branches are those of dvc.yaml, keys and their values those of params.schema.json, which is made from the Configs: a
-new key or a new stage is covered without further work.
+Paths and branches are those of dvc.yaml, keys and their values those of params.schema.json, which is made from the
+Configs: a new key or a new stage is covered without further work.
 """
 
 import contextlib
@@ -65,7 +65,9 @@ def branches(stage: str, params: Params) -> list[tuple[str, Any]]:
 
 
 def run(stage: str, params: Params, root: Path, only: str | None = None) -> dict[str, str]:
-    """Run the stage's branches, or `only` this one, from the working directory into `root`; the hash of each one's outs."""
+    """Run the stage's branches, or `only` this one, from the working directory into `root`; the hash of each one's
+    outs.
+    """
     return {
         key: _run(stage, filled(definition(stage)["cmd"], params, key, item), params, root)
         for key, item in branches(stage, params)
@@ -110,7 +112,9 @@ def _digest(path: Path, root: Path) -> dict[str, str]:
 
 
 def keys(stage: str, params: Params) -> Iterator[str]:
-    """Every dotted key of the stage's section; of a list, or of entries that the user names, only the first entry's keys."""
+    """Every dotted key of the stage's section; of a list, or of entries that the user names, only the first entry's
+    keys.
+    """
     return (".".join([stage, *map(str, path)]) for path, _, _ in _leaves(_section(stage), params[stage], ()))
 
 

@@ -4,8 +4,8 @@
 - changed: slow tests that what differs from a commit can reach, cheapest first, as many as take some minutes;
 - slow: all slow tests. A run that was stopped goes on where it was, as long as no file has changed.
 
-How long a test takes comes from the file that the last complete run of the slow tests wrote (tests/slow_seconds.json, in the repository) and
-from this clone's own runs of the fast ones (.pytest_cache).
+How long a test takes comes from the file that the last complete run of the slow tests wrote (tests/slow_seconds.json,
+in the repository) and from this clone's own runs of the fast ones (.pytest_cache).
 """
 
 import argparse
@@ -34,7 +34,8 @@ FAST, SLOW = "not slow and not gpu", "slow and not gpu"
 def run(selection: Sequence[str], *options: str) -> int:
     """Run pytest on these files or tests in two processes; its exit status, 0 where nothing was collected.
 
-    An option that names a file is one argument with it: pytest would take the file's folder for its root, and this one's settings for none.
+    An option that names a file is one argument with it: pytest would take the file's folder for its root, and this
+    one's settings for none.
     """
     command = [
         sys.executable,
@@ -173,7 +174,7 @@ def _digest() -> str:
 
 def main() -> int:
     """Run the part that the command line names."""
-    parser = argparse.ArgumentParser(prog="python -m tests.suite", description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(prog="python -m tests.suite", description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("part", choices=["check", "changed", "slow"])
     parser.add_argument("--base", default="HEAD~1", help="the commit that `changed` compares with")
     parser.add_argument("--minutes", type=float, default=5.0, help="how long `changed` may take")

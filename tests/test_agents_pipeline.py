@@ -1,4 +1,6 @@
-"""The agents flow over the real dvc.yaml, with preset tiny and an environment of the user's, in a copy of this repository; slow."""
+"""The agents flow over the real dvc.yaml, with preset tiny and an environment of the user's, in a copy of this
+repository; slow.
+"""
 
 import json
 import sys

@@ -44,7 +44,9 @@ def in_root(monkeypatch):
 
 @pytest.fixture(scope="module")
 def stages(tmp_path_factory):
-    """Every stage as DVC resolves it, with branches and interpolation; each stage that may have branches has at least one."""
+    """Every stage as DVC resolves it, with branches and interpolation; each stage that may have branches has at least
+    one.
+    """
     root = copied(tmp_path_factory.mktemp("resolved"))
     values = repository.in_file(PARAMS)
     unused = [name for name, (section, key) in contract.branches(PIPELINE).items() if not values[section][key]]
@@ -70,7 +72,9 @@ def dvc_repo(root):
 
 
 def flags(stage):
-    """The stage's `python -m module --flag value...` as module and {flag: values}; values of params.yaml are filled in."""
+    """The stage's `python -m module --flag value...` as module and {flag: values}; values of params.yaml are filled
+    in.
+    """
     name, _, branch = stage.name.partition("@")
     names = Names(repository.in_file(BRANCHED), str(PIPELINE["stages"][name].get("foreach", "")), branch)
     python, dash_m, module, *rest = shlex.split(stage.cmd)
@@ -242,7 +246,9 @@ def test_every_stage_with_data_sets_of_its_own_is_a_method():
 
 
 def test_plain_dvc_repro_is_both_flows_and_all_data_sets(tmp_path):
-    """What `dvc repro` runs without a target is what the flows run, what presets add to it, and no stage that cannot."""
+    """What `dvc repro` runs without a target is what the flows run, what presets add to it, and no stage that
+    cannot.
+    """
     with dvc_repo(copied(tmp_path)) as repo:
         graph = StageGraph(repo)
         targets = {

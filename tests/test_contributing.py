@@ -1,4 +1,6 @@
-"""What CONTRIBUTING.md adds, from the page's own blocks: no stage but the new one and the report gets other code or other params."""
+"""What CONTRIBUTING.md adds, from the page's own blocks: no stage but the new one and the report gets other code or
+other params.
+"""
 
 import re
 from pathlib import Path

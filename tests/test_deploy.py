@@ -52,7 +52,9 @@ def test_no_secret_stands_here_and_none_has_a_default() -> None:
 
 
 def test_the_images_have_the_lock_s_versions() -> None:
-    """What is installed is constrained by the lock; our own images are named by this version, Python's is one that we support."""
+    """What is installed is constrained by the lock; our own images are named by this version, Python's is one that we
+    support.
+    """
     lines = (DEPLOY / "Dockerfile").read_text().splitlines()
     installed = [line for line in lines if "uv pip install" in line]
     assert len(installed) == 2

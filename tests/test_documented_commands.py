@@ -1,4 +1,6 @@
-"""The commands that the pages show: their parameters are YAML of a section's key, and those that stand alone are taken."""
+"""The commands that the pages show: their parameters are YAML of a section's key, and those that stand alone are
+taken.
+"""
 
 import re
 import shlex

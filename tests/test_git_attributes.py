@@ -1,4 +1,6 @@
-"""What git does to the repository's files as .gitattributes says: DVC hashes their bytes, and an entry of dvc.lock is of one run."""
+"""What git does to the repository's files as .gitattributes says: DVC hashes their bytes, and an entry of dvc.lock is
+of one run.
+"""
 
 import subprocess
 from pathlib import Path

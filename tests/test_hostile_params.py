@@ -53,7 +53,9 @@ def test_a_path_is_a_path_whatever_it_is_made_of(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """The stage as dvc.yaml has it, but for the code that it depends on, run by the engine; DVC finds nothing to do after it."""
+    """The stage as dvc.yaml has it, but for the code that it depends on, run by the engine; DVC finds nothing to do
+    after it.
+    """
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("POSTTRAIN_RECORDS", str(tmp_path / "records"))
     toy = make_toy("toy")

@@ -1,4 +1,6 @@
-"""How the code is kept: small files and functions, imports that do nothing and point down, a lock file that matches the installation."""
+"""How the code is kept: small files and functions, imports that do nothing and point down, a lock file that matches the
+installation.
+"""
 
 import ast
 import gc

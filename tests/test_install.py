@@ -1,4 +1,6 @@
-"""deploy/install.py, which sets up .venv: on a machine without venv, with pip's own settings, from another index than the lock's."""
+"""deploy/install.py, which sets up .venv: on a machine without venv, with pip's own settings, from another index than
+the lock's.
+"""
 
 import base64
 import hashlib
@@ -57,7 +59,8 @@ def wheel(folder: Path, name: str, version: str, needs: str = "", text: str = ""
     files = {
         f"{name}.py": f"VERSION = {version!r}\n{text}",
         f"{name}-{version}.dist-info/METADATA": metadata,
-        f"{name}-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: toy\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{name}-{version}.dist-info/WHEEL": "Wheel-Version: 1.0\nGenerator: toy\nRoot-Is-Purelib: true\nTag: "
+        "py3-none-any\n",
     }
     record = f"{name}-{version}.dist-info/RECORD"
     digests = {
@@ -75,7 +78,9 @@ def wheel(folder: Path, name: str, version: str, needs: str = "", text: str = ""
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    """A project whose lock was made where torch is another file, which needs nothing; here it needs one package more."""
+    """A project whose lock was made where torch is another file, which needs nothing; here it needs one package
+    more.
+    """
     index = tmp_path / "index"
     index.mkdir()
     elsewhere = tmp_path / "elsewhere"
@@ -157,7 +162,8 @@ def test_uv_gets_pip_s_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         monkeypatch.delenv(name)
     file = tmp_path / "pip.conf"
     file.write_text(
-        "[global]\nindex-url = https://index.example.org/simple\nextra-index-url =\n    https://a.example.org\n    https://b.example.org\n"
+        "[global]\nindex-url = https://index.example.org/simple\nextra-index-url =\n    https://a.example.org\n    "
+        "https://b.example.org\n"
         "cert = /etc/ca.pem\ntrusted-host = index.example.org\n[install]\nfind-links = /wheels\n"
     )
     monkeypatch.setenv("PIP_CONFIG_FILE", str(file))

@@ -1,4 +1,6 @@
-"""The lecture's mixture: instructions, mathematics, code and chat, drawn from local files by its weights, each with its reward."""
+"""The lecture's mixture: instructions, mathematics, code and chat, drawn from local files by its weights, each with its
+reward.
+"""
 
 import json
 import sys

@@ -122,7 +122,9 @@ def points_by_length(_question, _solution, _answer, response, _ended):
 
 
 class Wrong:
-    """What judges answers in place of math-verify's process, which takes seconds to start: models this small are never right."""
+    """What judges answers in place of math-verify's process, which takes seconds to start: models this small are never
+    right.
+    """
 
     def __init__(self, seconds: float) -> None:
         pass
@@ -158,7 +160,8 @@ def stages():
 def home(one_thread, tmp_path_factory):
     """A folder in which each stage has run once.
 
-    Models this small never show a step and never earn a point, so all rewards would be equal; lengths decide in their place.
+    Models this small never show a step and never earn a point, so all rewards would be equal; lengths decide in their
+    place.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path_factory.mktemp("metrics"))
@@ -238,7 +241,9 @@ def on_solutions():
 
 
 def without_answers():
-    """Evaluation and report once more, on prompts that have a reference response and no answer, beside what they wrote before."""
+    """Evaluation and report once more, on prompts that have a reference response and no answer, beside what they wrote
+    before.
+    """
     for file in Path("data/metrics").glob("evaluate@*.json"):
         shutil.copy(file, file.with_name(f"evaluate@answered-{file.stem.partition('@')[2]}.json"))
     shutil.copy("data/metrics/report.json", "data/metrics/report@answered.json")
@@ -273,7 +278,9 @@ def logged(home, stage):
 
 
 def faults(found, explained):
-    """Names in `found` without exactly one match in `explained`, and names in `explained` without a match in `found`."""
+    """Names in `found` without exactly one match in `explained`, and names in `explained` without a match in
+    `found`.
+    """
     patterns = {name: metrics.pattern(name) for name in explained}
     unclear = [one for one in sorted(found) if sum(bool(pattern.fullmatch(one)) for pattern in patterns.values()) != 1]
     unlogged = [name for name, pattern in patterns.items() if not any(map(pattern.fullmatch, found))]

@@ -44,7 +44,10 @@ def test_an_environment_must_be_there_where_it_is_needed(tmp_path):
         {*known, "transitions@CartPole-v9-medium-replay"},
         {*known, "transitions@CartPole-v9-medium-replay"},
     )
-    told = r"^params.yaml: branches.behaviour.CartPole-v9: Gymnasium has no such environment \(did you mean CartPole-v1\?\)$"
+    told = (
+        r"^params.yaml: branches.behaviour.CartPole-v9: Gymnasium has no such environment \(did you mean "
+        r"CartPole-v1\?\)$"
+    )
     with pytest.raises(ParameterError, match=told):
         editing.check_together(tmp_path, SECTIONS, {*known, "behaviour@CartPole-v9"}, {*known, "behaviour@CartPole-v9"})
 
@@ -128,7 +131,10 @@ def test_a_data_set_of_agents_is_made_before_it_is_imported(tmp_path, text_game)
         with pytest.raises(ParameterError, match=f"^params.yaml: {told} "):
             editing.check_together(tmp_path, SECTIONS, {stage}, {stage})
     editing.edit(tmp_path, SECTIONS, [editing.setting("behaviour.environment_files=environments/none")])
-    told = r"expected a folder that holds data/agent_episodes/rooms-mixed, since branches.behaviour.rooms is kept there, got "
+    told = (
+        r"expected a folder that holds data/agent_episodes/rooms-mixed, since branches.behaviour.rooms is kept "
+        r"there, got "
+    )
     with pytest.raises(ParameterError, match=f"^params.yaml: behaviour.environment_files: {told}'environments/none'$"):
         editing.check_together(tmp_path, SECTIONS, made, made)
 

@@ -1,4 +1,6 @@
-"""The offline flow over the real dvc.yaml, with preset tiny, in a copy of this repository; all tests take minutes and are slow."""
+"""The offline flow over the real dvc.yaml, with preset tiny, in a copy of this repository; all tests take minutes and
+are slow.
+"""
 
 import json
 import sys

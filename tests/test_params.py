@@ -78,7 +78,8 @@ REWARDS = " or ".join([*reward_names(), SUCH_AS])
         ),
         (
             [IMPORT.replace("d4rl", "medium-replay")],
-            "branches.transitions.x.location: expected null with source random or medium or medium-replay or medium-expert or expert, got 'it.hdf5'",
+            "branches.transitions.x.location: expected null with source random or medium or medium-replay or "
+            "medium-expert or expert, got 'it.hdf5'",
         ),
         (
             ["mixture.datasets=[{name: a}]"],
@@ -106,7 +107,8 @@ REWARDS = " or ".join([*reward_names(), SUCH_AS])
         ),
         (
             [IMPORT.replace("Hopper-v5", "Hoper-v5")],
-            "branches.transitions.x.environment: expected a key of branches.behaviour (did you mean Hopper-v5?), got 'Hoper-v5'",
+            "branches.transitions.x.environment: expected a key of branches.behaviour (did you mean Hopper-v5?), "
+            "got 'Hoper-v5'",
         ),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
@@ -183,7 +185,8 @@ OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.rep
         (
             ["problems.source=files"],
             "problems.source files",
-            "problems.hub_id problems.one_step problems.two_steps problems.three_steps problems.largest problems.other_kinds "
+            "problems.hub_id problems.one_step problems.two_steps problems.three_steps problems.largest "
+            "problems.other_kinds "
             "problems.habits",
         ),
         ([], "pretrained.init scratch", "pretrained.path pretrained.hub_id pretrained.hub_revision"),
@@ -191,7 +194,8 @@ OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.rep
             ["pretrained.init=directory"],
             "pretrained.init directory",
             "pretrained.hub_id pretrained.width pretrained.layers pretrained.heads pretrained.context "
-            "pretrained.initializer_range pretrained.batch_size pretrained.steps pretrained.learning_rate pretrained.clip "
+            "pretrained.initializer_range pretrained.batch_size pretrained.steps pretrained.learning_rate "
+            "pretrained.clip "
             "pretrained.training",
         ),
         (
@@ -205,7 +209,8 @@ OTHERS = "mixture.datasets=[" + SET.replace("problems", "file") + ", " + SET.rep
         (
             ["preferences.source=files"],
             "preferences.source files",
-            "preferences.temperature preferences.length_bonus preferences.tie_margin preferences.strengths preferences.hub_revision",
+            "preferences.temperature preferences.length_bonus preferences.tie_margin preferences.strengths "
+            "preferences.hub_revision",
         ),
         (
             [],
@@ -252,7 +257,8 @@ def test_what_does_nothing_is_known(known, settings, why, keys):
         (["demonstrations.source=files"], "demonstrations.validation_share"),
         (
             [
-                "dqn.variants={a: {double: true, target: true, replay: true, online: true, relabel: none}, b: {double: true, target: true, replay: true, online: false, relabel: none}}"
+                "dqn.variants={a: {double: true, target: true, replay: true, online: true, relabel: none}, b: "
+                "{double: true, target: true, replay: true, online: false, relabel: none}}"
             ],
             "dqn.exploration",
         ),

@@ -1,4 +1,6 @@
-"""Preset people with the real command: it waits for judgements, goes on when they have come, and says what more of them changed."""
+"""Preset people with the real command: it waits for judgements, goes on when they have come, and says what more of them
+changed.
+"""
 
 import json
 import subprocess
@@ -54,7 +56,9 @@ def statuses(clone: Clone) -> dict[str, set[str]]:
 
 
 def test_the_loop_of_judging_and_training(clone: Clone) -> None:
-    """It waits without a failure; then it stays and goes on by itself; then ten more judgements run what depends on them."""
+    """It waits without a failure; then it stays and goes on by itself; then ten more judgements run what depends on
+    them.
+    """
     command = [sys.executable, "-m", "flows.cli", "run", "language"]
     first = clone.posttrain("run", "language")
     assert states(first) == {"ran": BEFORE, "paused": BELOW}

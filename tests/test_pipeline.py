@@ -1,4 +1,6 @@
-"""The whole flow over the real dvc.yaml, with tiny params, in a copy of this repository; all tests take minutes and are slow."""
+"""The whole flow over the real dvc.yaml, with tiny params, in a copy of this repository; all tests take minutes and are
+slow.
+"""
 
 import json
 import shutil
@@ -172,7 +174,8 @@ def test_the_same_params_from_an_empty_cache_give_the_same_hashes(
 ) -> None:
     """The engine runs stages in parallel; plain `dvc repro` runs them one after another in another clone.
 
-    Of the evaluations, which are one command, it runs one; the engine makes the others there, since each is a start of Python that takes seconds.
+    Of the evaluations, which are one command, it runs one; the engine makes the others there, since each is a start of
+    Python that takes seconds.
     """
     twin = clone.twin(tmp_path / "twin")
     assert not (twin.root / ".dvc/cache").exists()

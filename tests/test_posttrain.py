@@ -1,4 +1,6 @@
-"""The Python interface, on a small pipeline of real models and tables; what docs/python.md shows runs as it stands there."""
+"""The Python interface, on a small pipeline of real models and tables; what docs/python.md shows runs as it stands
+there.
+"""
 
 import json
 import re

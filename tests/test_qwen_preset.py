@@ -1,7 +1,8 @@
-"""The preset for one GPU with 24 GB: its arithmetic, and its path with random weights in Qwen2.5-0.5B's shape at two layers.
+"""The preset for one GPU with 24 GB: its arithmetic, and its path with random weights in Qwen2.5-0.5B's shape at two
+layers.
 
-It was not run on a GPU here. What can be tried without one is tried: the template and its end token, bfloat16 with fp32 weights
-besides, gradient checkpointing, batches in parts, and what becomes of the tables.
+It was not run on a GPU here. What can be tried without one is tried: the template and its end token, bfloat16 with fp32
+weights besides, gradient checkpointing, batches in parts, and what becomes of the tables.
 """
 
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Preset reviews at tiny size: a language model of reviews, a classifier as the reward, three policies, and the page about them."""
+"""Preset reviews at tiny size: a language model of reviews, a classifier as the reward, three policies, and the page
+about them.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Preset reward-models, laid over preset tiny: a process reward model is trained, guides two policies, and is reported."""
+"""Preset reward-models, laid over preset tiny: a process reward model is trained, guides two policies, and is
+reported.
+"""
 
 import json
 from pathlib import Path

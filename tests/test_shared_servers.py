@@ -1,4 +1,6 @@
-"""Two clones that run at once with one MLflow server and one Prefect server, both on PostgreSQL; skipped where that is not installed."""
+"""Two clones that run at once with one MLflow server and one Prefect server, both on PostgreSQL; skipped where that is
+not installed.
+"""
 
 import json
 import os
@@ -159,13 +161,19 @@ def posttrain(clone: Clone, variables: Mapping[str, str], *arguments: str) -> su
     return subprocess.run(command, cwd=clone.root, env=environ, capture_output=True, text=True, check=False)
 
 
-RECORD = "from pathlib import Path; from tests.flows.engine.records.test_mlflow_reader import recorded; recorded(Path(), 'a')"
+RECORD = (
+    "from pathlib import Path; from tests.flows.engine.records.test_mlflow_reader import recorded; "
+    "recorded(Path(), 'a')"
+)
 
 
 def test_a_database_is_used_directly_and_its_password_is_nowhere(
     shared: Shared, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two processes begin with an empty database at once: one makes the tables. The files are in the folder of one of them."""
+    """Two processes begin with an empty database at once: one makes the tables.
+
+    The files are in the folder of one of them.
+    """
     address = shared.cluster.address("direct")
     environ = {**os.environ, "MLFLOW_TRACKING_URI": address}
     environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

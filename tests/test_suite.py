@@ -97,7 +97,9 @@ def test_a_stopped_run_goes_on_behind_what_has_passed(tmp_path: Path) -> None:
 
 
 def test_slow_tests_go_on_with_the_settings_of_the_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file of what has passed lies elsewhere, and pytest looks for its settings beside files that are named to it."""
+    """The file of what has passed lies elsewhere, and pytest looks for its settings beside files that are named to
+    it.
+    """
     clone = tmp_path / "clone"
     clone.mkdir()
     (clone / "pytest.ini").write_text("[pytest]\nmarkers =\n  slow\n  gpu\n")

@@ -1,8 +1,9 @@
 """Every stage of the default recipe learns: its own objective rises on problems that it was not trained on.
 
-The stages are run as dvc.yaml has them, with the params of params.yaml but for sizes and learning rates: a model of 120,000
-weights, and short problems of one step. Their numbers end at 13: the same sums come in several stories. Two to three minutes
-of one core. An interval is a paired bootstrap over problems (or over prompts), and each lies above 0 on seeds 0, 1 and 2.
+The stages are run as dvc.yaml has them, with the params of params.yaml but for sizes and learning rates: a model of
+120,000 weights, and short problems of one step. Their numbers end at 13: the same sums come in several stories. Two to
+three minutes of one core. An interval is a paired bootstrap over problems (or over prompts), and each lies above 0 on
+seeds 0, 1 and 2.
 """
 
 import json
@@ -133,7 +134,9 @@ class Recipe:
         return ComparisonSet(table, self.tokenizer), table
 
     def against_points(self, model) -> Estimate:
-        """How often a reward model orders held-out pairs as the annotator's points without noise do, pairs of equal points left out."""
+        """How often a reward model orders held-out pairs as the annotator's points without noise do, pairs of equal
+        points left out.
+        """
         compared, table = self.held_out()
         found = compared.margins(reward_model.scores(reward_model_files.load(model), compared.responses(128))).numpy()
         points = (table["chosen_score"] - table["rejected_score"]).to_numpy()
@@ -176,8 +179,9 @@ def test_sft_solves_problems_that_the_pretrained_model_cannot(recipe):
 def test_the_reward_model_knows_the_rubric_s_order_of_answers_to_new_prompts(recipe):
     """It is better than chance, though it was trained only on the noisy annotator's labels.
 
-    Its kind, by log-probabilities, is so even before training: answers that an SFT model this good finds likely are mostly better, and the gain
-    by training is within the interval. Therefore a head, which knows nothing at first, shows that the stage learns.
+    Its kind, by log-probabilities, is so even before training: answers that an SFT model this good finds likely are
+    mostly better, and the gain by training is within the interval. Therefore a head, which knows nothing at first,
+    shows that the stage learns.
     """
     accuracy = recipe.against_points(Path("data/reward_model"))
     assert accuracy.low > 0.5, accuracy
@@ -211,7 +215,9 @@ def test_a_policy_earns_more_of_its_reward_than_the_model_it_started_from(recipe
 
 
 def curve(recipe, stage, folder, **changes):
-    """The means of a stage's curve over its first and its last tenth, with changes to its section; its outs go to `folder`."""
+    """The means of a stage's curve over its first and its last tenth, with changes to its section; its outs go to
+    `folder`.
+    """
     seams.run(stage, {**recipe.params, stage: {**recipe.params[stage], **changes}}, Path(folder))
     frame = pd.read_csv(Path(folder) / f"data/curves/{stage}.csv")
     tenth = max(1, len(frame) // 10)
@@ -239,8 +245,9 @@ def test_without_the_end_token_in_the_loss_answers_do_not_end(recipe):
 
 @pytest.mark.slow
 def test_a_reward_for_the_form_alone_teaches_the_form_alone(recipe):
-    """Preset fault-format-reward and its cure. The samples are hot, so that some miss the form at first: 10 to 17 % of them on
-    seeds 0 to 3, by MKL or oneDNN, and 3 to 5 % at the end."""
+    """Preset fault-format-reward and its cure. The samples are hot, so that some miss the form at first: 10 to 17 % of
+    them on seeds 0 to 3, by MKL or oneDNN, and 3 to 5 % at the end.
+    """
     paid = {
         name: curve(recipe, "grpo", name, temperature=1.5, steps=24, reward=reward)
         for name, reward in (("form", {"format": 1.0}), ("both", {"verifiable": 1.0, "format": 0.2}))
@@ -253,7 +260,9 @@ def test_a_reward_for_the_form_alone_teaches_the_form_alone(recipe):
 
 @pytest.mark.slow
 def test_samples_that_are_all_alike_leave_groups_without_spread(recipe):
-    """Preset fault-no-spread, colder for a policy that is less certain than the default's, and the default temperature."""
+    """Preset fault-no-spread, colder for a policy that is less certain than the default's, and the default
+    temperature.
+    """
     (cold, _), (warm, _) = (
         curve(recipe, "grpo", f"at-{temperature}", temperature=temperature, steps=4) for temperature in (0.02, 1.0)
     )

@@ -1,4 +1,6 @@
-"""`posttrain verify` on the real stages: a policy and its evaluation are made again to the bit; minutes, and so slow."""
+"""`posttrain verify` on the real stages: a policy and its evaluation are made again to the bit; minutes, and so
+slow.
+"""
 
 import copy
 import dataclasses

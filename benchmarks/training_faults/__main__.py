@@ -1,8 +1,10 @@
-"""The faults of training, with their cures: `python -m benchmarks.training_faults [NAME ..] --data SEED=DATA [SEED=DATA ..] --scratch FOLDER`.
+"""The faults of training, with their cures: `python -m benchmarks.training_faults [NAME ..] --data SEED=DATA [SEED=DATA
+..] --scratch FOLDER`.
 
-DATA is the data folder of a run of the default pipeline with that seed in every section, up to `reward_model` and `evaluate@sft`. Every arm of
-a fault is trained by the stages' own commands, in a clone below FOLDER, and its numbers go to benchmarks/results/training_faults/NAME.json.
-docs/faults/NAME.png is drawn of that file; without --data nothing is trained, and the pictures are drawn anew.
+DATA is the data folder of a run of the default pipeline with that seed in every section, up to `reward_model` and
+`evaluate@sft`. Every arm of a fault is trained by the stages' own commands, in a clone below FOLDER, and its numbers go
+to benchmarks/results/training_faults/NAME.json. docs/faults/NAME.png is drawn of that file; without --data nothing is
+trained, and the pictures are drawn anew.
 """
 
 import argparse

@@ -12,7 +12,9 @@ Row = dict[str, Any]  # what is kept of one training, as JSON
 
 @dataclass(frozen=True)
 class Arm:
-    """One training: the stages that it runs, and its changes to params.yaml, over those of the fault's preset or over the defaults."""
+    """One training: the stages that it runs, and its changes to params.yaml, over those of the fault's preset or over
+    the defaults.
+    """
 
     stages: Sequence[str]
     settings: Sequence[str] = ()  # in the form of `--set`

@@ -30,7 +30,8 @@ def read(folder: Path) -> Row:
 
 @torch.no_grad()
 def estimated(folder: Path) -> list[dict[str, Any]]:
-    """Of policies at several distances from SFT, token by token: the exact KL over the vocabulary, and each estimator's bias and spread.
+    """Of policies at several distances from SFT, token by token: the exact KL over the vocabulary, and each estimator's
+    bias and spread.
 
     A policy's weights are SFT's and a multiple of what GRPO added to them; it samples answers of its own.
     """
@@ -52,7 +53,9 @@ def estimated(folder: Path) -> list[dict[str, Any]]:
 def compared(
     policy: PretrainedCausalLM, reference: PretrainedCausalLM, asked: list[list[int]], tokenizer: Any
 ) -> dict[str, Any]:
-    """The exact KL a token, and of each estimator the mean error and the standard deviation, on the policy's samples."""
+    """The exact KL a token, and of each estimator the mean error and the standard deviation, on the policy's
+    samples.
+    """
     [drawn] = rollouts.sample(
         policy, asked, samples=SAMPLES, max_new_tokens=LENGTH, temperature=1.0,
         end_tokens=chat.end_tokens(policy, tokenizer), seed=0, batch_size=len(asked),

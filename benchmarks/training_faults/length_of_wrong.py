@@ -1,7 +1,8 @@
 """Wrong answers that grow under GRPO's own aggregation: `python -m benchmarks.training_faults.length_of_wrong`.
 
-Draws docs/faults/length-of-wrong.png: on the left a policy that is a table (tests/tasks/algorithms/language/test_faults.py), trained anew in
-some seconds; on the right the default model by presets/fault-length-of-wrong.yaml, without and with its cure, whose curves are in
+Draws docs/faults/length-of-wrong.png: on the left a policy that is a table
+(tests/tasks/algorithms/language/test_faults.py), trained anew in some seconds; on the right the default model by
+presets/fault-length-of-wrong.yaml, without and with its cure, whose curves are in
 benchmarks/results/training_faults/length-of-wrong.json.
 """
 

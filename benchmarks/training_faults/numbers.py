@@ -19,7 +19,9 @@ def curve(results: Results, *columns: str) -> str:
 
 
 def evaluated(results: Results, *metrics: str) -> str:
-    """A row for each arm that was evaluated: these metrics with 95 % intervals over problems, and which are apart from the first arm's."""
+    """A row for each arm that was evaluated: these metrics with 95 % intervals over problems, and which are apart from
+    the first arm's.
+    """
     rows = [["", *metrics, "interval apart from the first row's"]]
     first: Mapping[str, Any] = next(iter(results.values()))["0"]["evaluated"]
     for arm, seeds in results.items():
@@ -41,7 +43,9 @@ def mismatch(results: Results, *names: str) -> str:
 
 
 def estimators(results: Results, arm: str) -> str:
-    """A row for each distance from SFT: each estimator's standard deviation, and its bias where that is beyond its 95 % interval."""
+    """A row for each distance from SFT: each estimator's standard deviation, and its bias where that is beyond its 95 %
+    interval.
+    """
     names = ("k1", "k2", "k3")
     rows = [["exact KL, nats a token", *(f"{name}, standard deviation" for name in names), "biased beyond chance"]]
     for point in results[arm]["0"]["estimates"]:
@@ -54,7 +58,9 @@ def estimators(results: Results, arm: str) -> str:
 
 
 def best_of_n(results: Results) -> str:
-    """A row for each reward model: held-out accuracy, where the rubric is highest, and from which n on the gain over one sample is gone."""
+    """A row for each reward model: held-out accuracy, where the rubric is highest, and from which n on the gain over
+    one sample is gone.
+    """
     rows = [["reward model", "held-out pairs", "one sample", "highest rubric", "at n", "at KL, nats", "gain gone at n"]]
     for name, row in results["best of n"].items():
         rubric = [values[0] for values in row["rubric"]]

@@ -35,7 +35,9 @@ def write(fault: Fault, results: Mapping[str, Mapping[str, Row]], target: Path) 
 def lines(
     axis: Axes, rows: Mapping[str, Sequence[Row]], column: str, title: str, *, scale: float = 1.0, smooth: int = 1
 ) -> None:
-    """A curve for each arm against the step: the mean over seeds, running over `smooth` steps, and thin lines for single seeds."""
+    """A curve for each arm against the step: the mean over seeds, running over `smooth` steps, and thin lines for
+    single seeds.
+    """
     for colour, (name, seeds) in zip(plots.cycle(len(rows)), rows.items(), strict=True):
         steps = seeds[0]["curve"]["step"]
         values = [smoothed(scale * np.array(row["curve"][column]), smooth) for row in seeds]
@@ -49,7 +51,9 @@ def lines(
 def bars(
     axis: Axes, rows: Mapping[str, Sequence[Row]], metric: str, title: str, scale: float, decimals: int = 1
 ) -> None:
-    """A bar for each arm with its mean at its foot: the estimate's mean over seeds, and of one seed its 95 % interval over problems."""
+    """A bar for each arm with its mean at its foot: the estimate's mean over seeds, and of one seed its 95 % interval
+    over problems.
+    """
     for place, (colour, seeds) in enumerate(zip(plots.cycle(len(rows)), rows.values(), strict=True)):
         found = [row["evaluated"][metric] for row in seeds]
         mean = scale * float(np.mean([one["mean"] for one in found]))

@@ -52,7 +52,8 @@ def read(folder: Path) -> Row:
 
 @torch.no_grad()
 def mismatch(policy: Path, precision: str, config: SearchConfig, prompts: Sequence[Sequence[int]]) -> dict[str, float]:
-    """How far the run's sampler is from the policy it trained, over the tokens of the sampler's own answers at temperature 1.
+    """How far the run's sampler is from the policy it trained, over the tokens of the sampler's own answers at
+    temperature 1.
 
     The KL divergence from sampler to policy is estimated by k3 (kl.py), which varies least where the two are near.
     """

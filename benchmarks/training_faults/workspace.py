@@ -20,7 +20,9 @@ ONE_CANDIDATE = "evaluate.candidates=[0.0]"  # the best temperature is not read 
 
 
 def run(fault: Fault, seed: int, given: Path, scratch: Path, names: Sequence[str]) -> None:
-    """Run the named arms of a fault, each in a clone of its own with the outs `given`; each result is written at once."""
+    """Run the named arms of a fault, each in a clone of its own with the outs `given`; each result is written at
+    once.
+    """
     for name in names:
         folder = scratch / f"{fault.name}-{seed}-{name.replace(' ', '_')}"
         shutil.rmtree(folder, ignore_errors=True)

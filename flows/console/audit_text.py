@@ -1,4 +1,6 @@
-"""What an audit found, in the terminal: faults first, then what cannot be checked or did not finish, and what was checked."""
+"""What an audit found, in the terminal: faults first, then what cannot be checked or did not finish, and what was
+checked.
+"""
 
 import sys
 from collections.abc import Iterator, Sequence

@@ -15,7 +15,9 @@ WORDS |= {"experiment": "experiments", "model": "models", "run": "last runs", ""
 
 
 def rows(survey: Survey) -> list[dict[str, Any]]:
-    """For each stage what its outs take: bytes, objects, the youngest and oldest age in days, and bytes by what keeps them first."""
+    """For each stage what its outs take: bytes, objects, the youngest and oldest age in days, and bytes by what keeps
+    them first.
+    """
     of_stage: dict[str, list[str]] = {}
     for md5 in survey.objects:
         names = sorted(survey.stages.get(md5, ())) or [UNKNOWN]
@@ -109,7 +111,10 @@ def _lines(survey: Survey, options: Asked) -> Iterator[str]:
         )
         yield f"the cache {survey.cache.objects} is not in this repository, and others may use it: {why}"
     if survey.cache.remotes:
-        yield f"nothing is removed from the remote {', '.join(survey.cache.remotes)}; what was not pushed there is gone for good"
+        yield (
+            f"nothing is removed from the remote {', '.join(survey.cache.remotes)}; what was not pushed there is "
+            "gone for good"
+        )
 
 
 def _files(files: Sequence[Any]) -> str:

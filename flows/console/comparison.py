@@ -1,4 +1,6 @@
-"""A comparison in the terminal: both sides, what differs stage by stage, the metrics, some answers that flipped, the conclusion."""
+"""A comparison in the terminal: both sides, what differs stage by stage, the metrics, some answers that flipped, the
+conclusion.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -51,7 +53,9 @@ def of_stages(changes: Sequence[StageChange], stages: int, full: bool) -> Iterat
 
 
 def stage_lines(changes: Sequence[StageChange], full: bool) -> dict[str, str]:
-    """Stage -> what differs; branches of one stage that differ in the same way are one line, unless all is asked for."""
+    """Stage -> what differs; branches of one stage that differ in the same way are one line, unless all is asked
+    for.
+    """
     groups: dict[tuple[str, str], list[str]] = {}
     for change in changes:
         differing = [] if change.cause == "upstream" else list(differences(change, full)) or [WORD[change.cause]]
@@ -164,7 +168,9 @@ def _counted(pair: Compared) -> list[str]:
 
 
 def row(pair: Compared, name: str) -> list[str]:
-    """A metric's cells: its name, both values, the difference, its interval, and what was gained and lost with McNemar's p."""
+    """A metric's cells: its name, both values, the difference, its interval, and what was gained and lost with
+    McNemar's p.
+    """
     metric = pair.metrics[name]
     cells = [name, value(name, metric["a"]), value(name, metric["b"])]
     if "incomparable" in metric:

@@ -27,7 +27,9 @@ def stages(incomplete: str) -> list[str]:
 
 
 def outputs(incomplete: str) -> list[str]:
-    """Stages and their branches that have run, and the paths in data/ that they read and made, that begin with the typed text."""
+    """Stages and their branches that have run, and the paths in data/ that they read and made, that begin with the
+    typed text.
+    """
     root = _root()
     lock = root / "dvc.lock" if root else None
     paths = PATH.findall(lock.read_text(errors="replace")) if lock and lock.is_file() else []

@@ -1,4 +1,6 @@
-"""What a comparison says, in words: numbers as a person reads them, and one sentence of what can and cannot be concluded."""
+"""What a comparison says, in words: numbers as a person reads them, and one sentence of what can and cannot be
+concluded.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -80,7 +82,10 @@ def conclusion(names: tuple[str, str], pairs: Sequence[Compared]) -> str:
     """One sentence, of the pair of policies called `names`, or of all policies that both sides have."""
     headlines = [(pair, name) for pair in pairs for name in headline(pair)]
     if not headlines:
-        return "No policy was evaluated on both sides in a way that can be compared, so nothing can be concluded about results."
+        return (
+            "No policy was evaluated on both sides in a way that can be compared, so nothing can be concluded "
+            "about results."
+        )
     sentence = (
         _of_two(names, *headlines[0]) if len(headlines) == 1 and not headlines[0][0].policy else _of_many(headlines)
     )

@@ -65,7 +65,9 @@ class Row:
 
 
 class Lines:
-    """One line for each change of state or of what a stage waits for, and one a minute for progress; no control characters."""
+    """One line for each change of state or of what a stage waits for, and one a minute for progress; no control
+    characters.
+    """
 
     def __init__(
         self,
@@ -142,7 +144,9 @@ class Lines:
 
 
 def steps(row: Row, now: float, measured: bool = True) -> str:
-    """`120/400, loss 1.2, 35 s left`, the loss or reward only if `measured`; from one minute on in whole minutes, since it is an estimate."""
+    """`120/400, loss 1.2, 35 s left`, the loss or reward only if `measured`; from one minute on in whole minutes, since
+    it is an estimate.
+    """
     left = row.left(now)
     rough = "" if left is None else f"{time_left.roughly(left)} left"
     return ", ".join(filter(None, (f"{row.last.step}/{row.last.total}", row.last.measure if measured else "", rough)))
@@ -221,7 +225,9 @@ class LiveTable(Lines):
         return table
 
     def fitting(self, space: int) -> list[list[Row]]:
-        """All rows if there is space; else waiting and ended branches share an entry, and the most urgent entries are kept."""
+        """All rows if there is space; else waiting and ended branches share an entry, and the most urgent entries are
+        kept.
+        """
         rows = list(self.rows.values())
         if self.over or len(rows) <= space:
             return [[row] for row in rows]

@@ -18,7 +18,9 @@ APART = "  "
 
 @dataclass(frozen=True)
 class Line:
-    """One link in the tree: the guides that lead to it, its path and hash, and its columns or a remark in their place."""
+    """One link in the tree: the guides that lead to it, its path and hash, and its columns or a remark in their
+    place.
+    """
 
     guides: str
     path: str
@@ -34,7 +36,10 @@ class Line:
 
 
 def short(link: Link, width: int) -> list[Text]:
-    """The tree with one line a link. Where lines are wider than `width`, what they all say, or their path says, is left out of them."""
+    """The tree with one line a link.
+
+    Where lines are wider than `width`, what they all say, or their path says, is left out of them.
+    """
     lines = list(_lines(link, width))
     heading = ""
     if _width(lines) > width:
@@ -54,7 +59,9 @@ def short(link: Link, width: int) -> list[Text]:
 
 
 def tree(link: Link) -> Tree:
-    """The output at the root, its inputs below it, all that is known of each; a link that was shown before is only named."""
+    """The output at the root, its inputs below it, all that is known of each; a link that was shown before is only
+    named.
+    """
     seen: set[tuple[str, str]] = set()
     return _grown(Tree(_label(link), guide_style="dim"), link, seen)
 

@@ -20,7 +20,9 @@ def show(console: Console, changed: Changed) -> None:
 
 
 def lines(changed: Changed) -> Iterator[str]:
-    """The table line by line: how many judgements there are, each measure before and after, then what else changed in the run."""
+    """The table line by line: how many judgements there are, each measure before and after, then what else changed in
+    the run.
+    """
     before, after = (
         sum(metrics["preferences"].get("judgements", {}).values()) for metrics in (changed.before, changed.after)
     )

@@ -1,4 +1,6 @@
-"""What a person should know of planned stages beside why they run: which are frozen, whose outs came from elsewhere, and which a pull would bring."""
+"""What a person should know of planned stages beside why they run: which are frozen, whose outs came from elsewhere,
+and which a pull would bring.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -8,7 +10,9 @@ NAMED = 4  # stages that a line names
 
 
 def lines(planned: Sequence[PlannedStage], remote: str) -> Iterator[str]:
-    """A line for each frozen stage, one for all whose outs came from elsewhere, and one for those whose outs DVC's default `remote` may have."""
+    """A line for each frozen stage, one for all whose outs came from elsewhere, and one for those whose outs DVC's
+    default `remote` may have.
+    """
     for stage in planned:
         if stage.frozen is not None:
             although = f", although {stage.frozen}" if stage.frozen else ""

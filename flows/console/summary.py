@@ -60,7 +60,10 @@ LOG_LINES, LINE = 12, 500  # lines of a failed stage's log that are shown at the
 
 
 class Screen(Console):
-    """A console for plain text, which no text of others has power over. If the reader of the pipe leaves, as `head` does, the run goes on without output."""
+    """A console for plain text, which no text of others has power over.
+
+    If the reader of the pipe leaves, as `head` does, the run goes on without output.
+    """
 
     def __init__(self, file: TextIO | None = None, soft_wrap: bool = True) -> None:
         piped = not (file or sys.stdout).isatty()
@@ -181,7 +184,9 @@ def cut_off(root: Path, stages: Sequence[str]) -> Iterator[str]:
 
 
 def left_out(root: Path, stages: Sequence[str]) -> Iterator[str]:
-    """A line for each stage that learned from less than half of the pairs, since the others are longer than its max_length."""
+    """A line for each stage that learned from less than half of the pairs, since the others are longer than its
+    max_length.
+    """
     for stage in stages:
         if stage not in ("reward_model", "dpo"):
             continue
@@ -189,7 +194,10 @@ def left_out(root: Path, stages: Sequence[str]) -> Iterator[str]:
             pair_count = json.loads((root / "data/metrics/preferences.json").read_text())["pairs"]["train"]
             dropped = json.loads((root / f"data/metrics/{stage}.json").read_text())["dropped"]
             if dropped > MOST * pair_count:
-                yield f"{stage}: {dropped:,} of the {pair_count:,} pairs were left out: they are longer than {stage}.max_length"
+                yield (
+                    f"{stage}: {dropped:,} of the {pair_count:,} pairs were left out: they are longer than "
+                    f"{stage}.max_length"
+                )
 
 
 def episodes(root: Path, stages: Sequence[str]) -> Iterator[str]:

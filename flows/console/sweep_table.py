@@ -1,4 +1,6 @@
-"""What a sweep prints: its graph before it runs, and at its end a table of what came out at each point, with what sharing saved."""
+"""What a sweep prints: its graph before it runs, and at its end a table of what came out at each point, with what
+sharing saved.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -78,7 +80,10 @@ def show_end(
 
 
 def table(rows: Sequence[Row], names: Sequence[str]) -> Table:
-    """A row for each setting: its parameters, each metric with its interval, its points. With seeds alone a row for each metric."""
+    """A row for each setting: its parameters, each metric with its interval, its points.
+
+    With seeds alone a row for each metric.
+    """
     made = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     if not any(row.settings for row in rows):
         for head in ("", "mean over seeds", "seeds"):
@@ -124,7 +129,9 @@ def meaning(rows: Sequence[Row]) -> str:
 
 
 def costs(sweep: Sweep, results: Mapping[str, StageResult], past_seconds: Mapping[str, float]) -> Cost:
-    """What the sweep cost, and would have if each point had run alone; `past_seconds` has the seconds of earlier runs."""
+    """What the sweep cost, and would have if each point had run alone; `past_seconds` has the seconds of earlier
+    runs.
+    """
     ran, alone = dict[str, float](), 0.0
     for name, result in results.items():
         if result.state == "ran":

@@ -17,7 +17,9 @@ class Remaining:
 
 
 def seconds_left(stages: Sequence[Remaining], cores: int) -> float:
-    """When the last of `stages`, which stand in their order, would end if each began as soon as its upstream has ended and cores are free."""
+    """When the last of `stages`, which stand in their order, would end if each began as soon as its upstream has ended
+    and cores are free.
+    """
     names = {stage.name for stage in stages}
     waiting, running, ended = list(stages), dict[str, float](), set[str]()
     cores_needed = {
@@ -51,7 +53,9 @@ def roughly(seconds: float) -> str:
 
 
 def expected(past_seconds: Mapping[str, float], name: str, elapsed: float, estimate: float | None) -> float | None:
-    """Seconds that a stage still takes: by its own steps where it has told of them, else by its last run; None where neither is known."""
+    """Seconds that a stage still takes: by its own steps where it has told of them, else by its last run; None where
+    neither is known.
+    """
     if estimate is not None:
         return estimate
     return max(past_seconds[name] - elapsed, 0.0) if name in past_seconds else None

@@ -1,4 +1,6 @@
-"""What a person sees of `posttrain verify`: the steps on the way, the verdict, the first differences and their likely cause."""
+"""What a person sees of `posttrain verify`: the steps on the way, the verdict, the first differences and their likely
+cause.
+"""
 
 from collections.abc import Mapping
 from contextlib import nullcontext
@@ -84,7 +86,8 @@ def likely(outcome: Verification) -> list[str]:
         return ["versions and machine of the recorded run are not on record"]
     if not outcome.environment:
         return [
-            "versions, machine and threads are the recorded ones: the command itself is not deterministic, or the record is wrong"
+            "versions, machine and threads are the recorded ones: the command itself is not deterministic, or the "
+            "record is wrong"
         ]
     pairs = [f"{name} {now} here, {before} on record" for name, (before, now) in outcome.environment.items()]
     return [f"likely cause: {'; '.join(pairs)}"]

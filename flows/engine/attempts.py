@@ -1,4 +1,5 @@
-"""Notes of the attempts that a coordinator waits for on workers: by them a worker in the checkout knows that it is still wanted.
+"""Notes of the attempts that a coordinator waits for on workers: by them a worker in the checkout knows that it is
+still wanted.
 
 A note is one small file for each stage. The next coordinator finds those that a killed one left.
 """

@@ -1,7 +1,9 @@
-"""Checks of a stage's outs before they may enter the cache: every declared out exists, and the project's own check passes.
+"""Checks of a stage's outs before they may enter the cache: every declared out exists, and the project's own check
+passes.
 
-The project's check (`python -m tasks.check -`) knows the schemas. It is a child process, since flows import no stage's code, and one
-child serves a whole run, since starting it costs more than most checks. It ends with its standard input, so it cannot outlive this process.
+The project's check (`python -m tasks.check -`) knows the schemas. It is a child process, since flows import no stage's
+code, and one child serves a whole run, since starting it costs more than most checks. It ends with its standard input,
+so it cannot outlive this process.
 """
 
 import json

@@ -1,7 +1,8 @@
 """The only owner of DVC's state while a flow runs: it brings stages up to date, one by one or several at once.
 
-A stage is up to date, restored from the run cache, or run. To run it is to start its command as a supervised child, to validate
-its outs before they enter the cache, and to write its record atomically. A failure leaves everything as it was.
+A stage is up to date, restored from the run cache, or run. To run it is to start its command as a supervised child, to
+validate its outs before they enter the cache, and to write its record atomically. A failure leaves everything as it
+was.
 """
 
 import fcntl
@@ -48,15 +49,17 @@ class Elsewhere(Protocol):
     ) -> Mapping[str, str]:
         """Have a worker run the stage, and leave its outs and its log where its command would here.
 
-        Returns the facts of the worker's environment. StageFailed if the stage failed or was stopped, WorkerLost if it may be
-        tried again.
+        Returns the facts of the worker's environment. StageFailed if the stage failed or was stopped, WorkerLost if it
+        may be tried again.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Turn:
-    """A stage's turn: its result so far, who is told of it, what it was granted, and the stage as planned where a worker runs it."""
+    """A stage's turn: its result so far, who is told of it, what it was granted, and the stage as planned where a
+    worker runs it.
+    """
 
     result: StageResult
     watch: Watcher
@@ -170,7 +173,9 @@ class Coordinator:
                 result.mlflow_run_id = self.recorder.find(result.stage, entry)
 
     def _take_turns(self, turn: Turn, force: bool) -> None:
-        """Execute the stage, and anew while raw data changes under it: people go on judging while it reads what they have judged."""
+        """Execute the stage, and anew while raw data changes under it: people go on judging while it reads what they
+        have judged.
+        """
         for left in reversed(range(TURNS)):
             try:
                 return self._execute(turn, force)
@@ -272,7 +277,9 @@ class Coordinator:
 
     @contextmanager
     def _lineage(self, records: StageRecords, result: StageResult) -> Iterator[dict[str, str]]:
-        """One MLflow run around one execution of a stage; yields the environment variables by which the command finds the run."""
+        """One MLflow run around one execution of a stage; yields the environment variables by which the command finds
+        the run.
+        """
         if self.recorder is None:
             yield {}
             return

@@ -22,7 +22,8 @@ Seen = dict[tuple[str, str | None], dict[str, str]]  # a dep and its recorded ha
 def why(stage: "PipelineStage", seen: Seen | None = None) -> str | None:
     """The reasons for which DVC would run this stage now, or None when it is up to date.
 
-    `seen` keeps the status of deps for later stages, which share most of their code. It is valid only while nothing runs.
+    `seen` keeps the status of deps for later stages, which share most of their code. It is valid only while nothing
+    runs.
     """
     if not any(entry.hash_info for entry in [*stage.outs, *stage.deps]):
         return NEVER
@@ -41,7 +42,9 @@ def why_if_not_frozen(stage: "PipelineStage", seen: Seen) -> str:
 
 
 def is_missing(stage: "PipelineStage") -> bool:
-    """Whether the stage is as dvc.lock records it but for outs that are neither in the workspace nor in the cache, so that a pull can bring them."""
+    """Whether the stage is as dvc.lock records it but for outs that are neither in the workspace nor in the cache, so
+    that a pull can bring them.
+    """
     files = [dep.status() for dep in stage.deps if dep not in stage.params]
     changed = {state for states in files for state in states.values()} - {"deleted"}
     as_recorded = stage.frozen or not (changed or stage.cmd_changed or any(dep.status() for dep in stage.params))
@@ -83,7 +86,9 @@ _OUT = {"new": "is new", "modified": "changed since", "deleted": "missing", "not
 
 
 def changed_params(dep: "ParamsDependency") -> Iterator[tuple[str, object, object]]:
-    """Key, recorded and current value of each leaf of the listed params at which they differ; None where there is none."""
+    """Key, recorded and current value of each leaf of the listed params at which they differ; None where there is
+    none.
+    """
     return _changed(dep, _states(dep))
 
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 OUTS = ("outs", "metrics", "plots")
 Facts = tuple[int, int, int]  # inode, time and size, by which DVC too knows that a file is the same
 
-# The content of each dvc.yaml, parsed and checked: to check hundreds of stages anew for each stage of a run takes most of its time.
+# The content of each dvc.yaml, parsed and checked: to check hundreds of stages anew for each stage of a run takes most
+# of its time.
 _checked: dict[Path, tuple[Facts, Any]] = {}
 
 
@@ -97,7 +98,8 @@ class StageGraph:
         return [loader[name] for name in names]
 
     def _needed(self, wanted: Iterable[str]) -> list[str]:
-        """The names of these stages and of all their upstream, in the order of dvc.yaml; as in DVC, a frozen stage needs none.
+        """The names of these stages and of all their upstream, in the order of dvc.yaml; as in DVC, a frozen stage
+        needs none.
 
         With them come stages that make the same outs, which DVC then refuses.
         """

@@ -74,7 +74,9 @@ class Runner:
         return self._stopping
 
     def run(self, stage: "PipelineStage", log: Path, grant: Grant, tell: Progress) -> None:
-        """Run the stage's command with its output in `log`; StageFailed unless it ends well with valid outs, StageWaiting if it waits for people."""
+        """Run the stage's command with its output in `log`; StageFailed unless it ends well with valid outs,
+        StageWaiting if it waits for people.
+        """
         from dvc.stage.run import prepare_kwargs
 
         variables = {**prepare_kwargs(stage)["env"], **grant.environ}
@@ -90,7 +92,9 @@ class Runner:
         grant: Grant,
         tell: Progress,
     ) -> None:
-        """Run a stage's `cmd` in `folder` with the granted variables and no others but its own; StageFailed unless it ends well."""
+        """Run a stage's `cmd` in `folder` with the granted variables and no others but its own; StageFailed unless it
+        ends well.
+        """
         from dvc.stage.run import _enforce_cmd_list, _make_cmd
 
         progress = log.with_suffix(".progress")
@@ -128,7 +132,9 @@ class Runner:
             raise StageFailed(f"{_last_line(log) or 'the command failed'} (exit status {status})")
 
     def check(self, stage: "PipelineStage", log: Path) -> None:
-        """StageFailed unless the outs that the command left are valid; what is wrong with them goes into the log too."""
+        """StageFailed unless the outs that the command left are valid; what is wrong with them goes into the log
+        too.
+        """
         made = [Path(out.fs_path) for out in stage.outs]
         problems = [*declared(self.root, made)] or self._checker.problems(made)
         if self._stopping:
@@ -159,7 +165,9 @@ class Runner:
 
 
 def shell() -> str:
-    """What runs a command: the account's shell, as for DVC, if it is one that runs commands; nologin, for one, is none."""
+    """What runs a command: the account's shell, as for DVC, if it is one that runs commands; nologin, for one, is
+    none.
+    """
     login = os.environ.get("SHELL", "")
     return login if Path(login).name in SHELLS and os.access(login, os.X_OK) else "/bin/sh"
 

@@ -1,7 +1,8 @@
 """dvc.lock, read and written so that a kill at any moment leaves it whole.
 
-DVC writes the file in place, and a torn file makes every later command fail. The text is what DVC would have written, but
-only the entry of one stage is written anew: DVC takes some seconds to parse and dump the entries of a hundred stages.
+DVC writes the file in place, and a torn file makes every later command fail. The text is what DVC would have written,
+but only the entry of one stage is written anew: DVC takes some seconds to parse and dump the entries of a hundred
+stages.
 """
 
 import hashlib

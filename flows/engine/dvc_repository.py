@@ -1,7 +1,8 @@
 """DVC's view of the repository. A broken file or a missing folder is reported in one line.
 
 The engine calls DVC's internal interface in the modules named dvc_*, and changes it in one place, `params_read_once`
-below. Both were written for DVC 3.67; tests/flows/engine/test_dvc_interface.py fails where another version does not fit.
+below. Both were written for DVC 3.67; tests/flows/engine/test_dvc_interface.py fails where another version does not
+fit.
 """
 
 import fcntl
@@ -62,9 +63,11 @@ def _check_extents(root: Path) -> None:
 
 @contextmanager
 def locked(repo: "Repo", waiting: Callable[[str], None] | None = None) -> Iterator[None]:
-    """Hold DVC's repository lock. What was read of its settings stays, as it does all through a `dvc repro`; DVC's own `lock_repo` reads it anew.
+    """Hold DVC's repository lock. What was read of its settings stays, as it does all through a `dvc repro`; DVC's own
+    `lock_repo` reads it anew.
 
-    While another process has it, `waiting` is called again and again with a line that says so, and may raise; without it the line is printed once.
+    While another process has it, `waiting` is called again and again with a line that says so, and may raise; without
+    it the line is printed once.
     """
     _acquire(repo, waiting or _print_once())
     try:
@@ -81,7 +84,8 @@ def locked(repo: "Repo", waiting: Callable[[str], None] | None = None) -> Iterat
 def _acquire(repo: "Repo", waiting: Callable[[str], None]) -> None:
     """Try again and again: a thread in DVC's own wait for its lock would say nothing, and could not be stopped.
 
-    PlanError after a while with `core.hardlink_lock`, where nothing tells a lock that is held from one that a kill has left.
+    PlanError after a while with `core.hardlink_lock`, where nothing tells a lock that is held from one that a kill has
+    left.
     """
     from dvc.lock import HardlinkLock, LockError
 
@@ -96,7 +100,10 @@ def _acquire(repo: "Repo", waiting: Callable[[str], None]) -> None:
             return
         except LockError:
             if hard and time.monotonic() > patience:
-                left = "with core.hardlink_lock DVC cannot tell whether a process holds it or was killed; if no dvc runs, delete it"
+                left = (
+                    "with core.hardlink_lock DVC cannot tell whether a process holds it or was killed; if no "
+                    "dvc runs, delete it"
+                )
                 raise PlanError(
                     f"{LOCK}: another process has held DVC's lock for {GIVE_UP_SECONDS:.0f} s; {left}"
                 ) from None
@@ -128,7 +135,9 @@ def _holder(repo: "Repo") -> str:
 
 
 def heal_locks(repo: "Repo") -> None:
-    """With `core.hardlink_lock` a lock's file is the lock: remove those that the other kind of lock left, which hold nothing."""
+    """With `core.hardlink_lock` a lock's file is the lock: remove those that the other kind of lock left, which hold
+    nothing.
+    """
     if not repo.config["core"].get("hardlink_lock", False):
         return
     for path in (Path(repo.tmp_dir or "", name) for name in (LOCK.name, "rwlock.lock")):
@@ -141,7 +150,9 @@ def heal_locks(repo: "Repo") -> None:
 
 
 class Repositories:
-    """Repositories of one root for threads that take turns: to open one takes longer than most of what a stage asks of it."""
+    """Repositories of one root for threads that take turns: to open one takes longer than most of what a stage asks of
+    it.
+    """
 
     def __init__(self, root: Path) -> None:
         self.root, self._free = root, list["Repo"]()
@@ -281,9 +292,11 @@ def _syntax(cause: BaseException | None) -> str:
 
 @contextmanager
 def params_read_once() -> Iterator[None]:
-    """Let DVC parse params.yaml once for all stages, and find a key without a search; nothing may write the file meanwhile.
+    """Let DVC parse params.yaml once for all stages, and find a key without a search; nothing may write the file
+    meanwhile.
 
-    DVC has no supported way to keep parsed params between stages, so two of its functions are replaced, and put back at the end.
+    DVC has no supported way to keep parsed params between stages, so two of its functions are replaced, and put back at
+    the end.
     """
     from dvc.dependency import param
 

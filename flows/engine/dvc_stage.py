@@ -1,8 +1,8 @@
 """One stage's records in DVC: whether it is out of date or can be restored, and how its new outs are recorded.
 
-The steps have the order of plain `dvc repro`, so that both write the same dvc.lock and share the run cache. There are two
-differences: the repository's lock is not held while the command runs and its outs are hashed, and the previous outs are
-kept until the new ones are recorded.
+The steps have the order of plain `dvc repro`, so that both write the same dvc.lock and share the run cache. There are
+two differences: the repository's lock is not held while the command runs and its outs are hashed, and the previous outs
+are kept until the new ones are recorded.
 """
 
 import re
@@ -124,7 +124,9 @@ class StageRecords:
             raise DepChanged(str(changed[0]))
 
     def keep(self) -> None:
-        """Write the run cache with what a run has made; from there it can be restored even if dvc.lock is never written."""
+        """Write the run cache with what a run has made; from there it can be restored even if dvc.lock is never
+        written.
+        """
         if _is_kept(self.stage):
             self.repo.stage_cache.save(self.stage)
 
@@ -173,9 +175,10 @@ def _is_kept(stage: "PipelineStage") -> bool:
 def origin(stage: "PipelineStage") -> Origin:
     """What the run cache knows of the outs that dvc.lock records for a stage.
 
-    `recorded`: a run with these deps and parameters made them, or the run cache does not keep such stages. `other inputs`: it knows each of them, but from
-    runs with other data or parameters only; so it is where git merged dvc.lock by lines. `elsewhere`: it does not know them, as where `dvc pull` brought them
-    without the run cache, or knows them from other code, whose edit may have changed nothing.
+    `recorded`: a run with these deps and parameters made them, or the run cache does not keep such stages. `other
+    inputs`: it knows each of them, but from runs with other data or parameters only; so it is where git merged dvc.lock
+    by lines. `elsewhere`: it does not know them, as where `dvc pull` brought them without the run cache, or knows them
+    from other code, whose edit may have changed nothing.
     """
     if not _is_kept(stage) or stage.always_changed or any(out.persist or not out.hash_info for out in stage.outs):
         return "recorded"
@@ -203,7 +206,9 @@ def _differ(first: object, other: object) -> bool:
 
 
 def _makers(repo: "Repo") -> Mapping[tuple[str, str], frozenset[Path]]:
-    """Path and hash of each out in the run cache -> the entries that have it; read once for a repository that is open."""
+    """Path and hash of each out in the run cache -> the entries that have it; read once for a repository that is
+    open.
+    """
     if repo not in _read:
         makers: dict[tuple[str, str], set[Path]] = {}
         for file in Path(repo.stage_cache.cache_dir).glob("??/*/*"):
@@ -222,7 +227,9 @@ def run_cache_key(entry: Entry) -> str:
 
 
 def run_cache_place(root: Path, entry: Entry) -> Path:
-    """The file in which the run cache keeps this entry: below two letters of its key, under its key, by its own hash."""
+    """The file in which the run cache keeps this entry: below two letters of its key, under its key, by its own
+    hash.
+    """
     key = run_cache_key(entry)
     return run_cache(root.absolute()) / key[:2] / key / entry_name(entry)
 
@@ -256,6 +263,8 @@ def load_entry(record: Path) -> Iterator[Entry]:
 
 @lru_cache(maxsize=4)
 def run_cache(root: Path) -> Path:
-    """The folder of DVC's run cache, for an absolute `root`; to open the repository for each question would cost 70 ms."""
+    """The folder of DVC's run cache, for an absolute `root`; to open the repository for each question would cost 70
+    ms.
+    """
     with closing(open_repo(root)) as repo:
         return Path(repo.stage_cache.cache_dir)

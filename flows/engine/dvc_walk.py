@@ -1,4 +1,5 @@
-"""DVC's repository with a walk of its own over folders: what it would leave out of a hash, or never finish to read, is refused.
+"""DVC's repository with a walk of its own over folders: what it would leave out of a hash, or never finish to read, is
+refused.
 
 A stage reads what lies behind a linked folder, in a repository within a folder, or in a pipe; DVC hashes none of that.
 """
@@ -38,7 +39,10 @@ class HashedFiles(DvcIgnoreFilter):  # type: ignore[misc]
             self._refuse(path, "its folders are nested too deeply")
 
     def look_through(self, path: str) -> None:
-        """PlanError where the file, or a file of the folder, cannot be hashed. Several stages read the same: it is looked at once."""
+        """PlanError where the file, or a file of the folder, cannot be hashed.
+
+        Several stages read the same: it is looked at once.
+        """
         if path not in self._seen:
             self._seen.add(path)
             self.check(path)
@@ -96,7 +100,9 @@ def hashed(root: Path, path: Path) -> list[Path]:
 
 
 def copy(root: Path, path: Path, target: Path) -> None:
-    """Copy a file, or what DVC hashes of a folder, to `target`, which must not exist; PlanError before anything is copied."""
+    """Copy a file, or what DVC hashes of a folder, to `target`, which must not exist; PlanError before anything is
+    copied.
+    """
     sources = hashed(root, path)
     if path.is_dir():
         target.mkdir(parents=True)

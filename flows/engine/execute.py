@@ -64,7 +64,10 @@ class Owner(Protocol):
         force: bool = False,
         on_worker: PlannedStage | None = None,
     ) -> StageResult:
-        """Bring one stage up to date; its upstream must be so already. A failure is part of the result, never raised."""
+        """Bring one stage up to date; its upstream must be so already.
+
+        A failure is part of the result, never raised.
+        """
         ...
 
     def describe(self, name: str) -> StageResult:
@@ -77,7 +80,8 @@ class Owner(Protocol):
 
 
 class Judged:
-    """The number of lines in all files of JSON lines below data/raw, as it was when this was made: whether people have judged more since.
+    """The number of lines in all files of JSON lines below data/raw, as it was when this was made: whether people have
+    judged more since.
 
     What a record of judgements means only the stage that reads it knows; each judgement is a line at least.
     """
@@ -115,8 +119,8 @@ def _count(file: Path) -> int:
 class Execution:
     """The planned stages of one run. Whoever starts one has seen that all that it needs has succeeded.
 
-    With `wait` a stage that needs more judgements of people is tried again when they have come; `awaited` has such stages, and
-    `waiting` those that have no free core or GPU yet, each with what it waits for in words.
+    With `wait` a stage that needs more judgements of people is tried again when they have come; `awaited` has such
+    stages, and `waiting` those that have no free core or GPU yet, each with what it waits for in words.
     """
 
     def __init__(

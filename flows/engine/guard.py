@@ -1,7 +1,7 @@
 """A guard before MLflow's server, which accepts every caller, while any web page may call loopback.
 
-`python -m flows.engine.guard PORT` serves it on 127.0.0.1. A request must have the repository's token, in a
-header, in a cookie or once in the address, and must name this host and origin. So no page of another origin, no name that was
+`python -m flows.engine.guard PORT` serves it on 127.0.0.1. A request must have the repository's token, in a header, in
+a cookie or once in the address, and must name this host and origin. So no page of another origin, no name that was
 rebound to loopback and no other user of the machine can read, write or delete there.
 """
 

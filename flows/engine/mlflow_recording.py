@@ -1,7 +1,8 @@
-"""One MLflow run for each execution of a stage, and one parent run that names the run behind every stage's current output.
+"""One MLflow run for each execution of a stage, and one parent run that names the run behind every stage's current
+output.
 
-The stage leaves its parameters and metrics in a file; the engine creates the run, records its inputs and outputs, writes what the
-stage recorded, and ends it.
+The stage leaves its parameters and metrics in a file; the engine creates the run, records its inputs and outputs,
+writes what the stage recorded, and ends it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -42,8 +43,9 @@ class FlowRun:
     ) -> None:
         """`source` is the state of the code that stages run with, where that is not the workspace's of the moment.
 
-        What happened before is recorded with `run_id`, the id that the run was given in the repository's own database, and `at`, its
-        time in milliseconds, which is then set before each call, and `environ`, the tags of its environment.
+        What happened before is recorded with `run_id`, the id that the run was given in the repository's own database,
+        and `at`, its time in milliseconds, which is then set before each call, and `environ`, the tags of its
+        environment.
         """
         self._source, self.root, self.uri = source, root.absolute(), mlflow_database.address(root)
         self._flow, self.at = flow, at  # None: now
@@ -77,7 +79,9 @@ class FlowRun:
         return run_id
 
     def start(self, stage: str, entry: Entry, reason: str) -> str:
-        """Create the run of a stage that is about to be executed, with its inputs; `entry` is its future entry of dvc.lock."""
+        """Create the run of a stage that is about to be executed, with its inputs; `entry` is its future entry of
+        dvc.lock.
+        """
         # of this moment: an edit may have come since the flow began
         return self.create(stage, entry, reason, self._source or source_code.state(self.root))
 
@@ -105,7 +109,9 @@ class FlowRun:
             mlflow_store.set_tags(self.client, run_id, {f"{PREFIX}env.{name}": value for name, value in facts.items()})
 
     def waits(self, run_id: str, line: str) -> None:
-        """Note that a stage waits for people, so that its run, which is KILLED, is not taken for one that was stopped."""
+        """Note that a stage waits for people, so that its run, which is KILLED, is not taken for one that was
+        stopped.
+        """
         with mlflow_runs.one_line():
             mlflow_store.set_tags(self.client, run_id, {PREFIX + "waiting": line})
 
@@ -121,7 +127,8 @@ class FlowRun:
         file.touch()
         self.follow(run_id, file)
         return {
-            "MLFLOW_RUN_ID": run_id,  # for a command that knows MLflow; the stages here leave what they record in the file
+            # for a command that knows MLflow; the stages here leave what they record in the file
+            "MLFLOW_RUN_ID": run_id,
             "MLFLOW_TRACKING_URI": self.uri,
             "POSTTRAIN_RECORDS": str(file),
             environment.PRODUCTS: self._environment[environment.TAG + "products"],
@@ -133,7 +140,8 @@ class FlowRun:
         self._rows[run_id].follow()
 
     def made(self, run_id: str, stage: str, entry: Entry) -> None:
-        """Note what the run made, after all its rows. This comes before DVC's records, so that a kill in between leaves no gap.
+        """Note what the run made, after all its rows. This comes before DVC's records, so that a kill in between leaves
+        no gap.
 
         What cannot be written now is written by `end`, which says so if it cannot be written then either.
         """
@@ -154,9 +162,11 @@ class FlowRun:
         del self._unrecorded[run_id]
 
     def end(self, run_id: str, status: str, log: Path) -> None:
-        """Write what the stage recorded and the memory that it took, keep its log with the run and end it as FINISHED, FAILED or KILLED.
+        """Write what the stage recorded and the memory that it took, keep its log with the run and end it as FINISHED,
+        FAILED or KILLED.
 
-        A run whose outs are in the run cache is FINISHED even if the stage then failed or was killed, since the outs may be restored.
+        A run whose outs are in the run cache is FINISHED even if the stage then failed or was killed, since the outs
+        may be restored.
         """
         with ExitStack() as last:  # each is tried, whatever becomes of the others
             last.callback(self._end, run_id, status, log)
@@ -188,10 +198,11 @@ class FlowRun:
             return mlflow_store.find(self.root, stage, entry)
 
     def close(self, results: Iterable[StageResult], complete: bool = True, name_stages: bool = True) -> None:
-        """Record in the parent run how each stage ended and which run made its output; without `name_stages` only how it all ended.
+        """Record in the parent run how each stage ended and which run made its output; without `name_stages` only how
+        it all ended.
 
-        `complete` is False where the flow was stopped before its end. While stages wait for people it has not ended either: such a
-        run is KILLED too, and its tag `posttrain.waiting` says for what.
+        `complete` is False where the flow was stopped before its end. While stages wait for people it has not ended
+        either: such a run is KILLED too, and its tag `posttrain.waiting` says for what.
         """
         tags, results = dict[str, str](), list(results)
         for result in results if name_stages else ():
@@ -223,7 +234,10 @@ def _end(client: MlflowClient, root: Path, run_id: str, status: str, at: int | N
 
 
 def settle(root: Path, flow: str) -> None:
-    """End the runs that a killed process left as running. For when nothing else is to run; does nothing beside another run."""
+    """End the runs that a killed process left as running.
+
+    For when nothing else is to run; does nothing beside another run.
+    """
     with suppress(PlanError), Coordinator(root), mlflow_runs.one_line():
         client = mlflow_store.open_store(root)
         _end_stale_runs(client, mlflow_store.experiment(client, root, flow), root)
@@ -232,7 +246,8 @@ def settle(root: Path, flow: str) -> None:
 def _end_stale_runs(
     client: MlflowClient, experiment: str, root: Path, at_work: Collection[str] = (), at: int | None = None
 ) -> None:
-    """End the runs that a killed process left as running: FINISHED if the result is in dvc.lock or the run cache, else KILLED.
+    """End the runs that a killed process left as running: FINISHED if the result is in dvc.lock or the run cache, else
+    KILLED.
 
     Of an MLflow that is shared, those of this clone alone; never those `at_work`.
     """

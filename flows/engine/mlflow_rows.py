@@ -1,8 +1,9 @@
 """Writes what a stage recorded to its run in MLflow: as it comes, and to the end before the stage's outs count.
 
 A stage leaves its records in a file, one JSON object a line (tasks/common/tracking.py): {"params": {name: text}},
-{"metrics": {name: number}, "step": n, "time": milliseconds} or {"table": {"columns": [..], "data": [[..], ..]}, "name": "x.json"}.
-The command may be anyone's, so a line that is none of these, or that MLflow refuses, is passed over and told of.
+{"metrics": {name: number}, "step": n, "time": milliseconds} or {"table": {"columns": [..], "data": [[..], ..]}, "name":
+"x.json"}. The command may be anyone's, so a line that is none of these, or that MLflow refuses, is passed over and told
+of.
 """
 
 import json
@@ -69,13 +70,17 @@ class Rows:
         Thread(target=self._follow, name=f"rows of {self.file.stem}", daemon=True).start()
 
     def write(self) -> None:
-        """Write every whole line that is new; PlanError of one line if MLflow fails, and the rest waits for the next call."""
+        """Write every whole line that is new; PlanError of one line if MLflow fails, and the rest waits for the next
+        call.
+        """
         with self._writing:
             if not self._ended.is_set():
                 self._write()
 
     def finish(self) -> None:
-        """Write what is left, and nothing more after that; PlanError of one line if something is missing in MLflow then."""
+        """Write what is left, and nothing more after that; PlanError of one line if something is missing in MLflow
+        then.
+        """
         self._ended.set()
         with self._writing:
             self._write()
@@ -143,7 +148,9 @@ class Rows:
                     self._pass_over(number, error)
 
     def _log_table(self, table: Table) -> None:
-        """Write a table as MLflow's log_table does, rows of the same name after those before; that would need data frames."""
+        """Write a table as MLflow's log_table does, rows of the same name after those before; that would need data
+        frames.
+        """
         before = self._tables.get(table.name, Table(table.columns, [], table.name))
         if before.columns != table.columns:
             raise ValueError(f"table {table.name!r}: expected the columns that it had before")
@@ -170,7 +177,9 @@ class Rows:
 
 
 def _parse(line: bytes) -> Row | Params | Table:
-    """What a line says; ValueError, OverflowError, RecursionError or MlflowException if it says nothing that MLflow takes."""
+    """What a line says; ValueError, OverflowError, RecursionError or MlflowException if it says nothing that MLflow
+    takes.
+    """
     match json.loads(line):
         case {"metrics": dict(metrics), "step": int(step), "time": int(time)}:
             return Row([_metric(name, value, time, step) for name, value in metrics.items()])

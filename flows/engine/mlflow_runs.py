@@ -1,4 +1,5 @@
-"""The runs in MLflow's records; those of the repository's own database are read without importing MLflow, which takes seconds.
+"""The runs in MLflow's records; those of the repository's own database are read without importing MLflow, which takes
+seconds.
 
 Only runs that have finished and were not deleted count. Without a database there are no runs.
 """
@@ -46,7 +47,9 @@ def finished(root: Path, tags: Mapping[str, str]) -> list[Run]:
 
 
 def get(root: Path, run_id: str) -> Run:
-    """The finished run with this id, from MLflow or from the record that came with a result; PlanError if there is none."""
+    """The finished run with this id, from MLflow or from the record that came with a result; PlanError if there is
+    none.
+    """
     with reading(root) as records:
         head = records.head(run_id) if records else None
         if records and head and head.finished:
@@ -61,7 +64,8 @@ def _run(records: Reader, run_id: str, started: int) -> Run:
 
 
 class Index:
-    """Which finished run made what, read once: for one question a run, a database of thousands would be searched again and again.
+    """Which finished run made what, read once: for one question a run, a database of thousands would be searched again
+    and again.
 
     A shared MLflow is asked one by one: it has indices of its own, and may hold the runs of many.
     """
@@ -105,7 +109,9 @@ class Index:
 
 
 def carried(root: Path, records: Iterable[Provenance]) -> list[Provenance]:
-    """Those of the records whose runs MLflow does not have; a run that was deleted there, or has not ended, is as MLflow has it."""
+    """Those of the records whose runs MLflow does not have; a run that was deleted there, or has not ended, is as
+    MLflow has it.
+    """
     listed = list(records)
     if not listed:
         return []
@@ -120,7 +126,9 @@ def maker(root: Path, key: str, outs: str) -> str | None:
 
 
 def acceptances(root: Path, key: str) -> list[tuple[str, str]]:
-    """The runs that record the acceptance of an entry with this run-cache key, the newest first, each with the run that made its outs."""
+    """The runs that record the acceptance of an entry with this run-cache key, the newest first, each with the run that
+    made its outs.
+    """
     with reading(root) as records:
         accepted = records.versions(f"{ACCEPTED}key.{key}", TRIED) if records else []
         heads = ((run_id, made, records.head(run_id)) for run_id, made in accepted if records)
@@ -128,7 +136,9 @@ def acceptances(root: Path, key: str) -> list[tuple[str, str]]:
 
 
 def accepted_maker(root: Path, key: str, outs: str) -> str | None:
-    """The finished run that made these outs, from which an entry with this run-cache key was accepted to differ in nothing that counts."""
+    """The finished run that made these outs, from which an entry with this run-cache key was accepted to differ in
+    nothing that counts.
+    """
     for _, made in acceptances(root, key):
         with reading(root) as records:
             head = records.head(made) if records else None
@@ -148,8 +158,8 @@ def left_running(root: Path) -> bool:
 def reading(root: Path, local: bool = False, settled: bool = True) -> Iterator[Reader | None]:
     """The records to read from, None if there are none; faults are a PlanError of one line.
 
-    With `local` the repository's own database, wherever MLFLOW_TRACKING_URI points. What has run is recorded to its end first,
-    unless `settled` is False.
+    With `local` the repository's own database, wherever MLFLOW_TRACKING_URI points. What has run is recorded to its end
+    first, unless `settled` is False.
     """
     with one_line():
         elsewhere = not local and mlflow_address.shared(root) is not None

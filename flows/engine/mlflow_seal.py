@@ -1,7 +1,8 @@
 """The seal of a run: one hash over what its record holds, set when it ends, so that a later change of the record shows.
 
-Whoever can write the database can compute a new seal too; but the seal of a pipeline run covers those of its stages, and names the
-one before it, so that he would have to write all later ones anew, and a seal that was copied elsewhere would still tell.
+Whoever can write the database can compute a new seal too; but the seal of a pipeline run covers those of its stages,
+and names the one before it, so that he would have to write all later ones anew, and a seal that was copied elsewhere
+would still tell.
 """
 
 import hashlib

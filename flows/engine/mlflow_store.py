@@ -1,8 +1,9 @@
 """Where MLflow's records are, and the tags that the engine writes and lineage reads.
 
-A run of a stage has the tags `posttrain.stage`, `posttrain.key` (DVC's run-cache key), `posttrain.dep.<path>` for its data and
-`posttrain.out.<path>` (hashes as in dvc.lock), `posttrain.code` (one hash of all modules that it imports), `posttrain.outs` (all
-hashes of its outs, in the order of the paths), and beside it the file record.json with its whole entry of dvc.lock.
+A run of a stage has the tags `posttrain.stage`, `posttrain.key` (DVC's run-cache key), `posttrain.dep.<path>` for its
+data and `posttrain.out.<path>` (hashes as in dvc.lock), `posttrain.code` (one hash of all modules that it imports),
+`posttrain.outs` (all hashes of its outs, in the order of the paths), and beside it the file record.json with its whole
+entry of dvc.lock.
 """
 
 import ast
@@ -33,7 +34,9 @@ TURNS = 5  # of writing what others write at once
 
 
 def open_store(root: Path) -> "MlflowClient":
-    """A client of the store, which is created if it is missing, and has all runs that have ended; PlanError if it cannot be read or written."""
+    """A client of the store, which is created if it is missing, and has all runs that have ended; PlanError if it
+    cannot be read or written.
+    """
     settling.settle(root)
     with mlflow_runs.one_line():
         return mlflow_database.open_client(root)
@@ -102,7 +105,9 @@ def keep_patch(root: Path, run_id: str, source: Source) -> None:
 
 
 def keep_record(root: Path, run_id: str, stage: str, entry: Entry, tags: Mapping[str, str]) -> None:
-    """Write record.json beside a run: its entry of dvc.lock with the types of its parameters, its code and its environment."""
+    """Write record.json beside a run: its entry of dvc.lock with the types of its parameters, its code and its
+    environment.
+    """
     start = PREFIX + "env."
     content = {
         "stage": stage,
@@ -140,7 +145,9 @@ def log_inputs(client: "MlflowClient", run_id: str, entry: Entry) -> None:
 
 
 def again(write: Callable[[], object]) -> None:
-    """Write, and once more where another clone wrote the same row at that moment: MLflow looks for it, then inserts it."""
+    """Write, and once more where another clone wrote the same row at that moment: MLflow looks for it, then inserts
+    it.
+    """
     from mlflow.exceptions import MlflowException
 
     for turn in range(1, TURNS + 1):
@@ -155,7 +162,9 @@ def again(write: Callable[[], object]) -> None:
 
 @contextmanager
 def unless_gone() -> Iterator[None]:
-    """Go on where a version is not there any more: another clone had made it beside an equal one, and has deleted it."""
+    """Go on where a version is not there any more: another clone had made it beside an equal one, and has deleted
+    it.
+    """
     from mlflow.exceptions import MlflowException
 
     try:
@@ -166,7 +175,9 @@ def unless_gone() -> Iterator[None]:
 
 
 def seal(client: "MlflowClient", root: Path, run_id: str) -> None:
-    """Seal a run that gets no further tags, parameters or metrics from us, and keep its record beside DVC's run cache."""
+    """Seal a run that gets no further tags, parameters or metrics from us, and keep its record beside DVC's run
+    cache.
+    """
     content = mlflow_seal.content(root, run_id)
     seal = mlflow_seal.digest(content)
     file = mlflow_files.read(root, run_id, RECORD)
@@ -212,7 +223,8 @@ def create_model(client: "MlflowClient", name: str, description: str) -> None:
 
 
 def find(root: Path, stage: str, entry: Entry, index: mlflow_runs.Index | None = None) -> str | None:
-    """The newest finished run with this key and these outs, or from which this entry was accepted; a run of plain `dvc repro` is adopted.
+    """The newest finished run with this key and these outs, or from which this entry was accepted; a run of plain `dvc
+    repro` is adopted.
 
     `index` saves the search in the database where many stages are asked for.
     """

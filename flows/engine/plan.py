@@ -1,6 +1,7 @@
 """Which stages are out of date, and why: what `posttrain status` prints, and the first half of `posttrain run`.
 
-Reads DVC's records and takes no lock. Imports neither Prefect nor MLflow, so that a run with nothing to do ends at once.
+Reads DVC's records and takes no lock. Imports neither Prefect nor MLflow, so that a run with nothing to do ends at
+once.
 """
 
 import os
@@ -41,9 +42,9 @@ def plan(
 ) -> list[PlannedStage]:
     """The targets and all that they need, in topological order, each with the reason why it may run.
 
-    A matrix stage `evaluate` stands for all of `evaluate@...`. With `pools` stages go to the pool that dvc.yaml names, and those
-    with a GPU to `pool` if it names none; without, all run here. `on_work` is called as soon as some stage is out of date, while others are still looked at. Raises PlanError
-    before anything has run.
+    A matrix stage `evaluate` stands for all of `evaluate@...`. With `pools` stages go to the pool that dvc.yaml names,
+    and those with a GPU to `pool` if it names none; without, all run here. `on_work` is called as soon as some stage is
+    out of date, while others are still looked at. Raises PlanError before anything has run.
     """
     root = root.absolute()
     with (
@@ -95,7 +96,8 @@ def plan(
 
 
 def needed(root: Path, targets: Sequence[str], params: str) -> list[str]:
-    """The names of the targets and of all that they need if params.yaml had the text `params`, in topological order; PlanError as `plan` raises it.
+    """The names of the targets and of all that they need if params.yaml had the text `params`, in topological order;
+    PlanError as `plan` raises it.
 
     DVC reads that text in a folder of links to what the repository holds, so that nothing in the repository is touched.
     """
@@ -137,7 +139,8 @@ def _upstream_reason(upstream: Collection[str], planned: Sequence[PlannedStage])
 
 
 def check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> None:
-    """Raise PlanError unless every dep exists or is made by a stage, can be hashed, and every listed param is in its file.
+    """Raise PlanError unless every dep exists or is made by a stage, can be hashed, and every listed param is in its
+    file.
 
     A frozen stage needs none.
     """
@@ -156,12 +159,15 @@ def check_deps(stage: "PipelineStage", outs: Sequence[Path], root: Path) -> None
 
 
 def _check_links(outs: Sequence[Path], root: Path) -> None:
-    """Raise PlanError if a folder above outs is a link: git and DVC follow none, and no file can be renamed to another disk."""
+    """Raise PlanError if a folder above outs is a link: git and DVC follow none, and no file can be renamed to another
+    disk.
+    """
     for folder in sorted({parent for out in outs for parent in out.parents if root in parent.parents}):
         if folder.is_symlink():
             elsewhere = "to have the data on another disk, set `dvc cache dir` and make this a folder"
             raise PlanError(
-                f"{folder.relative_to(root)}: a link to {folder.readlink()}, behind which DVC keeps nothing; {elsewhere}"
+                f"{folder.relative_to(root)}: a link to {folder.readlink()}, behind which DVC keeps nothing; "
+                f"{elsewhere}"
             )
 
 
@@ -176,7 +182,8 @@ class Resources:
 
 
 def resources(stage: "PipelineStage", pools: bool, pool: str) -> Resources:
-    """What a stage asks for. Unless a worker or a launcher runs it elsewhere, these are at most the cores of the machine.
+    """What a stage asks for. Unless a worker or a launcher runs it elsewhere, these are at most the cores of the
+    machine.
 
     `cpu` in dvc.yaml is of each of the stage's processes: one for each GPU, or on a CPU as many as `processes` says.
 
@@ -210,7 +217,9 @@ def _of_all_processes(requested: Resources, resources: Mapping[str, int]) -> Res
 
 
 def _launcher(stage: "PipelineStage", resources: Mapping[str, object], local: bool) -> str:
-    """The prefix of the stage's command, or an empty string; PlanError unless it has a program, which a stage run `local` finds."""
+    """The prefix of the stage's command, or an empty string; PlanError unless it has a program, which a stage run
+    `local` finds.
+    """
     value = resources.get("launcher", "")
     try:
         words = shlex.split(value) if isinstance(value, str) else []

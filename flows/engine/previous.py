@@ -1,7 +1,7 @@
 """The outs of a stage's last good run, kept aside while it runs again, and put back if that fails.
 
-DVC removes a stage's outs before the command starts. Here they are renamed, which costs nothing, and a note keeps the stage's
-entry of dvc.lock, so that after a `kill -9` the next run knows whether the outs still belong to the record.
+DVC removes a stage's outs before the command starts. Here they are renamed, which costs nothing, and a note keeps the
+stage's entry of dvc.lock, so that after a `kill -9` the next run knows whether the outs still belong to the record.
 """
 
 import json

@@ -37,7 +37,9 @@ _parsed: dict[tuple[str, bytes], Any] = {}  # modules that several versions of t
 
 
 def look_ahead(root: Path, stages: "Iterable[PipelineStage]", seen: Seen) -> None:
-    """Note in `seen` how each dep of these stages below data/code will differ from its record; PlanError where a module is no Python."""
+    """Note in `seen` how each dep of these stages below data/code will differ from its record; PlanError where a module
+    is no Python.
+    """
     now = hashes(working_files(root), working_choices(root))
     for stage in stages:
         for dep in stage.deps:
@@ -77,7 +79,9 @@ def chosen_by(stage: str, params: Mapping[str, Any]) -> list[str]:
 
 
 def recorded_choices(content: bytes | None, recorded: Mapping[str, Any]) -> "Choices":
-    """Those of a params.yaml with the values that a stage is recorded with in its place; PlanError where it is no YAML."""
+    """Those of a params.yaml with the values that a stage is recorded with in its place; PlanError where it is no
+    YAML.
+    """
     from tasks.code import chosen
 
     try:
@@ -87,7 +91,8 @@ def recorded_choices(content: bytes | None, recorded: Mapping[str, Any]) -> "Cho
 
 
 def hashes(files: Mapping[str, bytes], chosen: "Choices") -> dict[str, str]:
-    """Path below data/code -> DVC's hash of what the stage `code` writes there, where tasks/ has these files and params.yaml these choices.
+    """Path below data/code -> DVC's hash of what the stage `code` writes there, where tasks/ has these files and
+    params.yaml these choices.
 
     PlanError where a module is no Python.
     """
@@ -97,7 +102,9 @@ def hashes(files: Mapping[str, bytes], chosen: "Choices") -> dict[str, str]:
 
 
 def files_of(root: Path, path: str) -> Mapping[str, str]:
-    """What the stage `code` would write to this path below data/code now: file -> hash of what of it the stage reaches."""
+    """What the stage `code` would write to this path below data/code now: file -> hash of what of it the stage
+    reaches.
+    """
     return dict(json.loads(_contents(_sorted(working_files(root)), _sorted(working_choices(root))).get(path, b"{}")))
 
 

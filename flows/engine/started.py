@@ -1,4 +1,5 @@
-"""One run of planned stages from its beginning to its record: the coordinator of the workspace or another owner, and what MLflow gets.
+"""One run of planned stages from its beginning to its record: the coordinator of the workspace or another owner, and
+what MLflow gets.
 
 Knows nothing of Prefect; whoever has the context starts the stages.
 """
@@ -35,13 +36,15 @@ def started(
     source: Source | None = None,
     settled: bool = True,
 ) -> Iterator[Execution]:
-    """Yield what executes the plan, and record it all at the end; its `ended` then has the results. At the end no child is left.
+    """Yield what executes the plan, and record it all at the end; its `ended` then has the results. At the end no child
+    is left.
 
-    After a failure only the failed stage's descendants are skipped. A stage that needs more judgements of people leaves its
-    descendants aside in the same way, or with `wait` is waited for. Where several stages run, they start warm, or with `cold` each in a
-    new process. `owner` makes what executes the stages, where that is not a Coordinator of the workspace; `source` is the code that it
-    runs, where that is not the workspace's. MLflow's records in mlruns/ are written by another process, for which the end waits
-    unless `settled` is False; those elsewhere are written as the run goes on. KeyboardInterrupt where the run was stopped.
+    After a failure only the failed stage's descendants are skipped. A stage that needs more judgements of people leaves
+    its descendants aside in the same way, or with `wait` is waited for. Where several stages run, they start warm, or
+    with `cold` each in a new process. `owner` makes what executes the stages, where that is not a Coordinator of the
+    workspace; `source` is the code that it runs, where that is not the workspace's. MLflow's records in mlruns/ are
+    written by another process, for which the end waits unless `settled` is False; those elsewhere are written as the
+    run goes on. KeyboardInterrupt where the run was stopped.
     """
     root = root.absolute()
     with ExitStack() as stack:

@@ -28,7 +28,8 @@ MODULES = {
 
 
 def warm_starts(planned: Iterable[PlannedStage]) -> WarmStarts | None:
-    """What starts the commands of a run; stages warm where there are two at least, since for one alone a server's imports would gain nothing.
+    """What starts the commands of a run; stages warm where there are two at least, since for one alone a server's
+    imports would gain nothing.
 
     On Linux only: elsewhere a fork of a process with such libraries is not safe.
     """

@@ -1,7 +1,7 @@
 """An audit: every link from a result back to raw data is verified, or what is wrong with it is named.
 
-The order of the checks is that of a person: are the bytes those of the records, do the records agree with each other, is the run
-in MLflow as it ended, is the code the commit's, and do the pages say what the files do.
+The order of the checks is that of a person: are the bytes those of the records, do the records agree with each other,
+is the run in MLflow as it ended, is the code the commit's, and do the pages say what the files do.
 """
 
 import time
@@ -51,8 +51,8 @@ def audit(
     """Check what dvc.lock records now; the chain behind `of` alone; or `everything` that the database has too.
 
     In an MLflow that is shared, that is what this clone has there, with the runs of others that its results come from.
-    `full` reads all bytes, also of files that have not changed since the last audit. `told` hears of the bytes read and to be read.
-    PlanError where the records cannot be read at all.
+    `full` reads all bytes, also of files that have not changed since the last audit. `told` hears of the bytes read and
+    to be read. PlanError where the records cannot be read at all.
     """
     began, found, root = time.monotonic(), Audit(), root.absolute()
     with plain_errors():

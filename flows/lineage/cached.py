@@ -50,7 +50,9 @@ def whole(root: Path, md5: str) -> bool:
 
 
 def lay_out(root: Path, md5: str, target: Path) -> None:
-    """Copy a file or folder out of the cache to `target`, which must not exist; PlanError if something of it is missing."""
+    """Copy a file or folder out of the cache to `target`, which must not exist; PlanError if something of it is
+    missing.
+    """
     found = files(root, md5)
     sources = {name: path(root, of) for name, of in found.items()}
     for name, source in sources.items():

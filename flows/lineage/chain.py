@@ -21,9 +21,11 @@ from flows.lineage.target import Target, resolve
 
 @dataclass(frozen=True)
 class Link:
-    """One output and what it was made from. `note` is set where there is no run: for raw data, or where the chain breaks.
+    """One output and what it was made from. `note` is set where there is no run: for raw data, or where the chain
+    breaks.
 
-    A folder that a stage read as one input, and in which others put their outputs, has neither stage nor run; its inputs are these outputs.
+    A folder that a stage read as one input, and in which others put their outputs, has neither stage nor run; its
+    inputs are these outputs.
     """
 
     path: str
@@ -45,7 +47,9 @@ class Link:
 
 
 def chain(root: Path, what: str) -> Link:
-    """The lineage of a stage's output, of a path in dvc.lock, of a run, a model version, a metric, or of an md5 that some run made."""
+    """The lineage of a stage's output, of a path in dvc.lock, of a run, a model version, a metric, or of an md5 that
+    some run made.
+    """
     root = root.absolute()
     return of(root, resolve(root, what))
 
@@ -77,7 +81,10 @@ class _Walk:
             self.found_now[name] = run_id or record.maker(root, name, entries[name], self.index)
 
     def link(self, path: str, md5: str, run_id: str | None = None, reader: Run | None = None) -> Link:
-        """The output with this path and hash; made by this run, where several made the same bytes. `reader` is the run that read it."""
+        """The output with this path and hash; made by this run, where several made the same bytes.
+
+        `reader` is the run that read it.
+        """
         if (path, md5) not in self.seen:
             self.seen[path, md5] = self._link(path, md5, run_id, reader)
         return self.seen[path, md5]

@@ -1,15 +1,18 @@
-"""A lineage laid flat: every artifact and every run of it once, sorted, named by ids that stay the same from one question to the next.
+"""A lineage laid flat: every artifact and every run of it once, sorted, named by ids that stay the same from one
+question to the next.
 
-The chain is a tree in which shared inputs come again and again; a graph, a page and a program that reads JSON need each of them
-once. The JSON of `posttrain lineage X --json` is
+The chain is a tree in which shared inputs come again and again; a graph, a page and a program that reads JSON need each
+of them once. The JSON of `posttrain lineage X --json` is
 
     {"of": ID, "artifacts": [{"id", "path", "hash", "stage", "run", "raw", "note", "parts"}],
-     "runs": [{"id", "recorded", "stage", "started", "commit", "dirty", "params", "code", "code_hash", "environment", "inputs", "outs", "accepted", "elsewhere"}]}
+     "runs": [{"id", "recorded", "stage", "started", "commit", "dirty", "params", "code", "code_hash", "environment",
+     "inputs", "outs", "accepted", "elsewhere"}]}
 
-An artifact's id is PATH@HASH. A run's id is the one in MLflow; an execution that MLflow has no record of gets an id made from what
-is known of it, and `recorded` is false. `run` is null for raw data. `inputs`, `outs`, `parts` and `of` hold ids of artifacts. `parts`
-are the outputs that make up a folder which a stage read as one input. `accepted` says what of the run's code was accepted since, `elsewhere` who made a run that
-is not in MLflow here and whose record came with its result, or nothing. `started` is local time in ISO 8601, `code` is path -> md5.
+An artifact's id is PATH@HASH. A run's id is the one in MLflow; an execution that MLflow has no record of gets an id
+made from what is known of it, and `recorded` is false. `run` is null for raw data. `inputs`, `outs`, `parts` and `of`
+hold ids of artifacts. `parts` are the outputs that make up a folder which a stage read as one input. `accepted` says
+what of the run's code was accepted since, `elsewhere` who made a run that is not in MLflow here and whose record came
+with its result, or nothing. `started` is local time in ISO 8601, `code` is path -> md5.
 """
 
 import hashlib

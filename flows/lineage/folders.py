@@ -1,7 +1,7 @@
 """A folder that a stage reads as one input, and in which several stages put their outputs, such as data/evaluate.
 
-DVC records one hash for it, which no stage made. It is the hash of the list of all files in the folder, so the outputs that it held
-are proved by putting their own lists together: the same hash, the same files.
+DVC records one hash for it, which no stage made. It is the hash of the list of all files in the folder, so the outputs
+that it held are proved by putting their own lists together: the same hash, the same files.
 """
 
 import hashlib
@@ -18,7 +18,8 @@ Outs = Mapping[str, str]  # path -> hash
 def outputs(root: Path, folder: str, md5: str, candidates: Iterable[Outs]) -> tuple[dict[str, str], str]:
     """The outputs in `folder` when it had this hash, and a note where the chain breaks or is not proved.
 
-    Each candidate is what all stages had made at some time, the likeliest first. No outputs and no note: none was ever in there.
+    Each candidate is what all stages had made at some time, the likeliest first. No outputs and no note: none was ever
+    in there.
     """
     unproved: dict[str, str] = {}
     known = False
@@ -31,12 +32,17 @@ def outputs(root: Path, folder: str, md5: str, candidates: Iterable[Outs]) -> tu
             unproved = unproved or inside
     if unproved:
         return unproved, "not proved to be these outputs: the cache does not list their files any more"
-    note = f"the chain breaks here: stages put outputs in this folder, but which ones it held as {md5[:8]} is not on record"
+    note = (
+        "the chain breaks here: stages put outputs in this folder, but which ones it held as "
+        f"{md5[:8]} is not on record"
+    )
     return {}, note if known else ""
 
 
 def hash_of(root: Path, folder: str, outs: Outs) -> str | None:
-    """DVC's hash of a folder in which these outputs are all there is; None if the cache does not have a list that it takes."""
+    """DVC's hash of a folder in which these outputs are all there is; None if the cache does not have a list that it
+    takes.
+    """
     listed = []
     for path, md5 in outs.items():
         try:

@@ -22,7 +22,9 @@ class Tree:
 
 
 def hashes_of(root: Path, wanted: Mapping[Tree, Iterable[str]]) -> dict[Tree, dict[str, str]]:
-    """Path -> MD5 of each wanted file of each tree; files that a tree lacks, and trees whose commit is gone, are left out."""
+    """Path -> MD5 of each wanted file of each tree; files that a tree lacks, and trees whose commit is gone, are left
+    out.
+    """
     prefix = _prefix(root)
     commits = list(dict.fromkeys(tree.commit for tree in wanted))
     there = dict(zip(commits, _blobs(root, [f"{commit}^{{commit}}" for commit in commits]), strict=True))
@@ -48,7 +50,9 @@ def hashes_of(root: Path, wanted: Mapping[Tree, Iterable[str]]) -> dict[Tree, di
 
 
 def contents(root: Path, tree: Tree, paths: Iterable[str]) -> dict[str, bytes]:
-    """Path -> bytes of these files of a tree, of a folder all files below it; nothing where the commit is gone or the patch does not apply."""
+    """Path -> bytes of these files of a tree, of a folder all files below it; nothing where the commit is gone or the
+    patch does not apply.
+    """
     prefix = _prefix(root)
     if not _blobs(root, [f"{tree.commit}^{{commit}}"])[0]:
         return {}
@@ -68,7 +72,9 @@ def head_text(root: Path, path: str) -> str:
 
 
 def remarks(root: Path) -> list[str]:
-    """A line on what of the code's state a run of this moment will not have on record, if there is a commit that it could have."""
+    """A line on what of the code's state a run of this moment will not have on record, if there is a commit that it
+    could have.
+    """
     source = source_code.state(root)
     return [f"not on record: {source.note}"] if source.note and source.commit != "none" else []
 
@@ -89,7 +95,9 @@ def _patched(root: Path, prefix: str, tree: Tree, paths: Sequence[str]) -> dict[
 
 @contextmanager
 def _index(root: Path, tree: Tree) -> Iterator[dict[str, str] | None]:
-    """The variables of an index of the tree and an object store beside the repository's own; None where the patch does not apply."""
+    """The variables of an index of the tree and an object store beside the repository's own; None where the patch does
+    not apply.
+    """
     with tempfile.TemporaryDirectory() as folder:
         objects = Path(os.fsdecode(_git(root, ["rev-parse", "--git-path", "objects"]).rstrip(b"\n")))
         environ = {

@@ -1,4 +1,6 @@
-"""The runs of whole pipelines, as MLflow's database has them: what ran, what changed since the one before, the headline."""
+"""The runs of whole pipelines, as MLflow's database has them: what ran, what changed since the one before, the
+headline.
+"""
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -14,7 +16,8 @@ from tasks.common.config import BRANCHES
 LOOKED_BACK = 128  # pipeline runs at most that are searched for a section's last one
 SHORTEST = 6  # letters of a run's id that may stand for it
 PAGE = PREFIX + "page."  # tag with the SHA-256 of a kept page, so that the seal covers it
-EVALUATIONS = {  # the stages that measure, one branch a policy -> their flow; their metrics make a pipeline run's headline
+# the stages that measure, one branch a policy -> their flow; their metrics make a pipeline run's headline
+EVALUATIONS = {
     "evaluate": "language",
     "returns": "offline",
     "agent_returns": "agents",
@@ -72,7 +75,9 @@ def newest(root: Path, wanted: Callable[[PipelineRun], bool], flow: str | None =
 def newest_where(
     root: Path, wanted: Callable[[PipelineRun], bool], count: int, flow: str | None = None
 ) -> list[PipelineRun]:
-    """The newest pipeline runs of this clone that are wanted, at most `count`; no more runs are read than that takes."""
+    """The newest pipeline runs of this clone that are wanted, at most `count`; no more runs are read than that
+    takes.
+    """
     limit = 4 * count
     while True:
         runs = pipelines(root, limit, flow, clone_only=True)
@@ -83,7 +88,8 @@ def newest_where(
 
 
 def previous_params(root: Path, run_id: str, flow: str, sections: Collection[str]) -> dict[str, str] | None:
-    """The parameters of each section as the newest earlier run of the flow that had this section used them; None where there is no earlier run.
+    """The parameters of each section as the newest earlier run of the flow that had this section used them; None where
+    there is no earlier run.
 
     Runs have the sections of the stages that their targets need, so that the run before may have others.
     """
@@ -121,7 +127,9 @@ def pipeline(root: Path, text: str) -> PipelineRun:
 
 
 def stage_runs(root: Path, run_id: str) -> dict[str, str]:
-    """Stage -> the run that made its outs, as a pipeline run found or left them; a run that failed, or was deleted, made none."""
+    """Stage -> the run that made its outs, as a pipeline run found or left them; a run that failed, or was deleted,
+    made none.
+    """
     with mlflow_runs.reading(root) as records:
         made = _by_stage(records.tags(run_id), "run") if records else {}
         heads = {stage: records.head(found) for stage, found in made.items()} if records else {}

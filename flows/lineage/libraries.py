@@ -1,4 +1,6 @@
-"""Results made with other versions of libraries than those installed, by the records that lie beside DVC's run cache."""
+"""Results made with other versions of libraries than those installed, by the records that lie beside DVC's run
+cache.
+"""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -13,7 +15,9 @@ TOOLS = ("dvc", "prefect", "mlflow")  # start and record stages, and compute not
 
 
 def differing(root: Path, stages: Iterable[str]) -> dict[str, list[str]]:
-    """`torch 2.13.0, installed 2.14.0` -> those of the stages whose newest record says so; nothing is said of stages without one."""
+    """`torch 2.13.0, installed 2.14.0` -> those of the stages whose newest record says so; nothing is said of stages
+    without one.
+    """
     entries, installed = read_entries(root), _installed()
     stages_by_change: dict[str, list[str]] = {}
     for stage in stages:

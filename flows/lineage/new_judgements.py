@@ -1,4 +1,6 @@
-"""What people's new judgements changed: pairs, the reward model's accuracy and the policies, before a run and after it."""
+"""What people's new judgements changed: pairs, the reward model's accuracy and the policies, before a run and after
+it.
+"""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -33,7 +35,9 @@ class Before:
 
 @dataclass(frozen=True)
 class Changed:
-    """Metrics of the stages before and after, the policies that can be compared, and what else than judgements changed."""
+    """Metrics of the stages before and after, the policies that can be compared, and what else than judgements
+    changed.
+    """
 
     before: Mapping[str, Metrics]
     after: Mapping[str, Metrics]

@@ -1,4 +1,5 @@
-"""What a pipeline run says of itself in MLflow: a name that tells what it did, its parameters, its headline, links and pages.
+"""What a pipeline run says of itself in MLflow: a name that tells what it did, its parameters, its headline, links and
+pages.
 
 Written when all has ended. A run that is killed before has the plain name of its flow and no seal.
 """
@@ -47,7 +48,8 @@ def complete(
     pages: Iterable[Path],
     left: Left | None = None,
 ) -> None:
-    """Write all of it to the run that `results` belong to, with the models that its stages made; `params` is the text of params.yaml.
+    """Write all of it to the run that `results` belong to, with the models that its stages made; `params` is the text
+    of params.yaml.
 
     `left` is what the run left in the workspace, None if that is still as it was.
     """
@@ -131,9 +133,11 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
 
 
 def changes(values: Mapping[str, str], before: Mapping[str, str] | None, results: Sequence[StageResult]) -> list[str]:
-    """What made this run differ from those before, most important first: parameters, or else what the stages' reasons name.
+    """What made this run differ from those before, most important first: parameters, or else what the stages' reasons
+    name.
 
-    `before` has the parameters of earlier runs, None where there was none. Of sections that are in one of the two alone nothing is said.
+    `before` has the parameters of earlier runs, None where there was none. Of sections that are in one of the two alone
+    nothing is said.
     """
     if before is None:
         return ["first run"]
@@ -210,7 +214,9 @@ def note(
     metrics: Mapping[str, float],
     versions: Mapping[str, str],
 ) -> str:
-    """The run's description: what changed, the headline, and a table with a link to the run that made each stage's output."""
+    """The run's description: what changed, the headline, and a table with a link to the run that made each stage's
+    output.
+    """
     lines = [f"**{', '.join(changed) or 'nothing changed'}**", ""]
     shown = [
         key
@@ -220,7 +226,8 @@ def note(
     if shown:
         lines += ["| policy | greedy accuracy | 95 % interval |", "|---|---|---|"]
         lines += [
-            f"| {key.partition('/')[0]} | {100 * metrics[key]:.1f} % | {100 * metrics[f'{key}/low']:.1f} to {100 * metrics[f'{key}/high']:.1f} |"
+            f"| {key.partition('/')[0]} | {100 * metrics[key]:.1f} % | {100 * metrics[f'{key}/low']:.1f} to "
+            f"{100 * metrics[f'{key}/high']:.1f} |"
             for key in shown
         ]
         lines.append("")

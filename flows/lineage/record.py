@@ -1,6 +1,8 @@
-"""What executions of stages read and made, from wherever it is written down: dvc.lock, a git revision of it, or the runs in MLflow.
+"""What executions of stages read and made, from wherever it is written down: dvc.lock, a git revision of it, or the
+runs in MLflow.
 
-MLflow keeps a run's parameters as texts; the file `record.json` beside the run has the whole entry of dvc.lock, with types.
+MLflow keeps a run's parameters as texts; the file `record.json` beside the run has the whole entry of dvc.lock, with
+types.
 """
 
 from collections.abc import Mapping
@@ -154,7 +156,9 @@ def _well_formed(content: Mapping[str, Any]) -> bool:
 
 
 def _entry(root: Path, tags: Mapping[str, str]) -> Entry:
-    """The entry of a run that has no record.json: DVC's run cache may have it, and the tags have the paths and hashes."""
+    """The entry of a run that has no record.json: DVC's run cache may have it, and the tags have the paths and
+    hashes.
+    """
     key, outs = tags.get(PREFIX + "key", ""), tags.get(PREFIX + "outs")
     for entry in cached_entries(root, key) if key else ():
         if dvc_lock.joined(entry) == outs:

@@ -1,7 +1,9 @@
-"""The models that stages make, as MLflow's registered models: one a stage, one version for each content that it has had.
+"""The models that stages make, as MLflow's registered models: one a stage, one version for each content that it has
+had.
 
-A version has the stage, the path and hash of the output, the run that made it, and what was measured of it. The alias `best` is at
-the version with the highest value of the metric that the report's section of params.yaml names (`best_by`).
+A version has the stage, the path and hash of the output, the run that made it, and what was measured of it. The alias
+`best` is at the version with the highest value of the metric that the report's section of params.yaml names
+(`best_by`).
 """
 
 import json
@@ -38,7 +40,10 @@ TURNS = 5  # in which the alias is set and looked at again, where another clone 
 
 @dataclass(frozen=True)
 class Left:
-    """What a run left in the workspace, which the next run may change before this is recorded. All of it can be written as JSON."""
+    """What a run left in the workspace, which the next run may change before this is recorded.
+
+    All of it can be written as JSON.
+    """
 
     entries: Mapping[str, Entry]  # of dvc.lock
     metrics: Mapping[str, Any]  # stage -> the content of its file of metrics
@@ -119,7 +124,9 @@ def _model(root: Path, name: str) -> Model | None:
 
 
 def _set_best(client: "MlflowClient", root: Path, name: str, wanted: str) -> None:
-    """Move the alias if another version is the best now; look again after it, since another clone may move it at once."""
+    """Move the alias if another version is the best now; look again after it, since another clone may move it at
+    once.
+    """
     sign, metric = (-1, wanted[1:]) if wanted.startswith("-") else (1, wanted)
     for _ in range(TURNS):
         model = _model(root, name)
@@ -166,7 +173,9 @@ def _number(text: str) -> float:
 def _measures(
     metrics: Mapping[str, Any], stage: str, evaluations: Iterable[str], wanted: str
 ) -> Iterator[tuple[str, float]]:
-    """The headline of the evaluations of this model, or else what its own stage measured; in any case what the alias goes by."""
+    """The headline of the evaluations of this model, or else what its own stage measured; in any case what the alias
+    goes by.
+    """
     for measured_by in (*evaluations, stage):
         found = dict(_means(metrics.get(measured_by)))
         if found:

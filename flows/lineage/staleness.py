@@ -1,7 +1,7 @@
 """What made a stage out of date, as differences: `posttrain status --why STAGE`.
 
-Parameters are compared with dvc.lock's; files with those of the run that made the outs, which git and the run's patch have. Where
-git does not have the recorded bytes, the change is named without its lines.
+Parameters are compared with dvc.lock's; files with those of the run that made the outs, which git and the run's patch
+have. Where git does not have the recorded bytes, the change is named without its lines.
 """
 
 import hashlib
@@ -96,7 +96,9 @@ def _deps(root: Path, stage: "PipelineStage", seen: Seen) -> Iterator[Cause]:
 
 
 def _code(root: Path, path: str, md5: str, made: Record) -> list[Cause]:
-    """The files of which a stage reaches something else than it did, each with all lines that differ; nothing where that cannot be told."""
+    """The files of which a stage reaches something else than it did, each with all lines that differ; nothing where
+    that cannot be told.
+    """
     kept = versions.recorded(root, lambda: made.recorded, {path: md5})
     if path not in kept:
         return []

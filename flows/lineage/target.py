@@ -1,4 +1,6 @@
-"""What a person names when asking where something comes from: an output, a stage, a run, a model version, a hash or a metric."""
+"""What a person names when asking where something comes from: an output, a stage, a run, a model version, a hash or a
+metric.
+"""
 
 import json
 import re
@@ -21,7 +23,10 @@ from tasks.common import mlflow_address
 
 RUN = re.compile(rf"[0-9a-f]{{{SHORTEST},32}}")
 MODEL = re.compile(r"(?:models:/)?(?P<name>[^@]+?)(?:/(?P<version>\d+)|@(?P<alias>[\w-]+))")
-EXPECTED = "expected an output's path, a stage, a run, a model version (language.grpo@best), a hash, or a metric ('grpo strict_greedy')"
+EXPECTED = (
+    "expected an output's path, a stage, a run, a model version (language.grpo@best), a hash, or a metric "
+    "('grpo strict_greedy')"
+)
 
 
 @dataclass(frozen=True)

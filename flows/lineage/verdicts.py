@@ -1,4 +1,6 @@
-"""What came of making results again, by their entries of dvc.lock: `verify` notes it, and an audit need not make the same again."""
+"""What came of making results again, by their entries of dvc.lock: `verify` notes it, and an audit need not make the
+same again.
+"""
 
 import json
 import os

@@ -1,6 +1,8 @@
-"""Makes what a stage once made again, from its recorded inputs in a scratch copy, and says whether it is equal to the bit.
+"""Makes what a stage once made again, from its recorded inputs in a scratch copy, and says whether it is equal to the
+bit.
 
-Nothing of the repository changes: the command runs elsewhere, with a database of its own, and without checkpoints to go on from.
+Nothing of the repository changes: the command runs elsewhere, with a database of its own, and without checkpoints to go
+on from.
 """
 
 import shutil
@@ -63,7 +65,9 @@ def wanted(root: Path, text: str) -> Record:
 
 
 def _maker(root: Path, recorded: Record) -> Record:
-    """For an entry of dvc.lock without a run of its own: the run that made the same outs, of which the commit and numbers are known."""
+    """For an entry of dvc.lock without a run of its own: the run that made the same outs, of which the commit and
+    numbers are known.
+    """
     outs = hashes(recorded.entry, "outs")
     for run_id in Index(root).makers(next(iter(outs.values()), "")):
         made = record.of_run(root, run_id)
@@ -73,7 +77,9 @@ def _maker(root: Path, recorded: Record) -> Record:
 
 
 def _contradiction(root: Path, of: Record) -> list[str]:
-    """Whether the run says that it had another command, other inputs or parameters than the entry that is to be verified."""
+    """Whether the run says that it had another command, other inputs or parameters than the entry that is to be
+    verified.
+    """
     if of.run_id is None:
         return []
     said = record.of_run(root, of.run_id).entry
@@ -92,8 +98,8 @@ def verify(
 ) -> Verification:
     """Make the recorded outs again and compare them; CannotReproduceError where that is not possible, in one line.
 
-    `say` gets a line for each step on the way, `tell` the command's progress. With `keep` the scratch copy stays. With `outs_only`
-    what is logged on the way is not compared. What came of it is noted for audits.
+    `say` gets a line for each step on the way, `tell` the command's progress. With `keep` the scratch copy stays. With
+    `outs_only` what is logged on the way is not compared. What came of it is noted for audits.
     """
     root, began = root.absolute(), time.monotonic()
     found = Verification(of)

@@ -1,7 +1,8 @@
-"""Leases of devices: while a stage may use a device, it holds a lock on that device's file, and no other process gets the device.
+"""Leases of devices: while a stage may use a device, it holds a lock on that device's file, and no other process gets
+the device.
 
-The kernel frees the lock when the last process that has the file open has ended: a lease outlives no holder, however that was
-ended, and a process that is only stopped keeps it. One folder has the files of all users of the machine.
+The kernel frees the lock when the last process that has the file open has ended: a lease outlives no holder, however
+that was ended, and a process that is only stopped keeps it. One folder has the files of all users of the machine.
 """
 
 import fcntl

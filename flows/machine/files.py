@@ -1,6 +1,7 @@
 """Which files can be hashed as they are read.
 
-DVC follows links to files, goes into no linked folder, opens whatever else it finds, and reads a pipe or a device without end.
+DVC follows links to files, goes into no linked folder, opens whatever else it finds, and reads a pipe or a device
+without end.
 """
 
 import os
@@ -15,7 +16,8 @@ LONGEST = 200  # characters of a path in a message
 def fault(path: str, within: bool) -> str:
     """Why a file or folder cannot be hashed as it is read, in words; empty where it can.
 
-    `within` says that it was met on a walk: a link to a folder is refused there, and followed where it is the walk's beginning.
+    `within` says that it was met on a walk: a link to a folder is refused there, and followed where it is the walk's
+    beginning.
     """
     try:
         path.encode()
@@ -27,7 +29,10 @@ def fault(path: str, within: bool) -> str:
         return f"{link}, which leads nowhere" if link else f"it cannot be read ({error.strerror})"
     if stat.S_ISDIR(mode):
         if within and (link := _link(path)):
-            return f"{link}, a folder, whose files are not hashed; make it a folder of links to the files (cp -rs), or a copy"
+            return (
+                f"{link}, a folder, whose files are not hashed; make it a folder of links to the files (cp "
+                "-rs), or a copy"
+            )
         readable = os.access(path, os.R_OK | os.X_OK)
     elif stat.S_ISREG(mode):
         readable = os.access(path, os.R_OK)
@@ -38,7 +43,9 @@ def fault(path: str, within: bool) -> str:
 
 
 def make_folder(root: Path, within: Path) -> None:
-    """Make a folder of the repository; FileNotFoundError where it is no longer at `root`: who renames it wants no second one there."""
+    """Make a folder of the repository; FileNotFoundError where it is no longer at `root`: who renames it wants no
+    second one there.
+    """
     os.stat(root)
     (root / within).mkdir(parents=True, exist_ok=True)
 

@@ -42,9 +42,10 @@ class _Waiting:
 class Slots:
     """Hands out cores, and leases of GPUs; a stage waits until all that it asks for is free.
 
-    `jobs` replaces the number of cores; a stage that asks for more cores than there are gets them all. Among waiting stages the
-    one with the highest rank goes first, and no stage behind it takes the cores that it waits for. Other processes of the machine
-    know nothing of the cores, but hold leases too. Once `stopped` says so, nothing waits any more.
+    `jobs` replaces the number of cores; a stage that asks for more cores than there are gets them all. Among waiting
+    stages the one with the highest rank goes first, and no stage behind it takes the cores that it waits for. Other
+    processes of the machine know nothing of the cores, but hold leases too. Once `stopped` says so, nothing waits any
+    more.
     """
 
     def __init__(self, jobs: int | None = None, stopped: Callable[[], bool] = lambda: False) -> None:
@@ -59,8 +60,8 @@ class Slots:
     ) -> Iterator[Lease]:
         """Hold `cpu` cores and `gpu` GPUs; the highest `rank` goes first. Yields the lease of the GPUs.
 
-        `holder` is what other processes say that wait for them; `tell` is called with what this stage waits for, if another
-        process holds it. In a run that was stopped the lease is empty. DeviceError if the locks cannot be used.
+        `holder` is what other processes say that wait for them; `tell` is called with what this stage waits for, if
+        another process holds it. In a run that was stopped the lease is empty. DeviceError if the locks cannot be used.
         """
         request = _Waiting(-rank, next(self._arrivals), min(cpu, self.cores), min(gpu, len(self.gpus)))
         lease = self._wait(request, holder, tell)
@@ -96,7 +97,10 @@ class Slots:
                 self._changed.notify_all()  # for the stages that waited behind this one
 
     def _take(self, request: _Waiting, holder: str) -> Lease | None:
-        """All that a stage asks for, or None and nothing. A stage that lacks only GPUs does not hold up those behind it."""
+        """All that a stage asks for, or None and nothing.
+
+        A stage that lacks only GPUs does not hold up those behind it.
+        """
         if request.cpu > self._cores or any(other < request and self._free(other.gpu) for other in self._waiting):
             return None
         lease = devices.lease(self._gpus, request.gpu, holder)
@@ -113,7 +117,9 @@ class Slots:
         return lease is not None
 
     def _held(self, gpu: int) -> str:
-        """`waits for device 0, held by sft of /home/ann/posttrain (pid 123 on host)`; empty if no other process is in the way."""
+        """`waits for device 0, held by sft of /home/ann/posttrain (pid 123 on host)`; empty if no other process is in
+        the way.
+        """
         if not 0 < gpu <= len(self._gpus):
             return ""
         held = devices.holders(self._gpus)

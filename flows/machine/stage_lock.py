@@ -1,6 +1,8 @@
-"""A lock for each stage of a checkout, held by every process that may write its outs, so that there never are two writers.
+"""A lock for each stage of a checkout, held by every process that may write its outs, so that there never are two
+writers.
 
-The kernel frees it when the last process that has it open is dead: the command, its supervisor, and whoever started them.
+The kernel frees it when the last process that has it open is dead: the command, its supervisor, and whoever started
+them.
 """
 
 import fcntl

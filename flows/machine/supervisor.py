@@ -2,8 +2,9 @@
 
 The parent holds the write end of a pipe to `python -m flows.machine.supervisor`, and nothing else does. When the pipe
 ends, for whatever reason, the supervisor asks every descendant of the command to stop, and kills those that still live
-a second later. As their subreaper it also finds processes in sessions of their own and processes that lost their parent.
-It also writes down how much memory the command and all that it started had at most, where PEAK_MEMORY names a file for that.
+a second later. As their subreaper it also finds processes in sessions of their own and processes that lost their
+parent. It also writes down how much memory the command and all that it started had at most, where PEAK_MEMORY names a
+file for that.
 """
 
 import ctypes
@@ -34,7 +35,8 @@ STOPS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}  # what a
 class Command:
     """The parent's handle on commands that run one after the other under a supervisor.
 
-    `keep` has descriptors of open files that supervisor and command inherit: a lock on such a file lasts as long as any of them.
+    `keep` has descriptors of open files that supervisor and command inherit: a lock on such a file lasts as long as any
+    of them.
     """
 
     def __init__(
@@ -121,10 +123,12 @@ def main() -> int:
 
 
 class PeakMemory:
-    """The most resident memory that all descendants of this process have together, as its samples and the kernel have it.
+    """The most resident memory that all descendants of this process have together, as its samples and the kernel have
+    it.
 
-    The kernel knows the peak of the largest single process to the page; only of several at once, samples may miss a short one.
-    Pages that processes share count for each, as everywhere where resident memory is added up. Nothing is done without a file.
+    The kernel knows the peak of the largest single process to the page; only of several at once, samples may miss a
+    short one. Pages that processes share count for each, as everywhere where resident memory is added up. Nothing is
+    done without a file.
     """
 
     def __init__(self, file: str | None) -> None:
@@ -207,7 +211,8 @@ def _abort() -> None:
 
 def stop_descendants() -> None:
     """Ask every descendant to stop, and kill those that still live a second later."""
-    # The import below takes longer than a short command. A look may miss a process while another one ends, so that two must agree.
+    # The import below takes longer than a short command. A look may miss a process while another one ends, so that two
+    # must agree.
     if _has_children() and not any(_below(os.getpid()) for _ in range(2)):
         return
     import psutil

@@ -1,7 +1,8 @@
 """The program that forks for stages (warm_start.py has the other side): `python warm_server.py SOCKET MODULE ..`.
 
-A fork does what `python -m MODULE` does in a new process: with the stage's own environment, folder and log, and under a supervisor
-of its own. The bits are those of a cold start, since nothing is computed before the fork. Or it becomes another program.
+A fork does what `python -m MODULE` does in a new process: with the stage's own environment, folder and log, and under a
+supervisor of its own. The bits are those of a cold start, since nothing is computed before the fork. Or it becomes
+another program.
 """
 
 import ctypes
@@ -30,7 +31,10 @@ MOST_FILES = 64  # that one request hands over
 
 
 def serve(control: socket.socket, modules: Sequence[str]) -> tuple[str, list[str]]:
-    """Import the modules and fork for each request, until the other end is closed. Returns in a fork only: module and arguments."""
+    """Import the modules and fork for each request, until the other end is closed.
+
+    Returns in a fork only: module and arguments.
+    """
     import_until_closed(modules, control)
     gc.collect()
     gc.freeze()  # what a collection in a fork would touch would be copied
@@ -48,7 +52,9 @@ def serve(control: socket.socket, modules: Sequence[str]) -> tuple[str, list[str
 
 
 def import_until_closed(modules: Sequence[str], control: socket.socket) -> None:
-    """Import the modules, and end this process as soon as the other end of `control` is closed, which a killed run does too."""
+    """Import the modules, and end this process as soon as the other end of `control` is closed, which a killed run does
+    too.
+    """
     finished, finish = os.pipe()
     ends = select.poll()
     ends.register(control, 0)  # its end, and not what is sent until then

@@ -2,12 +2,13 @@
 
 A stage's server has imported what stages need of other people's packages, and forks for each stage.
 
-Importing torch and transformers costs a stage four CPU seconds. The server (warm_server.py) imports third-party modules only,
-never the project's own, whose change must count. Whatever it cannot do starts cold: a command that is not one `python -m` of a
-stage, a stage with a GPU, a stage whose environment differs from the server's in more than what posttrain sets for each stage.
+Importing torch and transformers costs a stage four CPU seconds. The server (warm_server.py) imports third-party modules
+only, never the project's own, whose change must count. Whatever it cannot do starts cold: a command that is not one
+`python -m` of a stage, a stage with a GPU, a stage whose environment differs from the server's in more than what
+posttrain sets for each stage.
 
-A command that starts cold is a new program in any case. A server without modules forks its supervisor, which takes a ninth of the time of a new Python
-(LOG.md).
+A command that starts cold is a new program in any case. A server without modules forks its supervisor, which takes a
+ninth of the time of a new Python (LOG.md).
 """
 
 import json
@@ -31,7 +32,9 @@ SERVER = Path(__file__).with_name("warm_server.py")
 
 
 def parsed(command: str | list[str], path: str, packages: Container[str]) -> tuple[str, list[str]] | None:
-    """Module and arguments of a command, if it is one `python -m MODULE ..` of these packages without anything for a shell to do."""
+    """Module and arguments of a command, if it is one `python -m MODULE ..` of these packages without anything for a
+    shell to do.
+    """
     if not isinstance(command, str):
         return None
     words = shlex.split(command) if PLAIN.fullmatch(command) else []
@@ -61,7 +64,9 @@ class WarmCommand:
         self._status: int | None = None
 
     def wait(self, timeout: float | None = None) -> int | None:
-        """The exit status (128 + n after signal n), None if it still runs after `timeout` seconds; NEVER_BEGAN without a server."""
+        """The exit status (128 + n after signal n), None if it still runs after `timeout` seconds; NEVER_BEGAN without
+        a server.
+        """
         with self._reading:
             while self._status is None:
                 self._line.settimeout(timeout)
@@ -89,14 +94,17 @@ class WarmCommand:
         return 128 + signal.SIGKILL
 
     def stop(self) -> None:
-        """End the command and all that it started, and wait for that (at most a little over supervisor.GRACE_SECONDS)."""
+        """End the command and all that it started, and wait for that (at most a little over
+        supervisor.GRACE_SECONDS).
+        """
         with suppress(OSError):  # it has ended
             self._line.shutdown(socket.SHUT_WR)
         self.wait()
 
 
 class WarmStarts:
-    """Starts stages from a server for each package of them. The first stage starts the server, and all wait until it has its modules.
+    """Starts stages from a server for each package of them. The first stage starts the server, and all wait until it
+    has its modules.
 
     `modules` has by package what its stages import of other people's, in the order in which the server imports it.
     """
@@ -143,7 +151,9 @@ class WarmStarts:
     def program(
         self, program: Sequence[str], folder: Path, environ: Mapping[str, str], log: Path, keep: Sequence[int]
     ) -> WarmCommand | None:
-        """Start a program, a new process in all but its supervisor, with its output at the end of `log`; None without a server."""
+        """Start a program, a new process in all but its supervisor, with its output at the end of `log`; None without a
+        server.
+        """
         request = {"program": list(program), "folder": str(folder), "environ": dict(environ)}
         with self._changing, suppress(OSError):  # it was killed
             if self._programs is not None and not self._closed:

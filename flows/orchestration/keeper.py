@@ -1,7 +1,9 @@
-"""Keeps the repository's own Prefect server running while it is in use, and for some minutes after: `python -m flows.orchestration.keeper ROOT`.
+"""Keeps the repository's own Prefect server running while it is in use, and for some minutes after: `python -m
+flows.orchestration.keeper ROOT`.
 
-It is a process of its own, so that the server outlives the run that first needed it. Whoever uses the server holds a shared lock on USERS.
-The server listens on loopback alone and answers only requests with the repository's token (Prefect's own basic authentication).
+It is a process of its own, so that the server outlives the run that first needed it. Whoever uses the server holds a
+shared lock on USERS. The server listens on loopback alone and answers only requests with the repository's token
+(Prefect's own basic authentication).
 """
 
 import fcntl
@@ -40,7 +42,9 @@ TOKEN = "POSTTRAIN_TOKEN"
 
 
 def main() -> None:
-    """Keep the server of the repository at ROOT until nobody has used it for a while, the repository is gone, or a signal comes."""
+    """Keep the server of the repository at ROOT until nobody has used it for a while, the repository is gone, or a
+    signal comes.
+    """
     root, minutes = Path(sys.argv[1]), minutes_idle(os.environ)
     files.make_folder(root, HOME)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -73,7 +77,9 @@ def store(root: Path) -> dict[str, str]:
 
 
 def template() -> Path:
-    """Where set-up leaves an empty, migrated database of this version of Prefect: to make one takes the server half a minute."""
+    """Where set-up leaves an empty, migrated database of this version of Prefect: to make one takes the server half a
+    minute.
+    """
     return Path(sys.prefix, "share/posttrain", f"prefect-{metadata.version('prefect')}.db")
 
 

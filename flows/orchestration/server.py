@@ -1,7 +1,8 @@
 """The Prefect server of a run: the one that the user has configured, or else the repository's own on loopback.
 
-The repository's own is started when a run first needs it, and stays for POSTTRAIN_SERVER_MINUTES (15) after the last one, so that the
-next run does not wait for it. Its history is mlruns/prefect.db. Nothing here imports Prefect before it has to.
+The repository's own is started when a run first needs it, and stays for POSTTRAIN_SERVER_MINUTES (15) after the last
+one, so that the next run does not wait for it. Its history is mlruns/prefect.db. Nothing here imports Prefect before it
+has to.
 """
 
 import fcntl
@@ -51,10 +52,15 @@ def be_quiet(root: Path | None = None) -> None:
 
 
 class Server:
-    """The repository's own server while this process uses it. Starting takes some seconds, in which the caller can do other work."""
+    """The repository's own server while this process uses it.
+
+    Starting takes some seconds, in which the caller can do other work.
+    """
 
     def __init__(self, root: Path, minutes: str = "") -> None:
-        """Start the server unless it runs; `minutes` replaces POSTTRAIN_SERVER_MINUTES for a server that is started now."""
+        """Start the server unless it runs; `minutes` replaces POSTTRAIN_SERVER_MINUTES for a server that is started
+        now.
+        """
         self.root = root
         self._environ = {
             **os.environ,
@@ -108,7 +114,9 @@ class Server:
         threading.Thread(target=self._keep_up, name="server", daemon=True).start()
 
     def _keep_up(self) -> None:
-        """While the server is in use, start it again once if the process that keeps it was killed, at the same address."""
+        """While the server is in use, start it again once if the process that keeps it was killed, at the same
+        address.
+        """
         while not self._closed.wait(WATCH_SECONDS):
             if not kept(self.root):
                 deadline = time.monotonic() + ENDS_SECONDS
@@ -188,7 +196,10 @@ def without_proxy(variables: Mapping[str, str]) -> dict[str, str]:
 
 
 def may_be_configured(root: Path) -> bool:
-    """Whether Prefect may be configured to use a server; if False it is not. Prefect, which alone knows, is not imported."""
+    """Whether Prefect may be configured to use a server; if False it is not.
+
+    Prefect, which alone knows, is not imported.
+    """
     if os.environ.get("PREFECT_API_URL"):
         return True
     home = Path(os.environ.get("PREFECT_HOME", "~/.prefect")).expanduser()
@@ -217,9 +228,11 @@ def configured() -> str | None:
 
 
 def for_run(root: Path, say: Callable[[str], object] = lambda line: None) -> Server | None:
-    """The repository's own server, which may still be starting; None where the user has configured another, which has answered.
+    """The repository's own server, which may still be starting; None where the user has configured another, which has
+    answered.
 
-    `say` gets the line that names a configured server, before anything is sent there. PlanError where that one does not answer.
+    `say` gets the line that names a configured server, before anything is sent there. PlanError where that one does not
+    answer.
     """
     if not may_be_configured(root) or configured() is None:
         return Server(root)
@@ -247,7 +260,9 @@ def _ask() -> None:
 
 @contextmanager
 def using(server: Server | None, root: Path, say: Callable[[str], object] = lambda line: None) -> Iterator[None]:
-    """Run flows against the server, with a tag by which it knows this clone's; before leaving, send the buffered logs and events."""
+    """Run flows against the server, with a tag by which it knows this clone's; before leaving, send the buffered logs
+    and events.
+    """
     from prefect import tags
 
     with connected(server, root, say), tags(tag(root)):
@@ -260,7 +275,9 @@ def using(server: Server | None, root: Path, say: Callable[[str], object] = lamb
 
 @contextmanager
 def connected(server: Server | None, root: Path, say: Callable[[str], object] = lambda line: None) -> Iterator[None]:
-    """Have Prefect's clients in this context speak to the server once it answers; None stands for the configured one."""
+    """Have Prefect's clients in this context speak to the server once it answers; None stands for the configured
+    one.
+    """
     from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL, temporary_settings
 
     with ExitStack() as stack:
@@ -279,7 +296,9 @@ def tag(root: Path) -> str:
 
 
 def end_stale_runs(root: Path, current: str = "") -> None:
-    """Mark this clone's flow runs that the history has as running as crashed, apart from the `current` one: a clone has only one run at a time."""
+    """Mark this clone's flow runs that the history has as running as crashed, apart from the `current` one: a clone has
+    only one run at a time.
+    """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.filters import (
         FlowRunFilter,

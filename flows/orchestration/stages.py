@@ -4,8 +4,8 @@
         stage("problems")
         stage("corpus", "problems")
 
-submits the planned stages in this order. Which of them wait for which is dvc.yaml's graph; a flow names that too, so that it can be read,
-and a test holds the two equal.
+submits the planned stages in this order. Which of them wait for which is dvc.yaml's graph; a flow names that too, so
+that it can be read, and a test holds the two equal.
 """
 
 import signal
@@ -49,7 +49,9 @@ class Stages:
         self._futures: dict[str, PrefectFuture[State[object]]] = {}
 
     def __call__(self, name: str, *needs: str) -> None:
-        """Submit the stage of this name with all its branches, as far as they are planned; `needs` names all that it may wait for."""
+        """Submit the stage of this name with all its branches, as far as they are planned; `needs` names all that it
+        may wait for.
+        """
         for stage in self._planned.values():
             if stage.name.partition("@")[0] == name:
                 self._submit(stage)
@@ -65,7 +67,8 @@ class Stages:
         self._futures[stage.name] = stage_task.submit(stage.name, wait_for=needs)
 
     def end(self) -> State[object]:
-        """Submit what the flow does not name, stages of the user's in dvc.yaml, and wait until all have ended; the state of the flow.
+        """Submit what the flow does not name, stages of the user's in dvc.yaml, and wait until all have ended; the
+        state of the flow.
 
         StageFailed where a stage has failed.
         """
@@ -95,9 +98,9 @@ def pipeline(
 ) -> Iterator[Stages]:
     """Plan what `targets` need, and bring it up to date by the stages that the flow's body names within.
 
-    `set` changes params.yaml first (`{"dpo.beta": 0.2}`), `force` has stages that run even if they are up to date, and with `where`
-    stages that ask for a GPU run on the workers of that work pool. With `seeds` all of it happens once for each. A run that
-    somebody cancels in Prefect ends its children within seconds, and the next one goes on from there.
+    `set` changes params.yaml first (`{"dpo.beta": 0.2}`), `force` has stages that run even if they are up to date, and
+    with `where` stages that ask for a GPU run on the workers of that work pool. With `seeds` all of it happens once for
+    each. A run that somebody cancels in Prefect ends its children within seconds, and the next one goes on from there.
     """
     with ExitStack() as stack:
         execution, wrong = begun.get(), ""
@@ -157,7 +160,9 @@ def bring_up_to_date(stage: str) -> State[object]:
 
 
 class _Shown:
-    """Shows in Prefect what a stage waits for: a free core or GPU as a state of the task, people as a state of the flow too."""
+    """Shows in Prefect what a stage waits for: a free core or GPU as a state of the task, people as a state of the flow
+    too.
+    """
 
     def __init__(self, stage: str, execution: Execution) -> None:
         context = TaskRunContext.get()
@@ -180,7 +185,9 @@ class _Shown:
 
 
 def _follow(log: Path, result: "Future[StageResult]", look: Callable[[], None]) -> Iterator[str]:
-    """The lines of a stage's log as they are written, until the stage is done; `look` is called between two looks at it."""
+    """The lines of a stage's log as they are written, until the stage is done; `look` is called between two looks at
+    it.
+    """
     position = 0
     while True:
         last = result.done()

@@ -22,7 +22,8 @@ Rule = Callable[[Configs], Iterable[tuple[str, str]]]
 
 
 def sections(root: Path) -> dict[str, type[Config]]:
-    """The Config of each stage of the repository, such as DpoConfig in tasks/language/configs/dpo.py for the stage `dpo`.
+    """The Config of each stage of the repository, such as DpoConfig in tasks/language/configs/dpo.py for the stage
+    `dpo`.
 
     A repository with other stages has no Configs, and its params.yaml may hold anything.
     """
@@ -50,7 +51,8 @@ def _config(module: str, name: str) -> type[Config]:
 def validate(
     data: object, types: Sections, sources: Mapping[Key, str], together: Rule = lambda configs: ()
 ) -> dict[str, Config]:
-    """The sections as Configs; ParameterError for the first fault. If an edit made the fault, the line begins with that edit.
+    """The sections as Configs; ParameterError for the first fault. If an edit made the fault, the line begins with that
+    edit.
 
     `together` is called with all Configs, and yields each key that does not fit with what was expected of it.
     """
@@ -96,7 +98,9 @@ def _fault(key: Key, message: str, sources: Mapping[Key, str]) -> ParameterError
 
 
 def idle(data: Any, types: Sections) -> Iterator[tuple[list[Key], str]]:
-    """Groups of parameters that have no effect at these values, with the values that cause it, by the Configs' idle rules."""
+    """Groups of parameters that have no effect at these values, with the values that cause it, by the Configs' idle
+    rules.
+    """
     for section, config_type in types.items():
         for rule in config_type.idle_rules():
             try:

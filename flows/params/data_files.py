@@ -1,7 +1,9 @@
-"""The user's own data files, read before a run that would read them or train a model: a fault costs seconds then, and not a training.
+"""The user's own data files, read before a run that would read them or train a model: a fault costs seconds then, and
+not a training.
 
-tasks/preflight reads them with the stages' readers, in a process of its own, and asks a hub how many problems it has. It also makes the
-environments that are not Gymnasium's own, which may not suit. A run without such files and environments starts none.
+tasks/preflight reads them with the stages' readers, in a process of its own, and asks a hub how many problems it has.
+It also makes the environments that are not Gymnasium's own, which may not suit. A run without such files and
+environments starts none.
 """
 
 import json
@@ -28,9 +30,11 @@ SUFFIXES = (".jsonl", ".json", ".parquet")
 
 
 def check(root: Path, out_of_date: Collection[str], later: bool = True) -> list[str]:
-    """What the files of the stages that will run hold, a line each; ParameterError with one line for the first fault in them.
+    """What the files of the stages that will run hold, a line each; ParameterError with one line for the first fault in
+    them.
 
-    With `later` a line tells of a fault in what only later runs read, where a model is trained; a copy of the repository may lack those files.
+    With `later` a line tells of a fault in what only later runs read, where a model is trained; a copy of the
+    repository may lack those files.
     """
     parameters = params((root / PARAMS).read_text())
     files = _reads_files(root, parameters, {name.partition("@")[0] for name in out_of_date})
@@ -71,7 +75,9 @@ def _trains(stages: Collection[str]) -> bool:
 
 
 def _with_files(root: Path, parameters: Any) -> Iterator[str]:
-    """The sections of the language flow that name files of the user's, or whose rows of a hub's set lie here already."""
+    """The sections of the language flow that name files of the user's, or whose rows of a hub's set lie here
+    already.
+    """
     mixed = _sources(_section(parameters, "mixture").get("datasets"))
     sources = {name: {_section(parameters, name).get("source")} for name in READERS} | {"mixture": {*mixed}}
     for name, kinds in sources.items():
@@ -84,7 +90,9 @@ def _with_files(root: Path, parameters: Any) -> Iterator[str]:
 
 
 def _has_rows(root: Path, path: str) -> bool:
-    """Whether there is a file of the user's, or a folder with one; what a stage makes lies in a folder of data/ of its name."""
+    """Whether there is a file of the user's, or a folder with one; what a stage makes lies in a folder of data/ of its
+    name.
+    """
     folder, name, *_ = *Path(path).parts, "", ""
     if not path or (folder == "data" and any(root.glob(f"tasks/*/{name}.py"))):
         return False
@@ -104,7 +112,9 @@ def _sources(datasets: Any) -> Iterator[str]:
 
 
 def _reads_recordings(parameters: Mapping[str, Any], out_of_date: Collection[str]) -> bool:
-    """Whether data sets are imported, or environments are made that have arguments, wrappers or a package of their own."""
+    """Whether data sets are imported, or environments are made that have arguments, wrappers or a package of their
+    own.
+    """
     datasets = _branches(parameters, "transitions", out_of_date)
     environments = _branches(parameters, "behaviour", out_of_date)
     imports = any(dataset.get("source") in ("minari", "minari-remote", "d4rl") for dataset in datasets.values())
@@ -118,7 +128,9 @@ def _branches(parameters: Mapping[str, Any], stage: str, out_of_date: Collection
 
 
 def _is_foreign(environment: str) -> bool:
-    """Whether it is not one of Gymnasium's own without arguments or wrappers; one that a folder holds may not be there yet."""
+    """Whether it is not one of Gymnasium's own without arguments or wrappers; one that a folder holds may not be there
+    yet.
+    """
     from gymnasium import registry
 
     from tasks.offline.configs.behaviour import OWN

@@ -44,7 +44,8 @@ def check_together(
 ) -> None:
     """Raise ParameterError unless the values of these stages' sections fit each other, the graph and the files on disk.
 
-    Files that no stage makes are looked for only if a stage that is `out_of_date` needs them. `text` stands in the place of params.yaml's.
+    Files that no stage makes are looked for only if a stage that is `out_of_date` needs them. `text` stands in the
+    place of params.yaml's.
     """
     configs = validate(params(read_text(root / PARAMS) if text is None else text), types, {})
     rules.check(rules.Given(configs, stages, out_of_date, root))
@@ -53,7 +54,8 @@ def check_together(
 def without_effect(root: Path, types: Sections, sections: Collection[str], committed: str = "") -> list[str]:
     """One line for each group of parameters of these sections that do nothing at the file's values.
 
-    With the `committed` text of params.yaml it is about what differs from that: parameters with another value, and those that did something.
+    With the `committed` text of params.yaml it is about what differs from that: parameters with another value, and
+    those that did something.
     """
     values, before = params(read_text(root / PARAMS)), None
     with suppress(ParameterError):  # what was committed may be no YAML
@@ -85,7 +87,9 @@ def setting(argument: str) -> Edit:
 
 
 def preset(root: Path, types: Sections, name: str) -> list[Edit]:
-    """The edits that lay presets/NAME.yaml over params.yaml; dictionaries whose keys the user chooses are replaced as a whole."""
+    """The edits that lay presets/NAME.yaml over params.yaml; dictionaries whose keys the user chooses are replaced as a
+    whole.
+    """
     path = root / PRESETS / f"{name}.yaml"
     if path.name != f"{name}.yaml" or not path.is_file():  # no name may lead out of that folder
         names = sorted(file.stem for file in (root / PRESETS).glob("*.yaml"))
@@ -99,7 +103,9 @@ def preset(root: Path, types: Sections, name: str) -> list[Edit]:
 
 
 def laid(root: Path, types: Sections, text: str, source: str) -> list[Edit]:
-    """The edits that give params.yaml every value of another params.yaml, `text`; those that it has already are left out."""
+    """The edits that give params.yaml every value of another params.yaml, `text`; those that it has already are left
+    out.
+    """
     values, now = parse(text, source), params(read_text(root / PARAMS))
     if not isinstance(values, dict):
         raise ParameterError(f"{source}: expected sections of params.yaml with values")
@@ -123,7 +129,9 @@ def edit(root: Path, types: Sections, edits: Sequence[Edit]) -> list[str]:
 
 
 def edited(before: str, types: Sections, edits: Sequence[Edit]) -> tuple[str, list[str]]:
-    """The text of params.yaml with the edits, and the lines that `edit` returns; ParameterError unless all of it is valid."""
+    """The text of params.yaml with the edits, and the lines that `edit` returns; ParameterError unless all of it is
+    valid.
+    """
     text = before
     data = params(text)
     if not isinstance(data, dict):
@@ -180,7 +188,9 @@ class _Laid:
 
 
 def _newly_idle(data: object, idle_before: Collection[Key], changed: Iterable[Key], types: Sections) -> Iterator[str]:
-    """Lines on the keys that have no effect now, if they were changed or are not among those `idle_before` before the edit."""
+    """Lines on the keys that have no effect now, if they were changed or are not among those `idle_before` before the
+    edit.
+    """
     for keys, why in idle(data, types):
         touched = [
             key
@@ -201,7 +211,9 @@ def _json(value: object) -> str:
 
 
 def _has_entry(data: object, change: Edit, types: Sections) -> None:
-    """Raise ParameterError if a change is to a part of an entry that does not exist, since its name is probably misspelt."""
+    """Raise ParameterError if a change is to a part of an entry that does not exist, since its name is probably
+    misspelt.
+    """
     for depth in range(1, len(change.key) - 1):
         entries, name = _get(data, change.key[:depth]), change.key[depth]
         if isinstance(entries, dict) and name not in entries and users_own(types, change.key[:depth]):
@@ -225,7 +237,9 @@ def _get(data: object, key: Iterable[str]) -> object:
 
 
 def _replace_in_section(text: str, data: Any, change: Edit) -> tuple[str, Any]:
-    """The same as `_replace`, on the text of the section alone where that can be read by itself: a whole file takes a tenth of a second."""
+    """The same as `_replace`, on the text of the section alone where that can be read by itself: a whole file takes a
+    tenth of a second.
+    """
     name = change.key[0]
     match = re.search(rf"^{re.escape(name)}:.*\n(?:(?:[ #].*)?\n)*", text, re.MULTILINE)
     block = r"^[\w-]+:[ \t]+&\w+.*\n(?:(?:[ #].*)?\n)*"  # what the section may refer to
@@ -256,7 +270,9 @@ def _replace(text: str, data: Any, change: Edit) -> tuple[str, Any]:
 
 
 def _spellings(text: str, change: Edit) -> Iterator[tuple[int, int, str]]:
-    """Candidate edits of the text (start, end, new text), likeliest first: in place of the old value, or as a new entry."""
+    """Candidate edits of the text (start, end, new text), likeliest first: in place of the old value, or as a new
+    entry.
+    """
     span = _locate(text, change.key)
     above = None if span else _locate(text, change.key[:-1])
     for spelt in (change.text, _json(change.value)):

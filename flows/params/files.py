@@ -41,7 +41,9 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str, name: str) -> Any:
-    """The data; ParameterError, which names the file or option, if it is not YAML, is out of the bounds above, or is more than JSON has."""
+    """The data; ParameterError, which names the file or option, if it is not YAML, is out of the bounds above, or is
+    more than JSON has.
+    """
     try:
         check_extent(text)
         data = YAML(typ="safe").load(text)  # YAML 1.2 as in DVC, so 1e-3 is a number
@@ -80,7 +82,8 @@ class _Extent:
 
 @lru_cache(maxsize=2)
 def check_extent(text: str, most: int = MOST) -> None:
-    """ParameterError if a YAML text holds more than `most` values or too deeply nested ones, where aliases and merge keys are written out.
+    """ParameterError if a YAML text holds more than `most` values or too deeply nested ones, where aliases and merge
+    keys are written out.
 
     It reads the parser's events: to build the values takes a call for each level, and a crash if there are too many.
     """
@@ -109,7 +112,9 @@ def check_extent(text: str, most: int = MOST) -> None:
 
 
 def _check_plain(data: object, prefix: str = "") -> None:
-    """ParameterError unless the data consist of what JSON has too: DVC fails on a date, and passes over a key that is not text."""
+    """ParameterError unless the data consist of what JSON has too: DVC fails on a date, and passes over a key that is
+    not text.
+    """
     if isinstance(data, dict):
         for name, value in data.items():
             if not isinstance(name, str):

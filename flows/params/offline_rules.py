@@ -43,7 +43,9 @@ def learned_from(configs: Configs) -> Iterator[Fault]:
 
 
 def trained_on(configs: Configs) -> Iterator[Fault]:
-    """A policy is measured on a data set that its method learns from; an expectation is about a data set that exists."""
+    """A policy is measured on a data set that its method learns from; an expectation is about a data set that
+    exists.
+    """
     methods = _methods(configs)
     for name, policy in configs["offline_report"].policies.items():
         key = f"offline_report.policies.{name}"
@@ -67,7 +69,9 @@ def _methods(configs: Configs) -> dict[str, "MethodConfig"]:
 
 
 def environments(run: "Given", config: "BehaviourConfig") -> Iterator[Fault]:
-    """An environment is one of our own, one of Gymnasium's, or one of an installed package, as are the wrappers around it."""
+    """An environment is one of our own, one of Gymnasium's, or one of an installed package, as are the wrappers around
+    it.
+    """
     from tasks.offline.configs.behaviour import OWN
     from tasks.offline.configs.wrappers import parsed
 
@@ -142,7 +146,9 @@ def suited(run: "Given") -> Iterator[Fault]:
 
 
 def _is_foreign(environment: str) -> bool:
-    """Whether another package or a folder has the environment, or a wrapper of it: no code of theirs runs for a look."""
+    """Whether another package or a folder has the environment, or a wrapper of it: no code of theirs runs for a
+    look.
+    """
     from tasks.offline.configs.wrappers import parsed
 
     inner, _, wrappers = parsed(environment)
@@ -150,7 +156,9 @@ def _is_foreign(environment: str) -> bool:
 
 
 def _kinds(root: Path, environments: Collection[str]) -> dict[str, dict[str, Any] | None]:
-    """What tasks/preflight says of each environment, in a process of its own; nothing if that fails: its stage says why."""
+    """What tasks/preflight says of each environment, in a process of its own; nothing if that fails: its stage says
+    why.
+    """
     command = [sys.executable, "-m", "tasks.preflight.environments", *sorted(environments)]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     kinds: dict[str, dict[str, Any] | None] = json.loads(done.stdout) if done.returncode == 0 else {}
@@ -160,7 +168,8 @@ def _kinds(root: Path, environments: Collection[str]) -> dict[str, dict[str, Any
 def _unknown(environment: str) -> str:
     """Why an environment cannot exist; empty if it may. No module of another package is imported.
 
-    The environments that such a module registers, directly or by an entry point for Gymnasium, are known only to the stage's process.
+    The environments that such a module registers, directly or by an entry point for Gymnasium, are known only to the
+    stage's process.
     """
     from gymnasium import registry
 

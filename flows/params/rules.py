@@ -1,7 +1,8 @@
 """Rules on what must fit together between sections, the stage graph, and files and packages, for a stage to succeed.
 
-What concerns one section alone is checked by its Config (tasks/*/configs). Without these rules a stage would find such faults only
-after others have run, perhaps hours later. Each rule is a function that yields the key at fault and what was expected.
+What concerns one section alone is checked by its Config (tasks/*/configs). Without these rules a stage would find such
+faults only after others have run, perhaps hours later. Each rule is a function that yields the key at fault and what
+was expected.
 """
 
 import json
@@ -67,8 +68,9 @@ def model_to_start_from(run: Given, config: "PretrainedConfig") -> Iterator[Faul
 
 
 def reward_model(run: Given, config: "SamplingConfig") -> Iterator[Fault]:
-    """Where a reward model's score counts, the reward model exists: a stage makes it, or the folder holds it. It is of the kind that the
-    reward asks for."""
+    """Where a reward model's score counts, the reward model exists: a stage makes it, or the folder holds it. It is of
+    the kind that the reward asks for.
+    """
     from tasks.language.configs.parts.python_rewards import BY_MODEL
 
     path, objective = config.reward_model_path, _objective(run, config.reward_model_path)
@@ -94,7 +96,9 @@ def steps_are_judged(run: Given, config: "GrpoConfig") -> Iterator[Fault]:
 
 
 def _objective(run: Given, path: str) -> str:
-    """What the reward model in a folder was or will be trained on; empty where there is none, as in what another stage makes."""
+    """What the reward model in a folder was or will be trained on; empty where there is none, as in what another stage
+    makes.
+    """
     if path == "data/reward_model" and "reward_model" in run.stages:
         objective: str = run.configs["reward_model"].objective
         return objective
@@ -108,7 +112,9 @@ def _objective(run: Given, path: str) -> str:
 
 
 def examples(run: Given, config: "RewardModelConfig") -> Iterator[Fault]:
-    """A reward model learns from what its objective asks for: preferences, with rankings among them or not, or solutions."""
+    """A reward model learns from what its objective asks for: preferences, with rankings among them or not, or
+    solutions.
+    """
     from tasks.language.configs.reward_model import SOLUTIONS
 
     wanted, other = "data/preferences", "data/solutions"
@@ -145,7 +151,9 @@ def probabilities(run: Given, config: "SteeringConfig") -> Iterator[Fault]:
 
 
 def python_rewards(run: Given, config: "SamplingConfig") -> Iterator[Fault]:
-    """The functions that a policy's reward counts can be called, and a change of one that the mixture names is noticed."""
+    """The functions that a policy's reward counts can be called, and a change of one that the mixture names is
+    noticed.
+    """
     from tasks.language.configs.parts.python_rewards import fault, holds, is_python
 
     for name, weight in config.reward.items():
@@ -168,7 +176,9 @@ def mixed_functions(run: Given, config: "MixtureConfig") -> Iterator[Fault]:
 
 
 def passed_over(run: Given, config: "ResponsesConfig | MixtureConfig | SftControlConfig") -> Iterator[Fault]:
-    """Fewer training problems are skipped than there are; this is known of generated ones, and of those that are there already."""
+    """Fewer training problems are skipped than there are; this is known of generated ones, and of those that are there
+    already.
+    """
     problems, mixed = run.configs["problems"], getattr(config, "datasets", None)
     if mixed is not None and not any(dataset.source == "problems" for dataset in mixed):
         return

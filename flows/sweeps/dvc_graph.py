@@ -1,7 +1,7 @@
 """The stages of all points as one graph. Stages of several points that would do the same are one node.
 
-Two stages do the same if their command, parameters, code, raw data and upstream are the same; then so are their outs. The stage `code`
-is another one at each choice of code, of which a stage shares but what its own section chooses.
+Two stages do the same if their command, parameters, code, raw data and upstream are the same; then so are their outs.
+The stage `code` is another one at each choice of code, of which a stage shares but what its own section chooses.
 """
 
 import hashlib
@@ -62,10 +62,11 @@ def drafts(
     pools: bool = False,
     pool: str = "",
 ) -> dict[str, Draft]:
-    """The targets and all that they need with the params.yaml of `snapshot`, in topological order; `pools` and `pool` as a plan has them.
+    """The targets and all that they need with the params.yaml of `snapshot`, in topological order; `pools` and `pool`
+    as a plan has them.
 
-    `outside_items` keeps the hashes of what no stage makes from one point to the next. PlanError as a plan raises it, and for stages that
-    DVC's run cache cannot keep.
+    `outside_items` keeps the hashes of what no stage makes from one point to the next. PlanError as a plan raises it,
+    and for stages that DVC's run cache cannot keep.
     """
     with chdir(snapshot), closing(open_repo(snapshot)) as repo, params_read_once():
         pipeline = StageGraph(repo)

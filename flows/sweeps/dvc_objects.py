@@ -1,4 +1,6 @@
-"""Outs in DVC's cache by their hashes: laid out as DVC would, described as deps, and put there with their run-cache entry."""
+"""Outs in DVC's cache by their hashes: laid out as DVC would, described as deps, and put there with their run-cache
+entry.
+"""
 
 import os
 from collections.abc import Mapping
@@ -38,7 +40,9 @@ def described(root: Path, path: str, outs: Mapping[str, Mapping[str, Any]]) -> d
 
 
 def lay_out(root: Path, md5: str, target: Path) -> None:
-    """Have the file or folder at `target`, by the kind of links or copies that the repository's cache is configured for."""
+    """Have the file or folder at `target`, by the kind of links or copies that the repository's cache is configured
+    for.
+    """
     from dvc.fs import LocalFileSystem
     from dvc_data.hashfile import load
     from dvc_data.hashfile.checkout import checkout

@@ -1,7 +1,7 @@
 """The nodes of a sweep whose trainings pause at rungs, where the half that is behind is left (flows/sweeps/halving.py).
 
-A rung is a stage of the plan, of the name that `Rung.name` gives it: it trains its node up to there. A node's end needs its last rung, and waits
-for all rungs of the others to have ended, whether well or not.
+A rung is a stage of the plan, of the name that `Rung.name` gives it: it trains its node up to there. A node's end needs
+its last rung, and waits for all rungs of the others to have ended, whether well or not.
 """
 
 import time
@@ -123,7 +123,9 @@ class HalvedNodes(Nodes):
         return self.early.sentences({name: result.state for name, result in results.items()})
 
     def _left(self, node: Node, number: int | None = None) -> str | None:
-        """Why a node does not go on to a rung, or to its end, or what it needs does not; None while that is not known."""
+        """Why a node does not go on to a rung, or to its end, or what it needs does not; None while that is not
+        known.
+        """
         for name in node.upstream.values():
             if name not in self.entries and self._left(self.nodes[name]):
                 return f"{name} is behind"
@@ -149,7 +151,10 @@ class HalvedNodes(Nodes):
         return True
 
     def _reach(self, node: Node, rung: Rung, turn: Turn) -> None:
-        """Train a node up to a rung, and note what it has reached. A command that does not pause has made the node's outs then."""
+        """Train a node up to a rung, and note what it has reached.
+
+        A command that does not pause has made the node's outs then.
+        """
         entry = self._entry(node)
         turn.say(turn.result.reason)
         with suppress(StageWaiting), self._lineage(node, entry, turn) as variables:

@@ -1,10 +1,11 @@
-"""Successive halving over steps: trainings of a sweep pause together, and those in the half that is behind are not trained on.
+"""Successive halving over steps: trainings of a sweep pause together, and those in the half that is behind are not
+trained on.
 
-The trainings of one stage at different settings are a group. They train to the group's first rung, a share of their steps, and pause.
-Those that differ in their seed alone count as one, with the mean of their numbers. The better half goes on to the next rung or to the
-end, and so does what is as good as the last of that half. A training that goes on ends with the bits that it would have without pauses.
-What is behind keeps its checkpoint.
-(K. Jamieson and A. Talwalkar, arXiv:1502.07943, algorithm 1, with steps as the resource.)
+The trainings of one stage at different settings are a group. They train to the group's first rung, a share of their
+steps, and pause. Those that differ in their seed alone count as one, with the mean of their numbers. The better half
+goes on to the next rung or to the end, and so does what is as good as the last of that half. A training that goes on
+ends with the bits that it would have without pauses. What is behind keeps its checkpoint. (K. Jamieson and A.
+Talwalkar, arXiv:1502.07943, algorithm 1, with steps as the resource.)
 """
 
 import json
@@ -72,7 +73,8 @@ class Group:
         return [Rung(node, number, share) for number, share in enumerate(self.shares)]
 
     def behind(self, node: str, number: int) -> str | None:
-        """Why a training does not go on to rung `number`, or to the end where that is the number of rungs; None if it does.
+        """Why a training does not go on to rung `number`, or to the end where that is the number of rungs; None if it
+        does.
 
         PlanError where trainings have different numbers of steps, so that they cannot be compared.
         """
@@ -96,7 +98,10 @@ class Group:
                     return f"did not get to step {at.step} of {at.total} with each seed" if at else "did not get there"
                 assert at is not None
                 last = max((values[candidate] for candidate in alive), key=self.measure.rank)
-                return f"at step {at.step} of {at.total} {self.measure.name} was {values[node_settings]:.4g}; {last:.4g} goes on"
+                return (
+                    f"at step {at.step} of {at.total} {self.measure.name} was {values[node_settings]:.4g}; "
+                    f"{last:.4g} goes on"
+                )
         return None
 
     def decided(self, number: int) -> bool:
@@ -139,7 +144,8 @@ class Group:
 
 
 class Halving:
-    """The groups of a sweep's graph, and what their trainings have reached; `metric` is a number of their curves, as Measure takes it.
+    """The groups of a sweep's graph, and what their trainings have reached; `metric` is a number of their curves, as
+    Measure takes it.
 
     `tree` is the project. PlanError of one line where nothing can be compared by it.
     """
@@ -150,7 +156,8 @@ class Halving:
         groups = dict(_groups(nodes, varied))
         if not groups:
             raise PlanError(
-                f"--early: no training depends on {', '.join(varied) or 'what is varied'}; it compares those that leave a curve in {CURVES}"
+                f"--early: no training depends on {', '.join(varied) or 'what is varied'}; it compares those that "
+                f"leave a curve in {CURVES}"
             )
         checked = {stage: _group(stage, measure, candidates, nodes, varied) for stage, candidates in groups.items()}
         faults = [group for group in checked.values() if isinstance(group, PlanError)]
@@ -186,7 +193,9 @@ class Halving:
         return group.rungs(node) if group else []
 
     def before(self, node: str, number: int | None = None) -> tuple[str, ...]:
-        """The names of what has to end before anything can be said of rung `number` of a node, or of its end: all earlier rungs."""
+        """The names of what has to end before anything can be said of rung `number` of a node, or of its end: all
+        earlier rungs.
+        """
         group = self._of.get(node)
         if group is None:
             return ()

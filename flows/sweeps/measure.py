@@ -1,5 +1,6 @@
-"""The number by which `posttrain sweep --early` compares trainings: whether less of it is better, where on the way it is measured, and what may
-not vary beside it."""
+"""The number by which `posttrain sweep --early` compares trainings: whether less of it is better, where on the way it
+is measured, and what may not vary beside it.
+"""
 
 import json
 import math
@@ -80,10 +81,11 @@ class Measure:
             )
 
     def shares(self, stage: str, params: Params, count: int) -> list[Fraction]:
-        """After which shares of the steps trainings are compared: 1/2, 1/4 and so on, `count` of them at most, in their order.
+        """After which shares of the steps trainings are compared: 1/2, 1/4 and so on, `count` of them at most, in their
+        order.
 
-        A number of validation is compared where it is measured, at the next step that is a multiple of `evaluate_every`.
-        `params` are the stage's, by their sections.
+        A number of validation is compared where it is measured, at the next step that is a multiple of
+        `evaluate_every`. `params` are the stage's, by their sections.
         """
         shares = [Fraction(1, 2**power) for power in range(count, 0, -1)]
         if not self.name.startswith(VALIDATION):
@@ -97,7 +99,8 @@ class Measure:
 
 
 def columns(tree: Path, commands: Mapping[str, object], name: str) -> dict[str, Columns]:
-    """Whether the curves of stages have a number of this name, and the names that they have; of those that the project can tell this of.
+    """Whether the curves of stages have a number of this name, and the names that they have; of those that the project
+    can tell this of.
 
     `commands` has each stage's command, `tree` the project. PlanError where it cannot be asked.
     """

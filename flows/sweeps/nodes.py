@@ -1,7 +1,8 @@
 """Runs the nodes of a sweep, each in a copy of the snapshot, from the cache and into the cache.
 
-It stands where a run has its coordinator, and never touches the workspace, its outs or its dvc.lock. A node is found in DVC's run
-cache, whoever made it, or it runs and leaves an entry there, so that points share with each other and with the workspace.
+It stands where a run has its coordinator, and never touches the workspace, its outs or its dvc.lock. A node is found in
+DVC's run cache, whoever made it, or it runs and leaves an entry there, so that points share with each other and with
+the workspace.
 """
 
 import hashlib
@@ -121,7 +122,10 @@ class Nodes:
         force: bool = False,
         on_worker: PlannedStage | None = None,
     ) -> StageResult:
-        """Have the node's outs in the cache; its upstream's must be there. A failure is part of the result, never raised."""
+        """Have the node's outs in the cache; its upstream's must be there.
+
+        A failure is part of the result, never raised.
+        """
         if self.stopped:
             return StageResult(name, "skipped", "the sweep was stopped")
         node, started = self.nodes[name], time.monotonic()
@@ -204,7 +208,9 @@ class Nodes:
             self._keep(node, entry, make(node, entry, turn, variables), turn.result)
 
     def _keep(self, node: Node, entry: Entry, outs: Sequence[Mapping[str, Any]], result: StageResult) -> None:
-        """Write the entry of what a node has made, with which it is in the run cache; its checkpoints are of no more use."""
+        """Write the entry of what a node has made, with which it is in the run cache; its checkpoints are of no more
+        use.
+        """
         checkpoints = self.root / CHECKPOINTS / run_cache_key(entry)
         entry = {**entry, "outs": outs}
         if self.recorder is not None and result.mlflow_run_id is not None:

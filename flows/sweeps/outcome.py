@@ -22,7 +22,8 @@ LOWER = ("reference_loss",)  # of these, less is better
 class Value:
     """A headline number at a point, or at all points that differ in their seed alone.
 
-    `low` and `high` bound its 95 % interval, over problems or episodes at a point and over seeds for several; None without one.
+    `low` and `high` bound its 95 % interval, over problems or episodes at a point and over seeds for several; None
+    without one.
     """
 
     mean: float
@@ -33,7 +34,9 @@ class Value:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of the stages that ran, and of all points' stages without sharing; sentences on what stopping early saved."""
+    """Seconds of the stages that ran, and of all points' stages without sharing; sentences on what stopping early
+    saved.
+    """
 
     ran: float
     alone: float
@@ -42,7 +45,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class Row:
-    """Points that differ in their seed alone: their settings, and of each metric the value over seeds and that of each point."""
+    """Points that differ in their seed alone: their settings, and of each metric the value over seeds and that of each
+    point.
+    """
 
     settings: Mapping[str, str]
     points: Sequence[Ended]
@@ -56,7 +61,9 @@ class Row:
 
 
 def metrics(root: Path, ended: Ended, requested: str = "") -> dict[str, Value]:
-    """`POLICY/METRIC` -> its value at the point: the headline of every evaluation that is in the cache, and the metric that is asked for."""
+    """`POLICY/METRIC` -> its value at the point: the headline of every evaluation that is in the cache, and the metric
+    that is asked for.
+    """
     values: dict[str, Value] = {}
     for stage, entry in ended.entries.items():
         measured = _metrics(root, hashes(entry, "outs"))
@@ -72,7 +79,9 @@ def metrics(root: Path, ended: Ended, requested: str = "") -> dict[str, Value]:
 
 
 def chosen(by_point: Mapping[int, Mapping[str, Value]], metric: str = "") -> list[str]:
-    """The metrics to show: the one asked for, or of each policy that differs between points the first of its headline."""
+    """The metrics to show: the one asked for, or of each policy that differs between points the first of its
+    headline.
+    """
     names = list(dict.fromkeys(name for values in by_point.values() for name in values))
     if metric:
         return [name for name in names if name == metric]

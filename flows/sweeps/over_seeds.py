@@ -1,4 +1,5 @@
-"""The report over the seeds of a sweep: what each seed's pipeline left is laid out, and `python -m tasks.seeds` makes the page of it.
+"""The report over the seeds of a sweep: what each seed's pipeline left is laid out, and `python -m tasks.seeds` makes
+the page of it.
 
 It is a child process, since flows import no stage's code.
 """
@@ -24,7 +25,8 @@ CURVE = ("data/reward_model", "curve.csv")
 
 
 def write(root: Path, ended: Sequence[Ended], out: Path) -> str | None:
-    """Write seeds.html and seeds.md to `out`; their first sentence. None where there are no evaluations of at least two seeds.
+    """Write seeds.html and seeds.md to `out`; their first sentence. None where there are no evaluations of at least two
+    seeds.
 
     PlanError of one line where the page cannot be made.
     """

@@ -1,7 +1,7 @@
 """A sweep in MLflow: one parent, and a run for each point with its parameters and what came out of them.
 
-A point's run is one of a pipeline: `posttrain runs`, `lineage` and `compare` take it as they take any. It keeps the text of its
-params.yaml, which `posttrain apply` lays over the workspace's.
+A point's run is one of a pipeline: `posttrain runs`, `lineage` and `compare` take it as they take any. It keeps the
+text of its params.yaml, which `posttrain apply` lays over the workspace's.
 """
 
 import hashlib
@@ -46,7 +46,8 @@ def record(
     values: Mapping[int, Mapping[str, Value]],
     early: str = "",
 ) -> dict[int, str]:
-    """Make the runs of the points under `parent`; the id of each by its number. `early` is the number by which trainings were stopped.
+    """Make the runs of the points under `parent`; the id of each by its number. `early` is the number by which
+    trainings were stopped.
 
     PlanError if MLflow cannot be written.
     """
@@ -116,7 +117,9 @@ def describe(root: Path, parent: str, summary: Told) -> None:
 
 
 def same(root: Path, names: Sequence[str], texts: Sequence[str], early: str = "") -> dict[int, str] | None:
-    """The runs of the newest sweep's points by their numbers, if it has these points with these texts of params.yaml, all done, stopped alike."""
+    """The runs of the newest sweep's points by their numbers, if it has these points with these texts of params.yaml,
+    all done, stopped alike.
+    """
     newest = history.newest(root, lambda run: bool(run.point))
     if newest is None:
         return None
@@ -135,7 +138,9 @@ def _is_point(sweep: str, run: PipelineRun) -> bool:
 
 
 def find(root: Path, text: str) -> tuple[PipelineRun, str]:
-    """The run that `text` names, and its params.yaml: the id of a pipeline run, or a point of the newest sweep by number or name."""
+    """The run that `text` names, and its params.yaml: the id of a pipeline run, or a point of the newest sweep by
+    number or name.
+    """
     run = _point(root, text) or history.pipeline(root, text)
     file = mlflow_files.read(root, run.id, PARAMS)
     recorded = run.pages.get(PARAMS)

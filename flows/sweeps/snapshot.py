@@ -1,4 +1,6 @@
-"""The repository's files as they are when a sweep begins: later edits do not reach it, and the workspace is free meanwhile."""
+"""The repository's files as they are when a sweep begins: later edits do not reach it, and the workspace is free
+meanwhile.
+"""
 
 import os
 import shutil
@@ -16,7 +18,10 @@ CONFIG = Path(".dvc/config")
 
 
 def take(root: Path, target: Path) -> Source:
-    """Copy the working files to the new folder `target`; the state of git that they were in. PlanError if they change meanwhile."""
+    """Copy the working files to the new folder `target`; the state of git that they were in.
+
+    PlanError if they change meanwhile.
+    """
     before = source_code.state(root)
     target.mkdir(parents=True)
     checkout.copy_working_files(root, target, ())
@@ -47,7 +52,10 @@ def parameters(snapshot: Path, text: str) -> Iterator[None]:
 
 
 def copy(snapshot: Path, target: Path) -> None:
-    """Lay the snapshot out in the new folder `target`. The files are the same ones, not copies, where the disk can do that."""
+    """Lay the snapshot out in the new folder `target`.
+
+    The files are the same ones, not copies, where the disk can do that.
+    """
 
     def linked(source: str, destination: str) -> None:
         try:

@@ -1,4 +1,6 @@
-"""A sweep from what it varies to its outcome: points, one graph, one run of it, and a record of each point in MLflow."""
+"""A sweep from what it varies to its outcome: points, one graph, one run of it, and a record of each point in
+MLflow.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -29,7 +31,9 @@ Watching = Callable[[Sequence[PlannedStage]], AbstractContextManager[Watcher]]
 
 @dataclass(frozen=True)
 class Ended:
-    """A point after the sweep: of each of its stages the state, the entry as dvc.lock would have it, and the run that made it."""
+    """A point after the sweep: of each of its stages the state, the entry as dvc.lock would have it, and the run that
+    made it.
+    """
 
     point: Point
     params: str  # the text of its params.yaml
@@ -52,7 +56,9 @@ class Ended:
 
 @dataclass(frozen=True)
 class Sweep:
-    """The points of a sweep, their texts of params.yaml, and the graph that they share; in a snapshot of the repository."""
+    """The points of a sweep, their texts of params.yaml, and the graph that they share; in a snapshot of the
+    repository.
+    """
 
     root: Path
     tree: Path
@@ -115,9 +121,10 @@ def prepared(
 ) -> Iterator[Sweep]:
     """The sweep over `points` of all that `targets` need, checked; it can run while the context lasts.
 
-    With `evaluations` only of those evaluations among it that differ between points, and what they need. `pools` and `pool` as a plan has them.
-    With `early`, a number of the trainings' curves, those that are behind by it are not trained to their end.
-    ParameterError or PlanError of one line if a point's parameters do not fit, or a stage cannot be shared.
+    With `evaluations` only of those evaluations among it that differ between points, and what they need. `pools` and
+    `pool` as a plan has them. With `early`, a number of the trainings' curves, those that are behind by it are not
+    trained to their end. ParameterError or PlanError of one line if a point's parameters do not fit, or a stage cannot
+    be shared.
     """
     root = root.absolute()
     types = checking.sections(root)

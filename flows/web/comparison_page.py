@@ -1,6 +1,8 @@
-"""A comparison as one self-contained page: the differences with their intervals as a plot, what changed, the answers that flipped.
+"""A comparison as one self-contained page: the differences with their intervals as a plot, what changed, the answers
+that flipped.
 
-Answers are what models wrote, and names are what people typed: all text is escaped, and the page may load and run nothing.
+Answers are what models wrote, and names are what people typed: all text is escaped, and the page may load and run
+nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -54,7 +56,10 @@ def _overview(pairs: Sequence[Compared]) -> Iterator[str]:
         for pair, metric in rows
         if pair.flow != "language"
     ]:
-        yield f'<p class="note">Mean returns, B minus A, with 95 % intervals over seeds (of agents over seeds and games)</p>\n{plot(lines)}\n'
+        yield (
+            '<p class="note">Mean returns, B minus A, with 95 % intervals over seeds (of agents over seeds and '
+            f"games)</p>\n{plot(lines)}\n"
+        )
 
 
 def _made(comparison: Comparison) -> str:
@@ -88,9 +93,11 @@ def _evaluation(pair: Compared) -> str:
         return heading + paragraphs
     minded = "".join(f'<p class="warning">{escape(caution)}</p>\n' for caution in pair.cautions)
     return (
-        f'{heading}<p class="note">{escape(screen.asked(pair))}; differences are B minus A, those of shares in percentage points, '
+        f'{heading}<p class="note">{escape(screen.asked(pair))}; differences are B minus A, those of shares in '
+        "percentage points, "
         f"with paired 95 % intervals.</p>\n{minded}{''.join(_plots(pair))}"
-        f"<details><summary>all {len(pair.metrics)} metrics</summary>{_table(pair)}</details>\n{''.join(_flipped(pair))}"
+        f"<details><summary>all {len(pair.metrics)} "
+        f"metrics</summary>{_table(pair)}</details>\n{''.join(_flipped(pair))}"
     )
 
 
@@ -149,7 +156,8 @@ def _flip(flip: Mapping[str, Any], way: str) -> str:
         for letter in "ab"
     )
     return (
-        f'<section class="flip"><p>{escape(flip["question"])}</p>\n<p class="note">{escape(flip["problem"])}, the right answer: '
+        f'<section class="flip"><p>{escape(flip["question"])}</p>\n<p class="note">{escape(flip["problem"])}, the '
+        "right answer: "
         f'{escape(flip["reference"])}</p>\n<div class="answers">{answers}</div></section>\n'
     )
 

@@ -1,4 +1,6 @@
-"""Differences with their intervals as a plot: one line each, in SVG without text, so that it can be as narrow as a phone."""
+"""Differences with their intervals as a plot: one line each, in SVG without text, so that it can be as narrow as a
+phone.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +24,9 @@ STYLE = """
 
 @dataclass(frozen=True)
 class Line:
-    """A difference: its name, it in words, the two values in words, and the numbers; without an interval the ends are None."""
+    """A difference: its name, it in words, the two values in words, and the numbers; without an interval the ends are
+    None.
+    """
 
     label: str
     told: str
@@ -33,7 +37,9 @@ class Line:
 
 
 def plot(lines: Sequence[Line]) -> str:
-    """The lines on one scale that holds 0; the colour tells those whose interval does not, whether that is good or bad."""
+    """The lines on one scale that holds 0; the colour tells those whose interval does not, whether that is good or
+    bad.
+    """
     numbers = [0.0] + [
         number for line in lines for number in (line.low, line.difference, line.high) if number is not None
     ]
@@ -63,6 +69,7 @@ def _drawn(line: Line, low: float, high: float) -> str:
         whole = stroke("interval", across(line.low), across(line.high))
     zero, point = across(0.0), across(line.difference)
     return (
-        f'<svg class="{sure}" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" aria-label="{escape(line.told)}">'
+        f'<svg class="{sure}" viewBox="0 0 {WIDTH} {HEIGHT}" preserveAspectRatio="none" role="img" '
+        f'aria-label="{escape(line.told)}">'
         f"{stroke('zero', zero, zero, 0, HEIGHT)}{whole}{stroke('point', point, point)}</svg>"
     )

@@ -1,7 +1,9 @@
-"""Where the nodes of a graph stand: in layers, each behind all that it needs, with the crossings of edges few and the edges straight.
+"""Where the nodes of a graph stand: in layers, each behind all that it needs, with the crossings of edges few and the
+edges straight.
 
-Arrows that others imply may be left out (the transitive reduction). A long edge has a place of its own in each layer that it passes,
-so that it crosses no node. Layers may be drawn from top to bottom or from left to right: a place has a layer and a position in it.
+Arrows that others imply may be left out (the transitive reduction). A long edge has a place of its own in each layer
+that it passes, so that it crosses no node. Layers may be drawn from top to bottom or from left to right: a place has a
+layer and a position in it.
 """
 
 import itertools
@@ -37,7 +39,8 @@ def layout(
 ) -> tuple[list[list[Place]], list[list[Place]]]:
     """The places of each layer in order, and the chain of places that each edge runs through.
 
-    `gap` is between neighbouring nodes, `passing` between neighbouring long edges. Edges that are `bundled` leave a node as one line.
+    `gap` is between neighbouring nodes, `passing` between neighbouring long edges. Edges that are `bundled` leave a
+    node as one line.
     """
     nodes: dict[str, Place] = {}
     for name, needs in graph.items():
@@ -61,7 +64,9 @@ def layout(
 
 
 def _arrange(layers: list[list[Place]], chains: list[list[Place]], gap: float) -> None:
-    """Order and place each layer by the one above it, then by the one below it, in turns; the last turn goes upwards."""
+    """Order and place each layer by the one above it, then by the one below it, in turns; the last turn goes
+    upwards.
+    """
     near: dict[int, list[Place]] = {}
     for chain in chains:
         for upper, lower in itertools.pairwise(chain):
@@ -82,7 +87,9 @@ def _arrange(layers: list[list[Place]], chains: list[list[Place]], gap: float) -
 
 
 def _spread(layer: list[Place], wishes: list[float], gap: float) -> None:
-    """Give each place an x as near to the wished one as the widths allow: the mean of pushing all to the right and to the left."""
+    """Give each place an x as near to the wished one as the widths allow: the mean of pushing all to the right and to
+    the left.
+    """
     apart = [(neighbour.width + other.width) / 2 + gap for neighbour, other in itertools.pairwise(layer)]
     rightwards, leftwards = list(wishes), list(wishes)
     for i in range(1, len(layer)):

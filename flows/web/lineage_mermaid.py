@@ -1,4 +1,6 @@
-"""A lineage in Mermaid, which GitHub and GitLab draw in Markdown: raw data at the left, runs rounded, artifacts as rectangles."""
+"""A lineage in Mermaid, which GitHub and GitLab draw in Markdown: raw data at the left, runs rounded, artifacts as
+rectangles.
+"""
 
 import re
 from collections.abc import Iterator
@@ -9,7 +11,10 @@ SHAPES = {"raw": '[("{}")]', "artifact": '["{}"]', "run": '(["{}"])'}
 
 
 def mermaid(document: Document) -> str:
-    """The whole lineage as a flowchart. An edge leads from an artifact to the run that read it, and from a run to what it made."""
+    """The whole lineage as a flowchart.
+
+    An edge leads from an artifact to the run that read it, and from a run to what it made.
+    """
     return "\n".join(["flowchart LR", *_raw(document), *_nodes(document), *_edges(document), *_styles(document)])
 
 
@@ -64,5 +69,7 @@ def _shape(kind: str, *lines: str) -> str:
 
 
 def _text(content: str) -> str:
-    """A label in which only letters, digits and what cannot mean anything to Mermaid, Markdown or HTML stands as it is."""
+    """A label in which only letters, digits and what cannot mean anything to Mermaid, Markdown or HTML stands as it
+    is.
+    """
     return re.sub(r"[^\w ./@=-]", lambda match: f"#{ord(match[0])};", printable(content))

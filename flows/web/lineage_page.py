@@ -1,8 +1,9 @@
 """A lineage as a page of its own: the graph to click, and the facts of every artifact and run.
 
-The page needs no network, no server and no script: with one, a click shows a node's facts beside the graph and what is before and
-behind it; without, the facts stand below the graph as a list. Its policy allows the one style and the one script that it carries, by
-their digests, and nothing else. Each node has an address, `lineage.html#run-ID` or `#artifact-PATH@HASH` (document.anchor).
+The page needs no network, no server and no script: with one, a click shows a node's facts beside the graph and what is
+before and behind it; without, the facts stand below the graph as a list. Its policy allows the one style and the one
+script that it carries, by their digests, and nothing else. Each node has an address, `lineage.html#run-ID` or
+`#artifact-PATH@HASH` (document.anchor).
 """
 
 import base64
@@ -22,7 +23,9 @@ Metrics = Mapping[str, Mapping[str, float]]  # run -> its metrics
 
 
 def write_page(root: Path, document: Document, file: Path | None = None) -> Path:
-    """Write the page, with the metrics that MLflow's database has; returns its path, lineage-PATH.html where none is given."""
+    """Write the page, with the metrics that MLflow's database has; returns its path, lineage-PATH.html where none is
+    given.
+    """
     named = re.sub(r"[^A-Za-z0-9._-]+", "-", document.artifacts[document.of].path)
     target = file or Path(f"lineage-{named}.html")
     if not target.absolute().parent.is_dir():

@@ -1,8 +1,9 @@
-"""A lineage as a picture from left to right: raw data at the left, what was asked for at the right, each run in one box with its outputs.
+"""A lineage as a picture from left to right: raw data at the left, what was asked for at the right, each run in one box
+with its outputs.
 
-The picture is SVG whose every node is a link to the node's facts (`#run-...`, `#artifact-...`), so it can be used with a keyboard and
-without scripts. An edge goes from the artifact that was read to the run that read it. Edges that a longer way implies are drawn
-too, but marked as such: the page shows them where they are asked for.
+The picture is SVG whose every node is a link to the node's facts (`#run-...`, `#artifact-...`), so it can be used with
+a keyboard and without scripts. An edge goes from the artifact that was read to the run that read it. Edges that a
+longer way implies are drawn too, but marked as such: the page shows them where they are asked for.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,10 @@ from flows.web.layered import Place, layout, reduced
 WIDTH, HEADER, ROW = 158, 42, 22  # of a box, its run and each of its outputs, in pixels
 ALONG, GAP, PASSING, MARGIN = 40, 14, 9, 14  # between layers, boxes of a layer and edges that pass it, and around all
 LETTERS = 28  # of a name that are drawn; its title has all
-TIP = '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0L8 4L0 8z"/></marker>'
+TIP = (
+    '<marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path '
+    'd="M0 0L8 4L0 8z"/></marker>'
+)
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,8 @@ def svg(document: Document) -> str:
     ]
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-MARGIN} {top:.0f} {width:.0f} {height:.0f}" width="{width:.0f}" '
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{-MARGIN} {top:.0f} {width:.0f} {height:.0f}" '
+            f'width="{width:.0f}" '
             f'height="{height:.0f}" role="group" aria-label="The lineage as a graph, raw data at the left">',
             f"<defs>{TIP}</defs>",
             *(edge for _, edge in sorted(edges)),
@@ -120,7 +125,10 @@ def _edge(need: str, name: str, box: Box, start: tuple[float, float], way: Seque
         x, y = end, height
     to = anchor("run" if box.run else "artifact", name)
     kind = "edge" if direct else "edge implied"
-    return f'<path class="{kind}" data-from="{anchor("artifact", need)}" data-to="{to}" d="{path}" marker-end="url(#tip)"/>'
+    return (
+        f'<path class="{kind}" data-from="{anchor("artifact", need)}" data-to="{to}" d="{path}" '
+        'marker-end="url(#tip)"/>'
+    )
 
 
 def _box(box: Box, position: Place, target: str) -> str:
@@ -175,7 +183,8 @@ def _node(kinds: str, identifier: str, title: str, shape: str, texts: str, run: 
 def _texts(lines: Sequence[tuple[float, str, str]], x: float, y: float, apart: float) -> str:
     """Lines of text from the left; a long one gets a smaller font, down to where it would be unreadable."""
     return "".join(
-        f'<text class="{kind}" x="{x + 9:.0f}" y="{y + apart * row:.0f}" font-size="{_fitting(text, size):.1f}">{escape(text)}</text>'
+        f'<text class="{kind}" x="{x + 9:.0f}" y="{y + apart * row:.0f}" '
+        f'font-size="{_fitting(text, size):.1f}">{escape(text)}</text>'
         for row, (size, kind, text) in enumerate(lines)
     )
 

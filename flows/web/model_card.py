@@ -65,7 +65,8 @@ def text(card: Card) -> str:
 LICENSE = (
     "## License",
     "",
-    "None was chosen when this folder was written. Choose one that the model and the data that this one was made from allow, and add it as",
+    "None was chosen when this folder was written. Choose one that the model and the data that this one was made "
+    "from allow, and add it as",
     "`license: ...` to the head of this file.",
 )
 
@@ -106,13 +107,15 @@ def _start(card: Card) -> Iterator[str]:
     if facts["kind"] == "log_probability" and facts.get("objective"):
         part, what = ("a step", "not being bad") if facts["objective"] == "process" else ("an answer", "being right")
         yield (
-            f"This language model gives {part} a probability of {what}: sigmoid({facts['beta']:g} (m + {facts['threshold']:g})), with m "
+            f"This language model gives {part} a probability of {what}: sigmoid({facts['beta']:g} (m + "
+            f"{facts['threshold']:g})), with m "
             "the mean log-probability of its tokens, the end token included."
         )
         yield ""
     elif facts["kind"] == "log_probability":
         yield (
-            f"This language model scores an answer: {facts['beta']:g} times the mean log-probability of the answer's tokens, the "
+            f"This language model scores an answer: {facts['beta']:g} times the mean log-probability of the "
+            "answer's tokens, the "
             "end token included. Only differences between scores mean something."
         )
         yield ""
@@ -123,7 +126,8 @@ def warning(card: Card) -> Iterator[str]:
     if card.out_of_date:
         yield from (
             "",
-            f"> **Out of date.** When this was exported, `{card.stage}` would have run again: {card.out_of_date}. What is "
+            f"> **Out of date.** When this was exported, `{card.stage}` would have run again: "
+            f"{card.out_of_date}. What is "
             "told below is what this model was made with.",
         )
 

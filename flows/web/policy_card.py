@@ -1,4 +1,6 @@
-"""The card of an exported offline policy: README.md with how it is called, what it earned, and all that its lineage knows."""
+"""The card of an exported offline policy: README.md with how it is called, what it earned, and all that its lineage
+knows.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,7 +9,8 @@ from flows.web.model_card import Card, lineage, table, training, warning
 LICENSE = (
     "## License",
     "",
-    "None was chosen when this folder was written. Choose one that the data that this policy was made from allow, and write it here.",
+    "None was chosen when this folder was written. Choose one that the data that this policy was made from allow, "
+    "and write it here.",
 )
 
 
@@ -21,8 +24,10 @@ def _start(card: Card) -> Iterator[str]:
     acts = f"one of {facts['action']} actions" if facts["discrete"] else f"{facts['action']} numbers from -1 to 1"
     yield from (f"# {' '.join(card.name.split())}", "")
     yield (
-        f"{card.made[-1].description or card.stage}. {facts['architecture']} with {facts['weights']:,} weights: from an observation of "
-        f"{facts['observation']} numbers, as the environment gives it, to {acts}. The stage `{card.stage}` of a Posttrain pipeline made it; "
+        f"{card.made[-1].description or card.stage}. {facts['architecture']} with {facts['weights']:,} weights: "
+        "from an observation of "
+        f"{facts['observation']} numbers, as the environment gives it, to {acts}. The stage `{card.stage}` of a "
+        "Posttrain pipeline made it; "
         "everything below was taken from the pipeline's own records."
     )
     yield from warning(card)

@@ -1,7 +1,8 @@
-"""What a report's page says of its run above the fold: when, on what and from which commit, at what cost, and how far draws spread.
+"""What a report's page says of its run above the fold: when, on what and from which commit, at what cost, and how far
+draws spread.
 
-The stage's page has a marker for each, since no out may vary with time or machine. What is put at a marker ends with a marker of its
-own, so that an audit can compare the rest of the page with the stage's.
+The stage's page has a marker for each, since no out may vary with time or machine. What is put at a marker ends with a
+marker of its own, so that an audit can compare the rest of the page with the stage's.
 """
 
 import hashlib
@@ -24,7 +25,9 @@ FILLED = re.compile(r"(<!-- posttrain:(title|draws|costs) -->).*?<!-- /posttrain
 
 
 def fill(page: str, texts: Mapping[str, str]) -> str:
-    """The page with the texts at their markers; a marker without a text, or a text without a marker, is left as it is."""
+    """The page with the texts at their markers; a marker without a text, or a text without a marker, is left as it
+    is.
+    """
     for name, text in texts.items():
         marker = f"<!-- posttrain:{name} -->"
         page = page.replace(marker, f"{marker}{text}<!-- /posttrain:{name} -->", 1) if text else page
@@ -43,7 +46,9 @@ def strip(page: str) -> str:
 
 
 def title(root: Path, report: str, results: Sequence[StageResult], params: Mapping[str, Any]) -> str:
-    """Model, commit, processor and day of the run that made the report, in one line; empty where the records do not have it."""
+    """Model, commit, processor and day of the run that made the report, in one line; empty where the records do not
+    have it.
+    """
     [run_id] = [result.mlflow_run_id for result in results if result.stage == report]
     try:
         run = mlflow_runs.get(root, run_id or "")
@@ -65,10 +70,11 @@ def _model(pretrained: Mapping[str, Any]) -> str:
 def core_seconds(
     planned: Sequence[PlannedStage], results: Sequence[StageResult], seconds: Mapping[str, float]
 ) -> list[tuple[str, float, float]]:
-    """Of each policy that is evaluated, which is a stage or a branch of one, the core-seconds of its training alone and with all that it needs.
+    """Of each policy that is evaluated, which is a stage or a branch of one, the core-seconds of its training alone and
+    with all that it needs.
 
-    Core-seconds are those that a stage had cores for, whether it kept them busy or not; `seconds` are by run. A stage whose run is
-    not on record has none, and neither has what needs it.
+    Core-seconds are those that a stage had cores for, whether it kept them busy or not; `seconds` are by run. A stage
+    whose run is not on record has none, and neither has what needs it.
     """
     runs = {result.stage: result.mlflow_run_id or "" for result in results}
     stage_costs = {
@@ -101,7 +107,10 @@ def costs(rows: Sequence[tuple[str, float, float]], kind: str) -> str:
         return ""
     heads = ("", "core-seconds of its training", "with all that it needs")
     cells = [(escape(name), f"{training:,.0f}", f"{every:,.0f}") for name, training, every in rows]
-    note = "Core-seconds: the seconds of a stage times the cores that it had, from the records of the runs that made the models."
+    note = (
+        "Core-seconds: the seconds of a stage times the cores that it had, from the records of the runs that "
+        "made the models."
+    )
     if kind == "md":
         lines = [f"| {' | '.join(row)} |" for row in (heads, ("---", "---:", "---:"), *cells)]
         return "\n\n" + "\n".join(lines) + f"\n\n{note}\n\n"
@@ -126,7 +135,8 @@ def _without_seeds(value: Any) -> Any:
 
 
 def draws(root: Path, params: Mapping[str, Any], sections: Sequence[str]) -> str:
-    """How far each method's gain of right answers spreads over the measured draws of these params; empty where there are none.
+    """How far each method's gain of right answers spreads over the measured draws of these params; empty where there
+    are none.
 
     The file has `params_hash` and `draws`: of each draw, by policy, its metrics (benchmarks/draws.py).
     """
@@ -155,7 +165,9 @@ def draws(root: Path, params: Mapping[str, Any], sections: Sequence[str]) -> str
 
 
 def own_sections(params: str, names: Iterable[str]) -> str:
-    """The text of params.yaml with these sections alone, and the values that they refer to; all of it where no section begins a line."""
+    """The text of params.yaml with these sections alone, and the values that they refer to; all of it where no section
+    begins a line.
+    """
     wanted, kept, keep, heading = set(names), list[str](), False, ""
     for line in params.splitlines(keepends=True):
         if section := re.match(r"([\w-]+):(.*)", line):

@@ -1,8 +1,8 @@
 """How a report was made: the part of its pages that differs from run to run.
 
-A report stage writes deterministic pages, data/<stage>/<stage>.html and .md, since an out may not vary between runs. After
-a run they are copied to the repository's root, with the graph, the runs, the exact params and the versions in place of
-their marker.
+A report stage writes deterministic pages, data/<stage>/<stage>.html and .md, since an out may not vary between runs.
+After a run they are copied to the repository's root, with the graph, the runs, the exact params and the versions in
+place of their marker.
 """
 
 import hashlib
@@ -138,7 +138,9 @@ def lineage_place(root: Path, report: str) -> Path:
 
 
 def _lineage(root: Path, report: str) -> Lineage | None:
-    """Write the page of a report's lineage; where the records cannot be read there is none, and an older one is removed."""
+    """Write the page of a report's lineage; where the records cannot be read there is none, and an older one is
+    removed.
+    """
     from flows.lineage.chain import chain
     from flows.lineage.document import anchor, flat
     from flows.web import lineage_page
@@ -180,7 +182,10 @@ class Costs:
             return ""
         work = sum(seconds * self.cores.get(result.stage, 1) for result, seconds in timed)
         some = "" if len(timed) == len(results) else f" of the {len(timed)} stages whose runs are known"
-        return f" Making {'all outs' if not some else 'the outs' + some} took {duration(sum(seconds for _, seconds in timed))} one after another, {work / 3600:.2f} core hours."
+        return (
+            f" Making {'all outs' if not some else 'the outs' + some} took "
+            f"{duration(sum(seconds for _, seconds in timed))} one after another, {work / 3600:.2f} core hours."
+        )
 
 
 def _costs(root: Path, needed: Sequence[PlannedStage], results: Sequence[StageResult]) -> Costs:
@@ -214,7 +219,9 @@ def provenance(root: Path) -> dict[str, str]:
 def _grouped(
     planned: Sequence[PlannedStage], results: Sequence[StageResult]
 ) -> tuple[Graph, dict[str, list[StageResult]]]:
-    """The graph to draw, and the results in each node: one stage, or all branches of a stage where there are many stages."""
+    """The graph to draw, and the results in each node: one stage, or all branches of a stage where there are many
+    stages.
+    """
     by_stage, many = {result.stage: result for result in results}, len(planned) > DRAWN
     node = {stage.name: stage.name.partition("@")[0] if many else stage.name for stage in planned}
     groups: dict[str, list[StageResult]] = {}
@@ -227,7 +234,9 @@ def _grouped(
 
 
 def _lines(results: Sequence[StageResult]) -> list[str]:
-    """The lines under a node's name: how the stage ended and which run made its output, or a count for several branches."""
+    """The lines under a node's name: how the stage ended and which run made its output, or a count for several
+    branches.
+    """
     if len(results) > 1:
         return [tally(result.state for result in results), duration(sum(result.seconds for result in results))]
     [result] = results
@@ -253,7 +262,8 @@ def _row(result: StageResult, costs: Costs) -> tuple[str, str, str, str, str]:
 
 HEADINGS = ("Stage", "State", "This time", "When it was made", "Peak memory", "MLflow run", "Outs and their hashes")
 SAYING = (
-    "Each stage is one DVC stage and one MLflow run. A stage that is up to date or restored shows the run that made its "
+    "Each stage is one DVC stage and one MLflow run. A stage that is up to date or restored shows "
+    "the run that made its "
     "output. Arrows that follow from others are left out."
 )
 

@@ -1,4 +1,6 @@
-"""Prefect's and MLflow's own pages over this repository's records, on loopback, until Ctrl-C; or where they are, if they are elsewhere."""
+"""Prefect's and MLflow's own pages over this repository's records, on loopback, until Ctrl-C; or where they are, if
+they are elsewhere.
+"""
 
 import os
 import shlex
@@ -36,8 +38,9 @@ class Page(NamedTuple):
 def serve(root: Path, console: Console, port: int | None = None) -> int:
     """Start the pages, print their addresses, and stay until Ctrl-C or until one of them ends (then 1).
 
-    MLflow's listens on `port`; without one on 5000, or any free port if that is in use. Prefect's is that of the repository's own server.
-    A server that MLFLOW_TRACKING_URI or Prefect's configuration names has pages of its own: only its address is printed.
+    MLflow's listens on `port`; without one on 5000, or any free port if that is in use. Prefect's is that of the
+    repository's own server. A server that MLFLOW_TRACKING_URI or Prefect's configuration names has pages of its own:
+    only its address is printed.
     """
     pages: dict[str, Page] = {}
     with ExitStack() as stack:
@@ -72,7 +75,9 @@ def serve(root: Path, console: Console, port: int | None = None) -> int:
 
 
 def _table(client: "MlflowClient") -> str:
-    """The end of the address that opens MLflow at the table of pipeline runs of the flow that ran last; "" before the first run."""
+    """The end of the address that opens MLflow at the table of pipeline runs of the flow that ran last; "" before the
+    first run.
+    """
     experiments = [experiment.experiment_id for experiment in client.search_experiments()]
     newest = client.search_runs(experiments, PIPELINES, order_by=["attributes.start_time DESC"], max_results=1)
     query = urlencode({"searchFilter": PIPELINES}, quote_via=quote)
@@ -80,7 +85,10 @@ def _table(client: "MlflowClient") -> str:
 
 
 def _mlflow(root: Path, console: Console) -> dict[str, str] | None:
-    """The variables of MLflow's page; None where the records are on a server with a page of its own. An address elsewhere is printed."""
+    """The variables of MLflow's page; None where the records are on a server with a page of its own.
+
+    An address elsewhere is printed.
+    """
     with mlflow_runs.one_line():
         elsewhere = mlflow_address.shared(root)
     if elsewhere is not None:
@@ -97,7 +105,9 @@ def stop(root: Path, console: Console) -> int:
 
 
 def print_environment(root: Path) -> int:
-    """Start the repository's own Prefect server if it does not run, and print what sets the environment for it, for a shell."""
+    """Start the repository's own Prefect server if it does not run, and print what sets the environment for it, for a
+    shell.
+    """
     with closing(server.Server(root)) as starting:
         starting.wait()
         for name, value in {**server.environ(root), **server.without_proxy(os.environ)}.items():

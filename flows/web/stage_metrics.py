@@ -1,4 +1,7 @@
-"""What each stage of a run reports of itself, as tables for the run's page. Branches are left out: a report is about them."""
+"""What each stage of a run reports of itself, as tables for the run's page.
+
+Branches are left out: a report is about them.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence

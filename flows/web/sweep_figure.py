@@ -1,4 +1,6 @@
-"""What came out of a sweep against what it varied, as SVG: a panel for each metric, a point for each value with its interval."""
+"""What came out of a sweep against what it varied, as SVG: a panel for each metric, a point for each value with its
+interval.
+"""
 
 from collections.abc import Sequence
 from io import StringIO

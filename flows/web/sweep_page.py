@@ -44,9 +44,11 @@ def _body(rows: Sequence[Row], names: Sequence[str], cost: Cost) -> list[str]:
     return [
         f'<div class="figure">{sweep_figure.figure(rows, names)}</div>\n',
         f'<p class="note">{escape(meaning(rows))}.{dots}</p>\n',
-        f'<div class="wide"><table class="numbers"><thead><tr>{heads}</tr></thead><tbody>\n{lines}</tbody></table></div>\n',
+        '<div class="wide"><table '
+        f'class="numbers"><thead><tr>{heads}</tr></thead><tbody>\n{lines}</tbody></table></div>\n',
         early,
-        f'<p class="note">{saved} <code>posttrain apply POINT</code> lays the parameters of a point over params.yaml.</p>\n',
+        f'<p class="note">{saved} <code>posttrain apply POINT</code> lays the parameters of a point over '
+        "params.yaml.</p>\n",
     ]
 
 

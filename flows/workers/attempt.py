@@ -1,7 +1,9 @@
-"""`python -m flows.workers.attempt`: one attempt at a stage, on the worker's machine. Prefect's process worker starts it.
+"""`python -m flows.workers.attempt`: one attempt at a stage, on the worker's machine. Prefect's process worker starts
+it.
 
-It runs the stage's command under the supervisor and reports. It owns nothing of DVC's state: in a shared checkout the coordinator
-records the outs where they lie; otherwise outs and run-cache entry go to the DVC remote, and the coordinator takes them from there.
+It runs the stage's command under the supervisor and reports. It owns nothing of DVC's state: in a shared checkout the
+coordinator records the outs where they lie; otherwise outs and run-cache entry go to the DVC remote, and the
+coordinator takes them from there.
 """
 
 import os
@@ -70,7 +72,9 @@ class Attempt:
             raise UnwantedError(self.stopped)
 
     def check_wanted(self) -> None:
-        """Ask the coordinator's side, however long the server is away; UnwantedError if nobody waits for the attempt any more."""
+        """Ask the coordinator's side, however long the server is away; UnwantedError if nobody waits for the attempt
+        any more.
+        """
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             self.check()
@@ -165,7 +169,9 @@ class Attempt:
         return InCopy(self, job)
 
     def _close(self) -> None:
-        """End the flow run of an attempt that nobody waits for, so that it is not listed as running; its status stays as it is."""
+        """End the flow run of an attempt that nobody waits for, so that it is not listed as running; its status stays
+        as it is.
+        """
         with suppress(Away, PlanError):
             run = self.api.flow_run(self.run)
             if run is not None and run.state not in ENDED:

@@ -1,4 +1,6 @@
-"""Which stages of a run go to which pool, and what their workers are given: all that the coordinator needs of workers."""
+"""Which stages of a run go to which pool, and what their workers are given: all that the coordinator needs of
+workers.
+"""
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +30,10 @@ NAMED = 3  # files in a message
 
 @dataclass(frozen=True)
 class Dispatch:
-    """The pools of one run: name -> pool and how its workers get at the files. `commit` and `patch` are for those with clones."""
+    """The pools of one run: name -> pool and how its workers get at the files.
+
+    `commit` and `patch` are for those with clones.
+    """
 
     root: Path
     pools: dict[str, tuple[Pool, Transport]]
@@ -64,7 +69,9 @@ class Dispatch:
         say: Callable[[str], None],
         stopped: Callable[[], bool],
     ) -> Mapping[str, str]:
-        """Have a worker run the stage, and lay out what it made, its log and its records; see Coordinator's Elsewhere."""
+        """Have a worker run the stage, and lay out what it made, its log and its records; see Coordinator's
+        Elsewhere.
+        """
         where, transport = self.pools[stage.pool]
         job = self.job(stage, entry)
         if transport == "clone":
@@ -87,10 +94,11 @@ class Dispatch:
         say: Callable[[str], None],
         stopped: Callable[[], bool],
     ) -> tuple[Sequence[Mapping[str, Any]], Mapping[str, str]]:
-        """Have a worker run the stage in a copy, and bring what it made to the cache, and its log and records beside `log`.
+        """Have a worker run the stage in a copy, and bring what it made to the cache, and its log and records beside
+        `log`.
 
-        Returns the outs with their hashes and the facts of the worker's environment; nothing is laid out in the workspace. `noted` tells
-        attempts at one stage apart.
+        Returns the outs with their hashes and the facts of the worker's environment; nothing is laid out in the
+        workspace. `noted` tells attempts at one stage apart.
         """
         where, _ = self.pools[stage.pool]
         self._patiently(lambda: self._send(entry), say, stopped)
@@ -143,9 +151,11 @@ def _facts(status: Status) -> dict[str, str]:
 
 
 def prepare(root: Path, planned: Iterable[PlannedStage], with_patch: bool, copies: bool = False) -> Dispatch | None:
-    """The pools of the stages that may run; None if all run here. PlanError of one line if a worker, a commit or a remote lacks.
+    """The pools of the stages that may run; None if all run here. PlanError of one line if a worker, a commit or a
+    remote lacks.
 
-    With `copies` workers in this very checkout run stages in copies of the commit too, as those with clones of their own.
+    With `copies` workers in this very checkout run stages in copies of the commit too, as those with clones of their
+    own.
     """
     names = dict.fromkeys(stage.pool for stage in planned if stage.reason and stage.pool)
     if not names:

@@ -1,6 +1,8 @@
-"""Objects between a checkout's DVC cache and its remote, by hash and no more of them than are named; what arrived is read again.
+"""Objects between a checkout's DVC cache and its remote, by hash and no more of them than are named; what arrived is
+read again.
 
-DVC does not verify what it pushed (treeverse/dvc#10498), so here every object that was written is hashed where it lies, on either side.
+DVC does not verify what it pushed (treeverse/dvc#10498), so here every object that was written is hashed where it lies,
+on either side.
 """
 
 import hashlib
@@ -59,7 +61,8 @@ def make_folder(root: Path, name: str = "") -> None:
 def keep(root: Path, path: Path, top: Path | None = None, move: bool = False) -> dict[str, Any]:
     """Put a file or folder into the cache; its hash, size and number of files, as DVC would write them to dvc.lock.
 
-    `top` is the folder whose .dvcignore counts: the copy that the file lies in, or `root`. With `move` nothing is left at `path`.
+    `top` is the folder whose .dvcignore counts: the copy that the file lies in, or `root`. With `move` nothing is left
+    at `path`.
     """
     from dvc.fs import LocalFileSystem
     from dvc_data.hashfile.build import build
@@ -81,7 +84,9 @@ def keep(root: Path, path: Path, top: Path | None = None, move: bool = False) ->
 
 
 def push(root: Path, hashes: Iterable[str], remote: str = "") -> None:
-    """Bring objects from the cache to the remote, files before the folders that list them; TransferError if one is not whole there."""
+    """Bring objects from the cache to the remote, files before the folders that list them; TransferError if one is not
+    whole there.
+    """
     with _remote(root, remote) as (cache, far):
         for md5 in hashes:
             files = sorted({listed_md5 for listed_md5 in cached.files(root, md5).values() if listed_md5 != md5})
@@ -102,7 +107,8 @@ def fetch(root: Path, hashes: Iterable[str], remote: str = "") -> None:
 
 
 def pull(root: Path, stages: Sequence[str]) -> None:
-    """Bring what dvc.lock records of these stages from DVC's default remote to the cache, and its run cache; what the remote lacks stays away.
+    """Bring what dvc.lock records of these stages from DVC's default remote to the cache, and its run cache; what the
+    remote lacks stays away.
 
     TransferError where there is no such remote, or it cannot be used.
     """

@@ -1,7 +1,8 @@
-"""An attempt in the worker's own clone: the coordinator's commit in a scratch copy, deps from the DVC remote, outs back to it.
+"""An attempt in the worker's own clone: the coordinator's commit in a scratch copy, deps from the DVC remote, outs back
+to it.
 
-The outs are checked, put into the clone's cache, pushed, and read again in the remote. The run-cache entry goes last, and only
-while the coordinator still waits for this attempt.
+The outs are checked, put into the clone's cache, pushed, and read again in the remote. The run-cache entry goes last,
+and only while the coordinator still waits for this attempt.
 """
 
 import base64
@@ -36,7 +37,9 @@ LARGEST_PATCH = 64 * 2**20  # bytes
 
 
 class InCopy:
-    """Runs the command in a copy of the commit, with nothing of the coordinator's machine but what DVC's remote and git have."""
+    """Runs the command in a copy of the commit, with nothing of the coordinator's machine but what DVC's remote and git
+    have.
+    """
 
     def __init__(self, attempt: "Attempt", job: Job) -> None:
         self.attempt, self.job, self.root = attempt, job, attempt.root

@@ -47,7 +47,9 @@ class Job(_Message):
 
 @dataclass
 class Status(_Message):
-    """What an attempt reports, once in BEAT_SECONDS. `ended` comes with the last report, after which the others hold."""
+    """What an attempt reports, once in BEAT_SECONDS. `ended` comes with the last report, after which the others
+    hold.
+    """
 
     beat: int = 0
     phase: str = ""  # what it waits for or does, where that is not the stage's own work

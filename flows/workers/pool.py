@@ -1,7 +1,7 @@
 """The coordinator's side of a work pool: it hands a stage to a worker, follows the attempt, and learns how it ended.
 
-An attempt is lost when its worker says so, when its flow run has crashed, or when no report has come for LOST_SECONDS while
-Prefect's server answers. A lost attempt is told that nobody waits for it, and its late result is never looked at.
+An attempt is lost when its worker says so, when its flow run has crashed, or when no report has come for LOST_SECONDS
+while Prefect's server answers. A lost attempt is told that nobody waits for it, and its late result is never looked at.
 """
 
 import os
@@ -43,10 +43,10 @@ class Pool:
     ) -> Status:
         """Have a worker do the job; the last status of an attempt that succeeded.
 
-        The note of an attempt that succeeded stays: the caller forgets it when it has what the attempt made. It has the stage's name, or
-        `noted` where several attempts at one stage are under way.
-        `say` is given a line for a person whenever what is waited for changes. StageFailed if the stage failed or `stopped`,
-        StageWaiting if it waits for people, WorkerLost if the attempt may be made again.
+        The note of an attempt that succeeded stays: the caller forgets it when it has what the attempt made. It has the
+        stage's name, or `noted` where several attempts at one stage are under way. `say` is given a line for a person
+        whenever what is waited for changes. StageFailed if the stage failed or `stopped`, StageWaiting if it waits for
+        people, WorkerLost if the attempt may be made again.
         """
         key, name = run_cache_key(job.entry), noted or job.stage
         run = self._left_behind(name, key)
@@ -78,7 +78,9 @@ class Pool:
                 time.sleep(LOOK_SECONDS)
 
     def _left_behind(self, name: str, key: str) -> str | None:
-        """The flow run of an attempt that a killed coordinator waited for, if it makes the same and goes on; others are given up."""
+        """The flow run of an attempt that a killed coordinator waited for, if it makes the same and goes on; others are
+        given up.
+        """
         note = attempts.read(self.root, name)
         if note is None or note.url != self.api.url or not note.run:
             return None

@@ -1,4 +1,5 @@
-"""The part of Prefect's REST interface that dispatch to workers needs: pools, flow runs, their state, one status artifact, their log.
+"""The part of Prefect's REST interface that dispatch to workers needs: pools, flow runs, their state, one status
+artifact, their log.
 
 Prefect itself is not imported: that would cost the process of each attempt two seconds. What is sent and read are plain
 JSON objects as Prefect 3 has them; tests/flows/workers/test_prefect_api.py fails where another version does not fit.
@@ -118,7 +119,10 @@ class Api:
         return ""
 
     def submit(self, pool: str, name: str, parameters: Mapping[str, Any], key: str) -> str:
-        """Schedule an attempt in the pool; the id of its flow run. However often it is asked for, each `key` is one run."""
+        """Schedule an attempt in the pool; the id of its flow run.
+
+        However often it is asked for, each `key` is one run.
+        """
         state = {"type": "SCHEDULED", "state_details": {"scheduled_time": datetime.now(UTC).isoformat()}}
         body = {"name": name, "parameters": dict(parameters), "idempotency_key": key, "state": state}
         return str(self._ask("POST", f"/deployments/{self._deployment(pool)}/create_flow_run", body)["id"])

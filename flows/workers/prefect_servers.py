@@ -7,13 +7,17 @@ from flows.engine.dvc_repository import PlanError
 from flows.orchestration import server
 from flows.workers.prefect_api import Api
 
-NONE = "no Prefect server: start `posttrain ui` here, or set PREFECT_API_URL to a server that runs (`prefect server start`)"
+NONE = (
+    "no Prefect server: start `posttrain ui` here, or set PREFECT_API_URL to a server that runs (`prefect "
+    "server start`)"
+)
 
 _used: list[server.Server] = []  # the repository's own, which stays as long as this process
 
 
 def configure(root: Path) -> str | None:
-    """Set Prefect's variables in the environment, where it is clear which server is meant; its address, or None without one.
+    """Set Prefect's variables in the environment, where it is clear which server is meant; its address, or None without
+    one.
 
     PREFECT_API_URL counts first, then the repository's own server, then Prefect's profile.
     """

@@ -76,7 +76,9 @@ def serve(root: Path, console: Console, pool: str, name: str | None, limit: int 
 
 
 def _forget_killed(api: Api) -> None:
-    """Withdraw what workers have announced that were killed: for long neither they nor the server's list have said that one lives."""
+    """Withdraw what workers have announced that were killed: for long neither they nor the server's list have said that
+    one lives.
+    """
     long_ago = time.time() - OLD_SECONDS
     for variable, facts in api.announced().items():
         if float(facts.get("since", 0.0)) > long_ago:
@@ -93,7 +95,9 @@ def _heard(worker: Worker) -> float:
 
 
 def _work(worker_type: type, pool: str, name: str, limit: int, attempts: list[str], say: Callable[[str], None]) -> None:
-    """Take stages until SIGINT or SIGTERM, and note their flow runs in `attempts`; the processes of attempts that run then are killed."""
+    """Take stages until SIGINT or SIGTERM, and note their flow runs in `attempts`; the processes of attempts that run
+    then are killed.
+    """
     import anyio
 
     worker = worker_type(work_pool_name=pool, name=name, limit=limit, create_pool_if_not_found=False)
@@ -122,7 +126,9 @@ def _work(worker_type: type, pool: str, name: str, limit: int, attempts: list[st
 
 
 def _leave(api: Api, pool: str, name: str, variable: str, attempts: Sequence[str]) -> None:
-    """Tell the server that the worker and the attempts that still ran have ended; a server that is away is asked again, then left."""
+    """Tell the server that the worker and the attempts that still ran have ended; a server that is away is asked again,
+    then left.
+    """
     for left in reversed(range(LEAVING)):
         try:
             for attempt in attempts:

@@ -1,4 +1,5 @@
-"""The thread by which an attempt tells the coordinator that it lives, how far it is, and what it writes; and learns that it is not wanted.
+"""The thread by which an attempt tells the coordinator that it lives, how far it is, and what it writes; and learns
+that it is not wanted.
 
 A server that is away for a while changes nothing: the reports go on when it is back.
 """

@@ -1,7 +1,9 @@
-"""Episodes of agents as a data set for the offline flow: Minari's files, with vectors for observations and numbers for actions.
+"""Episodes of agents as a data set for the offline flow: Minari's files, with vectors for observations and numbers for
+actions.
 
-Every game is of the split `train`. What was read and said stands beside the numbers, in `infos`. environment.json says how the numbers came about, so that a
-policy which learned from them can play (tasks/agents/environments/as_gymnasium.py), in games of the split `test`.
+Every game is of the split `train`. What was read and said stands beside the numbers, in `infos`. environment.json says
+how the numbers came about, so that a policy which learned from them can play
+(tasks/agents/environments/as_gymnasium.py), in games of the split `test`.
 """
 
 from collections import Counter
@@ -36,12 +38,14 @@ METRICS = {
     "observation": "The length of an observation's vector.",
     "terminated": "The share of the episodes that the game itself ended, from 0 to 1.",
     "return": "The mean return of an episode.",
-    "optimum": "What a score of 100 is in the offline flow: the mean over these games of the largest return, by a search that knows the whole game; where none is known, the highest return of an episode.",
+    "optimum": "What a score of 100 is in the offline flow: the mean over these games of the largest return, by a "
+    "search that knows the whole game; where none is known, the highest return of an episode.",
 }
 
 
 def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment_files: Path, out: Path) -> Metrics:
-    """Play with what is in `policies`, in the environment of `episodes`, where the expert's are; the data set that `out` is named like goes there.
+    """Play with what is in `policies`, in the environment of `episodes`, where the expert's are; the data set that
+    `out` is named like goes there.
 
     `environment_files` are those of the user's environments.
     """
@@ -80,12 +84,16 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
 def _expert(
     episode_set: EpisodeSet, world: World, folder: Path, name: str
 ) -> Iterator[tuple[Transcribed, float | None]]:
-    """The expert's first recorded episodes, each with its game's optimum. Its actions are said again, since what is read behind the last one is not recorded."""
+    """The expert's first recorded episodes, each with its game's optimum.
+
+    Its actions are said again, since what is read behind the last one is not recorded.
+    """
     turns = recorded.read_turns(folder, "train")
     games = tables.records(tables.read(Episodes, folder / "train_episodes.parquet").sort_values("episode"))
     if episode_set.expert > len(games):
         raise ConfigError(
-            f"params.yaml: branches.agent_episodes.{name}.expert: expected at most the {len(games)} that are recorded, got {episode_set.expert}"
+            f"params.yaml: branches.agent_episodes.{name}.expert: expected at most the {len(games)} that are "
+            f"recorded, got {episode_set.expert}"
         )
     turns_by_episode = {number: rows.sort_values("turn") for number, rows in turns.groupby("episode")}
     for row in games[: episode_set.expert]:

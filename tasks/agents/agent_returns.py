@@ -25,8 +25,10 @@ METRICS = {
     "T/turns": "The mean number of turns of these episodes.",
     "faults": "The share of episodes that a fault of the environment ended, over all temperatures and seeds.",
     "turns_cut": "The share of episodes that were cut off after the environment's max_turns, likewise.",
-    "context_cut": "The share of episodes that ended since the next observation and action would not have fitted into the model's context, likewise.",
-    "optimum": "The mean over games of the largest return, by a search that knows the whole game: no policy that must look around reaches it.",
+    "context_cut": "The share of episodes that ended since the next observation and action would not have fitted "
+    "into the model's context, likewise.",
+    "optimum": "The mean over games of the largest return, by a search that knows the whole game: no policy that "
+    "must look around reaches it.",
 }
 EPISODES, TURNS = "sampled_episodes.parquet", "sampled_turns.parquet"
 OF_TRAINING = ("curves.csv", "bought.json")  # handed on to the report

@@ -1,4 +1,6 @@
-"""Agents trained by the rewards of their own episodes: REINFORCE, actor-critics, PPO, GRPO and TRPO, by the settings of a policy."""
+"""Agents trained by the rewards of their own episodes: REINFORCE, actor-critics, PPO, GRPO and TRPO, by the settings of
+a policy.
+"""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -28,7 +30,8 @@ CURVES = METRICS = {**actor_critic.METRICS, **OPTIMIZER_METRICS, **playing.METRI
 
 
 def run(config: AgentsConfig, policy: Path, episodes: Path, environment_files: Path, out: Path) -> Metrics:
-    """Train the policy whose name `out` ends with, from the clone in `policy`, in the environment of `episodes`; one for each seed.
+    """Train the policy whose name `out` ends with, from the clone in `policy`, in the environment of `episodes`; one
+    for each seed.
 
     `environment_files` are those of the user's environments.
     """

@@ -1,4 +1,6 @@
-"""The report of the agents flow: what each policy earns in games that nobody trained on, and episodes to read turn by turn."""
+"""The report of the agents flow: what each policy earns in games that nobody trained on, and episodes to read turn by
+turn.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""Behaviour cloning: a language model learns to act as the expert does; what the environment says is masked from the loss."""
+"""Behaviour cloning: a language model learns to act as the expert does; what the environment says is masked from the
+loss.
+"""
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -32,7 +34,10 @@ METRICS = {"weights": "The number of the model's weights.", **sft.HELD_OUT_METRI
 
 
 def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path) -> Metrics:
-    """Clone the play in `episodes`; the model and the training curve go to `out`. `raw` is the folder of an existing model."""
+    """Clone the play in `episodes`; the model and the training curve go to `out`.
+
+    `raw` is the folder of an existing model.
+    """
     torch.manual_seed(config.seed)
     turns = recorded.read_turns(episodes, "train")
     if overrides := config.sizes.get(out.name):
@@ -51,7 +56,8 @@ def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path) ->
         )
     if not learned and config.init == "scratch":
         raise ConfigError(
-            "params.yaml: behaviour_cloning.init: expected directory, since nothing was recorded that a new model could learn"
+            "params.yaml: behaviour_cloning.init: expected directory, since nothing was recorded that a new model "
+            "could learn"
         )
     steps = batches_per_run(len(learned), config.batch_size, config.epochs)
     settings = settings_of(config.training, OptimizerSettings)

@@ -1,4 +1,6 @@
-"""What money buys: one clone trained further on demonstrations, a larger model's play, own successes, comparisons, or rewards."""
+"""What money buys: one clone trained further on demonstrations, a larger model's play, own successes, comparisons, or
+rewards.
+"""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -36,11 +38,13 @@ CURVES = {
     **playing.METRICS,
     **sft.METRICS,
     **preference.METRICS,
-    "loss": "What is minimised: the negative log-likelihood of what is imitated, DPO's loss of comparisons, or the policy gradient's with rewards.",
+    "loss": "What is minimised: the negative log-likelihood of what is imitated, DPO's loss of comparisons, or the "
+    "policy gradient's with rewards.",
 }
 METRICS = {
     "spent": "The mean over seeds of the dollars spent.",
-    "number": "The mean over seeds of what was bought: demonstrations, the teacher's episodes, rated episodes, or comparisons.",
+    "number": "The mean over seeds of what was bought: demonstrations, the teacher's episodes, rated episodes, or "
+    "comparisons.",
     "steps": "The mean over seeds of the gradient steps; with rewards of the batches of episodes.",
 }
 PURCHASES, CURVE = "bought.json", "curve.csv"
@@ -50,7 +54,8 @@ NO_REGION = TrustRegion(radius=1.0, iterations=1, damping=0.0, halvings=0)
 def run(
     config: BudgetsConfig, policy: Path, teacher: Path, episodes: Path, environment_files: Path, out: Path
 ) -> Metrics:
-    """Train the policy whose name `out` ends with, from the clone in `policy`, in the environment of `episodes`; one for each seed.
+    """Train the policy whose name `out` ends with, from the clone in `policy`, in the environment of `episodes`; one
+    for each seed.
 
     `teacher` is the folder of the other model, `environment_files` are those of the user's environments.
     """
@@ -129,7 +134,8 @@ class _Learner:
     def _check(self, number: int, what: str) -> None:
         if not number:
             raise ConfigError(
-                f"params.yaml: branches.budgets.{self.name}.dollars: expected enough for one {what}, got {self.own.dollars:g}"
+                f"params.yaml: branches.budgets.{self.name}.dollars: expected enough for one {what}, got "
+                f"{self.own.dollars:g}"
             )
 
     def _optimizer(self, steps: int) -> Optimizer:

@@ -64,7 +64,10 @@ def _unended(kind: str, episodes: Sequence[Record]) -> str:
     """What is wrong with an expert that ends none of its games."""
     first, count = episodes[0], len(episodes)
     others = f" and the {count - 1} games after it" if count > 1 else ""
-    return f"{kind}: game {first['game']}{others} had not ended after {first['turns']} turns; expected an expert that ends games"
+    return (
+        f"{kind}: game {first['game']}{others} had not ended after {first['turns']} turns; expected an expert "
+        "that ends games"
+    )
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """`python -m tasks.chat FOLDER`: a chat with a model in a terminal or through a pipe. `posttrain chat` starts it.
 
-Exit codes as of posttrain: 0 at the end of the conversation, 2 where the model cannot be used, 130 after Ctrl-C outside of an answer.
+Exit codes as of posttrain: 0 at the end of the conversation, 2 where the model cannot be used, 130 after Ctrl-C outside
+of an answer.
 """
 
 import argparse

@@ -45,13 +45,18 @@ class Conversation:
         self.turns, self.notes, self._answers = [], [], 0
 
     def set_system(self, text: str) -> None:
-        """Begin anew with this system prompt; an empty one is none. DataError where the chat template has no place for it."""
+        """Begin anew with this system prompt; an empty one is none.
+
+        DataError where the chat template has no place for it.
+        """
         self.check_system(text)
         self.system = [{"role": "system", "content": text}] if text else []
         self.reset()
 
     def check_system(self, text: str) -> None:
-        """Raise DataError unless the template shows the system prompt, and not as if the user or the model had said it."""
+        """Raise DataError unless the template shows the system prompt, and not as if the user or the model had said
+        it.
+        """
 
         def rendered(role: str) -> str | None:
             messages = [{"role": role, "content": text}, {"role": "user", "content": "A question."}]
@@ -65,9 +70,11 @@ class Conversation:
             raise DataError(f"{self.name}: its chat template has no place for a system prompt")
 
     def ask(self, question: str) -> Generator[str, None, None]:
-        """The answer so far, each time that it has grown. What was drawn is kept as a turn, where the caller stops early too.
+        """The answer so far, each time that it has grown. What was drawn is kept as a turn, where the caller stops
+        early too.
 
-        The oldest turns are forgotten if the context has no room for them. DataError, at once, if it has none for the question.
+        The oldest turns are forgotten if the context has no room for them. DataError, at once, if it has none for the
+        question.
         """
         self.notes = []
         turn = {"role": "user", "content": question}
@@ -116,7 +123,8 @@ class Conversation:
         while len(prompt) + kept > self.limit:
             if not self.turns:
                 raise DataError(
-                    f"{self.name}: the question has {len(prompt)} tokens with what the chat template adds; the context of "
+                    f"{self.name}: the question has {len(prompt)} tokens with what the chat template adds; the "
+                    "context of "
                     f"{self.limit} has room for {self.limit - kept} beside an answer"
                 )
             del self.turns[:2]
@@ -128,7 +136,9 @@ class Conversation:
         return prompt
 
     def _encode(self, messages: list[Message]) -> list[int]:
-        """What these messages are in tokens, up to where the answer begins; special tokens in their text are plain text."""
+        """What these messages are in tokens, up to where the answer begins; special tokens in their text are plain
+        text.
+        """
         try:
             return conversations.encode_prompt(self.tokenizer, messages)
         except DataError as error:

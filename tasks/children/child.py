@@ -1,8 +1,10 @@
-"""A child process that answers questions, as its parent sees it: each reply is matched to its question, and has limits of time and size.
+"""A child process that answers questions, as its parent sees it: each reply is matched to its question, and has limits
+of time and size.
 
-Messages are lines of JSON over one socket, which the child finds as its standard input and output. A question has a number, `call`, which its
-reply repeats. What else arrives (a reply given twice, another number, no JSON) is no reply: the child ends, since whatever it says
-next could be the answer to another question. The first number is drawn, so that no code in the child knows the next one by counting.
+Messages are lines of JSON over one socket, which the child finds as its standard input and output. A question has a
+number, `call`, which its reply repeats. What else arrives (a reply given twice, another number, no JSON) is no reply:
+the child ends, since whatever it says next could be the answer to another question. The first number is drawn, so that
+no code in the child knows the next one by counting.
 """
 
 import json
@@ -55,7 +57,9 @@ class Child:
         self._unread = bytearray()
 
     def ask(self, question: Mapping[str, object], seconds: float | None = None) -> int:
-        """Ask a question, which has to be read within the seconds; its number for `reply`, which finds out where nobody listens."""
+        """Ask a question, which has to be read within the seconds; its number for `reply`, which finds out where nobody
+        listens.
+        """
         number = next(self._numbers)
         self._awaited.add(number)
         self.send({**question, "call": number}, seconds)

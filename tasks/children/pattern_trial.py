@@ -1,4 +1,6 @@
-"""The process in which regular expressions of strangers are tried; a script that the kernel ends where they take too long."""
+"""The process in which regular expressions of strangers are tried; a script that the kernel ends where they take too
+long.
+"""
 
 import json
 import re
@@ -7,7 +9,9 @@ import sys
 
 
 def main(seconds: int, memory: int) -> None:
-    """Match each expression of standard input with each text; print the number of each, and after it what is wrong, and stop there."""
+    """Match each expression of standard input with each text; print the number of each, and after it what is wrong, and
+    stop there.
+    """
     request = json.load(sys.stdin)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_AS, (memory, memory))

@@ -1,7 +1,8 @@
-"""Regular expressions that somebody else wrote, tried in a process with limits of time and memory before anything here matches by them.
+"""Regular expressions that somebody else wrote, tried in a process with limits of time and memory before anything here
+matches by them.
 
-A backtracking matcher may take for ever over a short name: `(.+)+!` doubles its time with each letter. What has neither repetitions nor
-groups takes no time worth a process, and is not tried.
+A backtracking matcher may take for ever over a short name: `(.+)+!` doubles its time with each letter. What has neither
+repetitions nor groups takes no time worth a process, and is not tried.
 """
 
 import json
@@ -18,7 +19,8 @@ SIMPLE = re.compile(r"[^*+?{()\[]*")
 
 
 def fault(expressions: Mapping[str, Iterable[str]], forms: Mapping[str, str], texts: Iterable[str]) -> str:
-    """What is wrong with the first expression that cannot be matched with all texts within the limits, after its key; empty where all can.
+    """What is wrong with the first expression that cannot be matched with all texts within the limits, after its key;
+    empty where all can.
 
     `forms` has by key what the expression is a part of, with {} in its place.
     """

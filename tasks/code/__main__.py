@@ -1,6 +1,7 @@
 """The stage `code`: `python -m tasks.code` writes data/code/STAGE.json for each stage.
 
-It has no section of params.yaml and no metrics, and takes some seconds after an edit below tasks/ or of a name that chooses code.
+It has no section of params.yaml and no metrics, and takes some seconds after an edit below tasks/ or of a name that
+chooses code.
 """
 
 import shutil

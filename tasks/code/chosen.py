@@ -1,6 +1,8 @@
-"""Code that a user chooses by a name in params.yaml: it counts for the stages whose section names it, and a file that nobody names for none.
+"""Code that a user chooses by a name in params.yaml: it counts for the stages whose section names it, and a file that
+nobody names for none.
 
-The stage `code` has the keys below which such names stand as its params (tasks/contract.py), so that plain `dvc repro` runs it when a name is chosen.
+The stage `code` has the keys below which such names stand as its params (tasks/contract.py), so that plain `dvc repro`
+runs it when a name is chosen.
 """
 
 from collections.abc import Mapping
@@ -51,7 +53,9 @@ def choices(params: Mapping[str, Any]) -> Choices:
 
 
 def modules_of(stage: str, chosen: Choices) -> dict[str, list[str]]:
-    """The definition that looks names up -> the modules that it looks up for a stage whose section has the key; not all need to exist."""
+    """The definition that looks names up -> the modules that it looks up for a stage whose section has the key; not all
+    need to exist.
+    """
     modules = {}
     for registry in REGISTRIES:
         if names := chosen.get(f"{stage}.{registry.key}"):

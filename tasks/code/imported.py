@@ -1,8 +1,8 @@
 """A running stage's modules against data/code/STAGE.json, by which DVC knows the stage's code.
 
-So a stage whose code was edited after `code` ran, or a worker at another commit, ends with one line in place of a result that is
-recorded as another code's. What a stage has imported may be edited while it runs: that changes nothing, and it is out of date afterwards.
-A child that a stage starts with `python -m` is compared before it starts.
+So a stage whose code was edited after `code` ran, or a worker at another commit, ends with one line in place of a
+result that is recorded as another code's. What a stage has imported may be edited while it runs: that changes nothing,
+and it is out of date afterwards. A child that a stage starts with `python -m` is compared before it starts.
 """
 
 import hashlib
@@ -44,7 +44,9 @@ def check(stage: str, root: Path) -> None:
 
 
 def _before_child(recorded: "_Recorded", event: str, arguments: tuple[Any, ...]) -> None:
-    """Of each process that is started: StageError where it is one of `python -m tasks.NAME` with other modules than are recorded."""
+    """Of each process that is started: StageError where it is one of `python -m tasks.NAME` with other modules than are
+    recorded.
+    """
     if event == "subprocess.Popen" and isinstance(arguments[1], list | tuple):
         for flag, name in pairwise(map(str, arguments[1])):
             if flag == "-m" and name.partition(".")[0] == PACKAGE:
@@ -65,7 +67,9 @@ class _Recorded:
             raise StageError(f"{file}: expected what `python -m tasks.code` writes") from None
 
     def _unchanged(self, content: bytes) -> dict[str, str]:
-        """MD5 of each file that the hashes were made from, where that is on record; else every file is compared by its syntax."""
+        """MD5 of each file that the hashes were made from, where that is on record; else every file is compared by its
+        syntax.
+        """
         try:
             sources = json.loads((self.file.parent / "sources.json").read_bytes())
         except (OSError, ValueError):

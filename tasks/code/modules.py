@@ -1,8 +1,8 @@
 """A module as parts: each definition by its name, and what runs when the module is imported.
 
-Of a module that a stage imports the stage has all that runs at the import, but of its functions, classes and constants only those
-that it can reach. What is not plainly a definition runs at the import: a decorated function may be registered somewhere, a
-call may have any effect.
+Of a module that a stage imports the stage has all that runs at the import, but of its functions, classes and constants
+only those that it can reach. What is not plainly a definition runs at the import: a decorated function may be
+registered somewhere, a call may have any effect.
 """
 
 import ast
@@ -19,7 +19,8 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-# Decorators of functions and classes that do nothing but return what they are given, or the same made callable otherwise.
+# Decorators of functions and classes that do nothing but return what they are given, or the same made callable
+# otherwise.
 DECORATORS = _words(
     """abstractmethod cache cached_property classmethod contextmanager dataclass dataclasses.dataclass final functools.cache
     functools.lru_cache lru_cache once_differentiable overload override property runtime_checkable staticmethod
@@ -34,7 +35,8 @@ MAKERS = _words(
 METHODS = _words(
     "encode format items join keys lower removeprefix removesuffix split strip values"
 )  # of texts and dictionaries
-# Names by which code reads docstrings, or its own text and lines. Each counts wherever it stands, whatever it means there, and in a
+# Names by which code reads docstrings, or its own text and lines. Each counts wherever it stands, whatever it means
+# there, and in a
 # text too, unless it is a word of its own.
 DOCSTRINGS = _words(
     """__doc__ getdoc cleandoc get_docstring format_help print_help get_json_schema co_consts render_doc pydoc doctest docopt help"""
@@ -72,7 +74,9 @@ class Part:
     digests: dict[tuple[bool, bool], str] = field(default_factory=dict, compare=False)
 
     def digest(self, *, docstrings: bool, annotations: bool) -> str:
-        """The hash of its syntax, with or without docstrings, and with or without the annotations of its `functions`."""
+        """The hash of its syntax, with or without docstrings, and with or without the annotations of its
+        `functions`.
+        """
         if (docstrings, annotations) not in self.digests:
             plain = frozenset[str]() if annotations else self.functions
             text = dump(self.node, docstrings=docstrings, plain=plain).encode()
@@ -174,7 +178,9 @@ def _makes(function: ast.expr) -> bool:
 
 
 def _import(statement: ast.Import | ast.ImportFrom, above: str, names: dict[str, set[Reference]]) -> set[str]:
-    """Note what each name is; return the modules that are imported: of `from a import b` both `a` and, if it is a module, `a.b`."""
+    """Note what each name is; return the modules that are imported: of `from a import b` both `a` and, if it is a
+    module, `a.b`.
+    """
     modules: set[str] = set()
     if isinstance(statement, ast.Import):
         for alias in statement.names:
@@ -340,7 +346,9 @@ class _Names(ast.NodeVisitor):
 
 
 def _local(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[str]:
-    """The names that are a function's own, as Python sees it; without those of its comprehensions, which end with them."""
+    """The names that are a function's own, as Python sees it; without those of its comprehensions, which end with
+    them.
+    """
     parameters = function.args
     names = {
         parameter.arg

@@ -1,7 +1,7 @@
 """What of the code a stage can reach, and its digests: module -> definition -> hash.
 
-A stage reaches what its module runs, what runs at the import of each module that is imported on the way, and each definition that a
-reached part names. Where it cannot be seen which definition is meant, all of a module counts.
+A stage reaches what its module runs, what runs at the import of each module that is imported on the way, and each
+definition that a reached part names. Where it cannot be seen which definition is meant, all of a module counts.
 """
 
 import hashlib
@@ -18,8 +18,8 @@ Digests = dict[str, dict[str, str]]  # path -> definition -> hash
 class Code:
     """All modules below one package, as `source` has them; `without_influence` are modules that count for nothing.
 
-    `looked_at` are definitions, as `tasks.stage.main`, that read docstrings or sources and do nothing with them that an out shows.
-    `cache` keeps modules by name and content, for who looks at several versions of the code.
+    `looked_at` are definitions, as `tasks.stage.main`, that read docstrings or sources and do nothing with them that an
+    out shows. `cache` keeps modules by name and content, for who looks at several versions of the code.
     """
 
     def __init__(
@@ -79,7 +79,9 @@ class Reached:
     """What the module of a stage reaches."""
 
     def __init__(self, code: Code, stage: str, chosen: Mapping[str, Collection[str]] | None = None) -> None:
-        """`chosen` has the modules that a definition looks up: who reaches it reaches in each what has the module's name."""
+        """`chosen` has the modules that a definition looks up: who reaches it reaches in each what has the module's
+        name.
+        """
         self.code, self.chosen = code, chosen or {}
         self.parts: dict[int, tuple[str, Part]] = {}  # by identity, with the module
         self.whole: set[str] = set()
@@ -107,7 +109,8 @@ class Reached:
                 self._look_up(name, reference)
 
     def digests(self) -> Digests:
-        """The hash of each reached part, and of each file that one names beside its module, in the order of their names.
+        """The hash of each reached part, and of each file that one names beside its module, in the order of their
+        names.
 
         Docstrings count if anything that is reached reads some; all bytes of each module if anything reads sources.
         """
@@ -195,7 +198,9 @@ class Reached:
             self._dotted((*target, *reference[1:]))
 
     def _look_up(self, module: str, text: Reference) -> None:
-        """Reach what a text names: a definition, or a module by its whole name; the short name of a module is a word like any other."""
+        """Reach what a text names: a definition, or a module by its whole name; the short name of a module is a word
+        like any other.
+        """
         parsed = self.code.module(module)
         targets = parsed.imports.get(text[0], ()) if parsed else ()
         if parsed and parsed.program and ".".join(text) == module:  # it starts itself as a program

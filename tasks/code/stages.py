@@ -25,7 +25,8 @@ Hashes = dict[str, str]  # path in the repository -> hash
 class StageCode:
     """The code of the stages, where `files` has the content of all files below tasks/ by their paths.
 
-    `chosen` is what params.yaml chooses. `cache` keeps modules by name and content, for who looks at several versions of the code.
+    `chosen` is what params.yaml chooses. `cache` keeps modules by name and content, for who looks at several versions
+    of the code.
     """
 
     def __init__(self, files: Mapping[str, bytes], chosen: Choices, cache: Known | None = None) -> None:
@@ -42,9 +43,11 @@ class StageCode:
         return stage_modules
 
     def hashes(self, module: str) -> Hashes:
-        """Path -> hash of what a stage reaches in each module that it imports, and of each file that these name beside them.
+        """Path -> hash of what a stage reaches in each module that it imports, and of each file that these name beside
+        them.
 
-        The hash is "" where a module is imported and nothing of it is reached. ValueError where there is no such module, or one of them is no Python of this version.
+        The hash is "" where a module is imported and nothing of it is reached. ValueError where there is no such
+        module, or one of them is no Python of this version.
         """
         reached = Reached(self._code, module, modules_of(module.rpartition(".")[2], self.chosen))
         parts = {
@@ -59,7 +62,9 @@ class StageCode:
         return dict(sorted(hashes.items()))
 
     def imported(self, module: str) -> dict[str, str]:
-        """Name -> path of each module that a program imports, at once or when what it reaches runs; without those without influence."""
+        """Name -> path of each module that a program imports, at once or when what it reaches runs; without those
+        without influence.
+        """
         return Reached(self._code, module).imported()
 
     @cached_property

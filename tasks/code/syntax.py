@@ -1,6 +1,7 @@
 """Python's syntax as text that is the same on every version of Python, without what changes nothing.
 
-A digest has to be equal on Python 3.11, 3.12 and 3.13, whose `ast.dump` differ. Comments, layout and line numbers are in no syntax tree.
+A digest has to be equal on Python 3.11, 3.12 and 3.13, whose `ast.dump` differ. Comments, layout and line numbers are
+in no syntax tree.
 """
 
 import ast
@@ -8,7 +9,8 @@ from collections.abc import Iterable
 
 # Fields that say nothing more than the rest of the tree, or that only some versions of Python have.
 LEFT_OUT = frozenset(("ctx", "kind", "type_comment", "type_ignores"))
-# What ends a stage with a line: where one is raised nothing is written, whatever it says. Only `tasks.stage.main` reads the line.
+# What ends a stage with a line: where one is raised nothing is written, whatever it says. Only `tasks.stage.main` reads
+# the line.
 FAILURES = frozenset(("ConfigError", "StageError", "SystemExit", "TrainingError", "WaitingError"))
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -16,10 +18,10 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def dump(statement: ast.stmt, *, docstrings: bool = True, plain: frozenset[str] = frozenset()) -> str:
     """A statement as text, such as `Return(value=Name(id='x',),)`. Fields that are None or an empty list are left out.
 
-    Annotations of names inside functions are left out, since Python keeps none of them, and those of the functions in `plain` too.
-    So is what a failure says that ends the stage.
-    Without `docstrings` a docstring is left out where it stands. Numbers and texts are in ASCII, whole numbers in hexadecimal: neither
-    depends on Unicode's version or a limit on digits.
+    Annotations of names inside functions are left out, since Python keeps none of them, and those of the functions in
+    `plain` too. So is what a failure says that ends the stage. Without `docstrings` a docstring is left out where it
+    stands. Numbers and texts are in ASCII, whole numbers in hexadecimal: neither depends on Unicode's version or a
+    limit on digits.
     """
     writer = _Writer(docstrings, plain)
     writer.write(statement)
@@ -36,7 +38,9 @@ def file_dump(content: bytes) -> bytes:
 
 
 def failing(node: ast.Raise) -> ast.Name | None:
-    """What a statement raises, if that is one of FAILURES. A SystemExit may have a status, which a program's parent reads: only one with a text counts."""
+    """What a statement raises, if that is one of FAILURES. A SystemExit may have a status, which a program's parent
+    reads: only one with a text counts.
+    """
     call = node.exc
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name) or call.func.id not in FAILURES:
         return None

@@ -1,7 +1,8 @@
-"""LoRA (arXiv:2106.09685) through peft: a weight W stays as it is, and alpha / rank times B A, of low rank, is learned beside it.
+"""LoRA (arXiv:2106.09685) through peft: a weight W stays as it is, and alpha / rank times B A, of low rank, is learned
+beside it.
 
-peft's layers stand within the model, which keeps its class. So whatever reads the model works with and without them. peft is
-imported by the functions that need it, since most runs have no adapter.
+peft's layers stand within the model, which keeps its class. So whatever reads the model works with and without them.
+peft is imported by the functions that need it, since most runs have no adapter.
 """
 
 import json
@@ -54,10 +55,12 @@ SHOWN = 8  # names shown of a longer list
 
 
 def add(model: "PretrainedModel", rank: int, alpha: float, dropout: float, targets: str | Sequence[str]) -> None:
-    """Freeze the model and put an adapter beside its linear layers: those with the names, or `all-linear` for all but the head.
+    """Freeze the model and put an adapter beside its linear layers: those with the names, or `all-linear` for all but
+    the head.
 
-    B starts at 0, so that the model is at first what it was. A is drawn from torch's generator. ConfigError with one line where a
-    name is none of a layer, or is that of the head or of the embeddings, which other parts of the model may share.
+    B starts at 0, so that the model is at first what it was. A is drawn from torch's generator. ConfigError with one
+    line where a name is none of a layer, or is that of the head or of the embeddings, which other parts of the model
+    may share.
     """
     from peft import LoraConfig, inject_adapter_in_model
     from transformers.pytorch_utils import Conv1D
@@ -68,7 +71,8 @@ def add(model: "PretrainedModel", rank: int, alpha: float, dropout: float, targe
     if unknown := [name for name in wanted if not any(f".{layer}".endswith(f".{name}") for layer in inner)]:
         layer_names = sorted({name.rpartition(".")[2] for name in inner})
         raise ConfigError(
-            f"params.yaml: lora.targets: {unknown[0]} is no linear layer of {model.name_or_path}; there are {', '.join(layer_names[:SHOWN])}"
+            f"params.yaml: lora.targets: {unknown[0]} is no linear layer of {model.name_or_path}; there are "
+            f"{', '.join(layer_names[:SHOWN])}"
         )
     lora_config = LoraConfig(
         r=rank,
@@ -101,7 +105,9 @@ def switched_off(model: "Adapted") -> Iterator[None]:
 
 
 def merge(model: "Adapted") -> None:
-    """Add each adapter to its weight, in place; the model is then one without adapters, all of whose weights can be trained."""
+    """Add each adapter to its weight, in place; the model is then one without adapters, all of whose weights can be
+    trained.
+    """
     for name, layer in list(_adapted(model)):
         layer.merge()
         parent, _, child = name.rpartition(".")
@@ -115,7 +121,8 @@ def unrounded(dtype: str) -> str:
 
 
 def merge_saved(model: "Adapted", folder: Path, dtype: str) -> None:
-    """Add to a model's weights, in place, the adapter that stands beside them in the folder; it may be another one than `save`'s.
+    """Add to a model's weights, in place, the adapter that stands beside them in the folder; it may be another one than
+    `save`'s.
 
     Load the model as `unrounded(dtype)`: the sums are rounded to `dtype`, as those of a model that was saved merged.
     """
@@ -132,7 +139,9 @@ def merge_saved(model: "Adapted", folder: Path, dtype: str) -> None:
 
 
 def _check_patterns(model: "Adapted", folder: Path) -> None:
-    """DataError where a regular expression of adapter_config.json cannot be matched with the names of the model's parts in little time."""
+    """DataError where a regular expression of adapter_config.json cannot be matched with the names of the model's parts
+    in little time.
+    """
     try:
         config = json.loads((folder / FILE).read_text())
         lists = {
@@ -157,7 +166,9 @@ def _all_trained(model: "Adapted") -> None:
 
 
 def save(model: "PretrainedModel", folder: Path) -> None:
-    """Write the adapter as peft does: adapter_model.safetensors, and adapter_config.json, which names no path; of several processes the first does."""
+    """Write the adapter as peft does: adapter_model.safetensors, and adapter_config.json, which names no path; of
+    several processes the first does.
+    """
     from safetensors.torch import save_file
 
     if not processes.is_main():

@@ -1,8 +1,8 @@
 """Training that can be killed at any moment and goes on from its last checkpoint, with the same result to the last bit.
 
 A checkpoint is one safetensors file under mlruns/checkpoints: outside the stage's outs, which DVC removes before a run.
-Only the same training (`digest`) goes on from it, and it is deleted when the stage has written its outs. Of several processes
-the first writes it for all: weights, optimizers and generators are the same on each.
+Only the same training (`digest`) goes on from it, and it is deleted when the stage has written its outs. Of several
+processes the first writes it for all: weights, optimizers and generators are the same on each.
 """
 
 import hashlib
@@ -75,11 +75,12 @@ class Training:
 
         With `ended` there is a checkpoint after the last row too: for a stage that has more to train after this.
         `state` names all that a step changes, in place: models, optimizers, generators, running means. (torch's own
-        generator is added to it.) `fit` is called when the state has been loaded, and must yield between two steps only.
+        generator is added to it.) `fit` is called when the state has been loaded, and must yield between two steps
+        only.
 
         TrainingError with one line naming the step (a row may stand for several) where `fit` cannot go on, or where a
-        metric or a weight is not finite. So no checkpoint and no out holds such a number. WaitingError where the training is to
-        pause (tasks/common/pausing.py); it goes on from there.
+        metric or a weight is not finite. So no checkpoint and no out holds such a number. WaitingError where the
+        training is to pause (tasks/common/pausing.py); it goes on from there.
         """
         state = {**state, **_global_generators()}
         earlier = self._read(state)
@@ -105,7 +106,9 @@ class Training:
     def _kept(
         self, steps: Iterable[Row], rows: list[Row], state: State, total: int, pause: Pause | None
     ) -> Iterator[Row]:
-        """Pass on the rows of the steps after `rows`, and add each to `rows` once all its numbers are known to be finite."""
+        """Pass on the rows of the steps after `rows`, and add each to `rows` once all its numbers are known to be
+        finite.
+        """
         due = time.monotonic() + EVERY_SECONDS
         for row in steps:
             for name, value in row.items():
@@ -139,7 +142,8 @@ class Training:
             return []
         if not is_ours:
             self._say(
-                "is of another training (other parameters, inputs, code, machine or number of processes); this one starts afresh"
+                "is of another training (other parameters, inputs, code, machine or number of processes); this one "
+                "starts afresh"
             )
             return []
         rows: list[Row] = json.loads(bytes(tensors.pop("rows").tolist()))
@@ -154,7 +158,10 @@ class Training:
         return rows
 
     def _write(self, rows: list[Row], state: State) -> None:
-        """Replace the checkpoint in one step: a reader finds the old one or the new one. A full disk is not an error."""
+        """Replace the checkpoint in one step: a reader finds the old one or the new one.
+
+        A full disk is not an error.
+        """
         tensors = _tensors(state) if distributed.is_main() or distributed.divides() else {}
         if not distributed.is_main():
             return
@@ -228,7 +235,9 @@ def _check_weights(state: State) -> None:
 
 
 def digest(config: BaseModel, inputs: Iterable[Path]) -> str:
-    """A hash of all that decides a training's result: parameters, inputs, code, library versions, processor, products, threads, processes."""
+    """A hash of all that decides a training's result: parameters, inputs, code, library versions, processor, products,
+    threads, processes.
+    """
     device = models.device()
     chip = torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
     parts = [config.model_dump_json(), device, chip, platform.machine(), str(torch.get_num_threads())]

@@ -1,7 +1,7 @@
 """What a section of params.yaml is: a typed Config, and the types that several sections share.
 
-The Configs stand apart from the stages' code, so that the command line checks params.yaml with the same classes as the stages,
-and imports nothing else for it.
+The Configs stand apart from the stages' code, so that the command line checks params.yaml with the same classes as the
+stages, and imports nothing else for it.
 """
 
 import json
@@ -66,8 +66,8 @@ Distinct = _Distinct()
 class Idle:
     """Keys of a section that do nothing while all keys of `where` have one of their values; `*` stands for every entry.
 
-    With `neutral` any other value is refused, since whoever sets it expects an effect. Without `neutral` no value is refused:
-    `posttrain status` names such keys, and so does a change that makes them do nothing.
+    With `neutral` any other value is refused, since whoever sets it expects an effect. Without `neutral` no value is
+    refused: `posttrain status` names such keys, and so does a change that makes them do nothing.
     """
 
     keys: tuple[str, ...]
@@ -108,10 +108,12 @@ def stays_below(location: str) -> bool:
 
 
 class Config(BaseModel):
-    """One section of params.yaml: frozen, typed, no defaults, unknown keys rejected; `idle` says which keys do nothing when.
+    """One section of params.yaml: frozen, typed, no defaults, unknown keys rejected; `idle` says which keys do nothing
+    when.
 
-    A stage that is run several times, once for each data set or policy, names in `branched_by` the field that says for which. In params.yaml
-    its value stands in the section `branches`: then a branch depends on its stage's whole section, and on its own entry there.
+    A stage that is run several times, once for each data set or policy, names in `branched_by` the field that says for
+    which. In params.yaml its value stands in the section `branches`: then a branch depends on its stage's whole
+    section, and on its own entry there.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)

@@ -47,7 +47,9 @@ class SectionError(ValueError):
 
 
 def read(stage: str, types: Mapping[str, type[Config]], params: Mapping[str, Any]) -> Config:
-    """A stage's Config, from its section of params.yaml and its entry in the section `branches`; SectionError for the first fault."""
+    """A stage's Config, from its section of params.yaml and its entry in the section `branches`; SectionError for the
+    first fault.
+    """
     section, field = with_branches(stage, types[stage], params), types[stage].branched_by
     if section is None:
         raise SectionError((stage,), "missing; expected keys with values")
@@ -127,7 +129,9 @@ def resolved(part: Schema, schema: Schema) -> Schema:
 
 
 def free(config_type: type[Config], key: Sequence[str]) -> bool:
-    """Whether what stands at a key of the section is a dictionary whose keys are the user's, such as the policies of `agents`."""
+    """Whether what stands at a key of the section is a dictionary whose keys are the user's, such as the policies of
+    `agents`.
+    """
     return isinstance(_part(_schema(config_type), key).get("additionalProperties"), dict)
 
 
@@ -183,7 +187,9 @@ def closest(name: str, names: Sequence[str]) -> str:
 
 
 def no_model(folder: Path) -> str:
-    """What to say of a folder without a config.json, or with an adapter's weights alone: it may hold a LoRA adapter, which is no model."""
+    """What to say of a folder without a config.json, or with an adapter's weights alone: it may hold a LoRA adapter,
+    which is no model.
+    """
     if not (folder / ADAPTER).is_file():
         return "holds no config.json; expected a model in Hugging Face layout"
     try:
@@ -193,7 +199,8 @@ def no_model(folder: Path) -> str:
         kind = base = None
     named = f"its base model is {base}" if base else f"{ADAPTER} does not name its base model"
     return (
-        f"holds {f'a {kind}' if kind == 'LORA' else 'an'} adapter alone ({ADAPTER}); {named}; expected a copy of the base "
+        f"holds {f'a {kind}' if kind == 'LORA' else 'an'} adapter alone ({ADAPTER}); {named}; "
+        "expected a copy of the base "
         "model's folder, with the two files of the adapter in it: they are merged when it is loaded"
     )
 

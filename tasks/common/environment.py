@@ -43,7 +43,8 @@ def user() -> str:
 
 
 def prepare() -> None:
-    """Have this process and those that it starts send no statistics, and find a name and a home for an account that has none.
+    """Have this process and those that it starts send no statistics, and find a name and a home for an account that has
+    none.
 
     Prefect and MLflow send statistics otherwise; DVC and others end where a container's account is a mere number.
     """
@@ -59,7 +60,9 @@ def prepare() -> None:
 
 
 def processor() -> str:
-    """The processor's name and the widest vectors that it has: the order of sums, and with it the bits of a result, depends on them."""
+    """The processor's name and the widest vectors that it has: the order of sums, and with it the bits of a result,
+    depends on them.
+    """
     facts = products.processor()
     if not facts:  # no Linux
         return platform.processor() or platform.machine()
@@ -81,9 +84,11 @@ def versions() -> dict[str, str]:
 
 
 def injected() -> dict[str, str]:
-    """What comes into every Python process from outside of the installed packages, each with its path and SHA-256; mostly nothing.
+    """What comes into every Python process from outside of the installed packages, each with its path and SHA-256;
+    mostly nothing.
 
-    That are the modules sitecustomize and usercustomize, and the folders of PYTHONPATH but for the one that this package lies in.
+    That are the modules sitecustomize and usercustomize, and the folders of PYTHONPATH but for the one that this
+    package lies in.
     """
     package = Path(__file__).resolve().parents[2]
     entries = filter(None, os.environ.get(SEARCHED, "").split(os.pathsep))

@@ -1,6 +1,7 @@
 """What a stage raises where it cannot do its work: a type that a notebook can catch, with a message of one line.
 
-Only `main()` (tasks/stage.py) turns them into an exit status. What training raises is `TrainingError` (tasks/algorithms/common).
+Only `main()` (tasks/stage.py) turns them into an exit status. What training raises is `TrainingError`
+(tasks/algorithms/common).
 """
 
 from tasks.common.terminal import message
@@ -11,7 +12,8 @@ WAITING = 75  # the exit status of a stage that waits for people (EX_TEMPFAIL of
 class StageError(Exception):
     """A stage cannot do its work; the text is the one line to show.
 
-    It may quote other people's files, so line ends become spaces, a terminal's control characters are written out, and a long line is cut.
+    It may quote other people's files, so line ends become spaces, a terminal's control characters are written out, and
+    a long line is cut.
     """
 
     def __init__(self, text: str) -> None:

@@ -1,10 +1,11 @@
 """What a finite set of samples says about a policy: unbiased estimates, each with a 95 % interval over problems.
 
 Problems are the unit of sampling: a problem's samples are averaged first, so that they are not taken for independent.
-Two policies are compared on the same problems, problem by problem: most of what makes a problem hard is then common to both.
+Two policies are compared on the same problems, problem by problem: most of what makes a problem hard is then common to
+both.
 
-Of a method that was trained with several seeds, a seed is the unit of sampling: its episodes are averaged first, so that they are not
-taken for independent trainings. The mean has Student's interval (1908), a difference Welch's (1947).
+Of a method that was trained with several seeds, a seed is the unit of sampling: its episodes are averaged first, so
+that they are not taken for independent trainings. The mean has Student's interval (1908), a difference Welch's (1947).
 """
 
 from collections import Counter
@@ -68,7 +69,9 @@ def best_of(scores: ArrayLike, correct: ArrayLike) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Changes:
-    """On how many problems one policy is right and another is not, both ways, and how likely that is by chance (paired.score_p)."""
+    """On how many problems one policy is right and another is not, both ways, and how likely that is by chance
+    (paired.score_p).
+    """
 
     gained: int
     lost: int
@@ -84,8 +87,8 @@ def win_values(scores: ArrayLike, baseline: ArrayLike) -> NDArray[np.float64]:
 def share(values: ArrayLike) -> Estimate:
     """Mean of one value in [0, 1] for each problem (P,), with Wilson's score interval (1927).
 
-    For values 0 or 1 it is Wilson's interval. For averages over samples, the number of problems is replaced by the number
-    of 0-1 values whose mean has the same variance. Unlike a bootstrap interval it has a width even for 0 of 500.
+    For values 0 or 1 it is Wilson's interval. For averages over samples, the number of problems is replaced by the
+    number of 0-1 values whose mean has the same variance. Unlike a bootstrap interval it has a width even for 0 of 500.
     """
     values = _nonempty(values)
     mean, count = float(values.mean()), len(values)
@@ -99,8 +102,8 @@ def share(values: ArrayLike) -> Estimate:
 def resampled_means(values: ArrayLike, seed: int, resamples: int) -> NDArray[np.float64]:
     """Means over problems drawn with replacement: values (P, M) to (resamples, M).
 
-    The columns share their draws, and so do all calls with the same number of problems and the same seed, so that differences
-    stay paired.
+    The columns share their draws, and so do all calls with the same number of problems and the same seed, so that
+    differences stay paired.
     """
     values = np.asarray(values, dtype=np.float64)
     rng, count = np.random.default_rng(seed), len(values)
@@ -133,7 +136,9 @@ def percentiles(mean: float, draws: NDArray[np.float64]) -> Estimate:
 
 
 def over_seeds(values: ArrayLike) -> Estimate:
-    """The mean of one value for each seed (S,), with its 95 % interval: without bounds for one seed, no wider than zero where all agree."""
+    """The mean of one value for each seed (S,), with its 95 % interval: without bounds for one seed, no wider than zero
+    where all agree.
+    """
     array = np.asarray(values, dtype=np.float64)
     if array.ndim != 1 or not len(array):
         raise ValueError(f"one value for each seed is needed, got shape {array.shape}")
@@ -167,7 +172,8 @@ def difference(ones: ArrayLike, others: ArrayLike) -> Estimate:
 def over_games_too(seeds: Estimate, squared_error: float) -> Estimate:
     """An interval over seeds, widened by what other games would have given, as if both errors were independent.
 
-    `squared_error` is that of the mean over games. Without a spread over seeds (no bounds) only the games are left, without one over games (nan) no bounds.
+    `squared_error` is that of the mean over games. Without a spread over seeds (no bounds) only the games are left,
+    without one over games (nan) no bounds.
     """
     of_seeds = 0.0 if seeds.low == -inf else seeds.high - seeds.mean
     half = (of_seeds**2 + Z**2 * squared_error) ** 0.5

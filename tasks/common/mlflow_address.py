@@ -1,7 +1,7 @@
 """Where MLflow's records are: this repository's own database, or the server or database that MLFLOW_TRACKING_URI names.
 
-The latter may be shared by many clones, so that each has an identity by which it knows its own runs. An address may hold a password:
-what a person sees of it is `public`, and `clean` takes it out of whatever an error says.
+The latter may be shared by many clones, so that each has an identity by which it knows its own runs. An address may
+hold a password: what a person sees of it is `public`, and `clean` takes it out of whatever an error says.
 """
 
 import fcntl
@@ -25,7 +25,8 @@ class AddressError(Exception):
 
 
 def shared(root: Path) -> str | None:
-    """MLflow's address where it is elsewhere; None where MLFLOW_TRACKING_URI is unset or names this repository's own database.
+    """MLflow's address where it is elsewhere; None where MLFLOW_TRACKING_URI is unset or names this repository's own
+    database.
 
     AddressError where it is neither a tracking server nor a database that MLflow is used with here.
     """

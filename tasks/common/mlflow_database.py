@@ -1,7 +1,7 @@
 """MLflow's database of this repository: it is made whole or not at all, and checked before anything is written to it.
 
-Where MLFLOW_TRACKING_URI names a tracking server or another database, that is opened instead. The flows import this module too, so that
-`posttrain run` and plain `dvc repro` make and use the same database.
+Where MLFLOW_TRACKING_URI names a tracking server or another database, that is opened instead. The flows import this
+module too, so that `posttrain run` and plain `dvc repro` make and use the same database.
 """
 
 import fcntl
@@ -24,8 +24,10 @@ CLONE_TAG = "posttrain.clone"
 WAIT_SECONDS = 30.0  # for another process that is writing
 WHOLE = 1  # SQLite's user_version of a database that was made here to the end
 INSERT_RUN = (
-    "INSERT OR IGNORE INTO runs (run_uuid, name, source_type, source_name, entry_point_name, user_id, status, start_time, "
-    "source_version, lifecycle_stage, artifact_uri, experiment_id) SELECT ?, ?, 'UNKNOWN', '', '', ?, 'RUNNING', ?, '', 'active', "
+    "INSERT OR IGNORE INTO runs (run_uuid, name, source_type, source_name, entry_point_name, user_id, status, "
+    "start_time, "
+    "source_version, lifecycle_stage, artifact_uri, experiment_id) SELECT ?, ?, 'UNKNOWN', '', '', ?, 'RUNNING', "
+    "?, '', 'active', "
     "artifact_location || ?, experiment_id FROM experiments WHERE name = ?"
 )
 RECORDS = {  # table -> a row that somebody made
@@ -33,7 +35,10 @@ RECORDS = {  # table -> a row that somebody made
     "runs": "SELECT 1 FROM runs",
     "registered_models": "SELECT 1 FROM registered_models",
 }
-INSERT_NAME = "INSERT OR IGNORE INTO tags (key, value, run_uuid) SELECT 'mlflow.runName', ?, run_uuid FROM runs WHERE run_uuid = ?"
+INSERT_NAME = (
+    "INSERT OR IGNORE INTO tags (key, value, run_uuid) SELECT 'mlflow.runName', ?, run_uuid FROM runs "
+    "WHERE run_uuid = ?"
+)
 
 
 class DatabaseError(Exception):
@@ -48,8 +53,8 @@ def address(root: Path) -> str:
 def open_client(root: Path) -> "MlflowClient":
     """An MlflowClient of the database, which is made if there is none.
 
-    DatabaseError where it is not MLflow's, is damaged, or is of another version of MLflow: none is ever upgraded. An empty one that
-    an earlier version left half made when it was killed is made anew; now it is made beside and renamed.
+    DatabaseError where it is not MLflow's, is damaged, or is of another version of MLflow: none is ever upgraded. An
+    empty one that an earlier version left half made when it was killed is made anew; now it is made beside and renamed.
     """
     _be_quiet()
     with one_line():
@@ -64,7 +69,9 @@ def open_client(root: Path) -> "MlflowClient":
 
 
 def find_shared_client(root: Path) -> "MlflowClient | None":
-    """An MlflowClient of the records that MLFLOW_TRACKING_URI names elsewhere; None where there are none yet, and none are made."""
+    """An MlflowClient of the records that MLFLOW_TRACKING_URI names elsewhere; None where there are none yet, and none
+    are made.
+    """
     _be_quiet()
     with one_line():
         elsewhere = mlflow_address.shared(root)
@@ -82,7 +89,9 @@ def look(root: Path) -> None:
 
 
 def experiment(client: "MlflowClient", root: Path, name: str) -> str:
-    """The id of the experiment of a flow, which is made if there is none; its files are in ARTIFACTS, or where a shared MLflow keeps them."""
+    """The id of the experiment of a flow, which is made if there is none; its files are in ARTIFACTS, or where a shared
+    MLflow keeps them.
+    """
     elsewhere, artifacts = mlflow_address.shared(root), (root / ARTIFACTS).absolute()
     if elsewhere is not None:
         return mlflow_shared.experiment(client, elsewhere, artifacts, name)
@@ -102,7 +111,9 @@ def own_tags(root: Path) -> dict[str, str]:
 
 
 def prepare(root: Path, make: bool = True) -> None:
-    """Make the database if there is none and `make`, and look at it, as `open_client` does; imports MLflow only to make it."""
+    """Make the database if there is none and `make`, and look at it, as `open_client` does; imports MLflow only to make
+    it.
+    """
     if "?" in str(root.absolute()):
         raise DatabaseError(
             f"{DATABASE}: the repository's path has a '?', which MLflow takes for the end of it; move it"
@@ -191,7 +202,9 @@ def _be_quiet() -> None:
 
 
 def _half_made(path: Path) -> bool:
-    """Whether this is MLflow's database, or an empty one, that was not made to the end, and has no records that could be lost."""
+    """Whether this is MLflow's database, or an empty one, that was not made to the end, and has no records that could
+    be lost.
+    """
     with closing(sqlite3.connect(path, timeout=WAIT_SECONDS)) as database:
         if database.execute("PRAGMA user_version").fetchone()[0] == WHOLE:
             return False
@@ -203,7 +216,9 @@ def _half_made(path: Path) -> bool:
 
 
 def _look(path: Path, artifacts: Path) -> None:
-    """Refuse a database that is not MLflow's, is cut off or cannot be written to; correct its paths if the repository was moved."""
+    """Refuse a database that is not MLflow's, is cut off or cannot be written to; correct its paths if the repository
+    was moved.
+    """
     with closing(connect(path.parent.parent)) as database:
         if not {"experiments", "runs", "tags", "params", "alembic_version"} <= _tables(database):
             raise DatabaseError(f"{DATABASE}: this is not MLflow's database; move it away")

@@ -1,7 +1,8 @@
 """An MLflow that is elsewhere and that many clones may share: a tracking server, or a database that is opened directly.
 
-It is asked once before anything is written, without MLflow's own minutes of trying again, so that a wrong address is known at once.
-A database's version is read before MLflow opens it: MLflow would upgrade an older one for good, which locks out whoever has that version.
+It is asked once before anything is written, without MLflow's own minutes of trying again, so that a wrong address is
+known at once. A database's version is read before MLflow opens it: MLflow would upgrade an older one for good, which
+locks out whoever has that version.
 """
 
 import fcntl
@@ -50,7 +51,8 @@ class UnreachableError(Exception):
 
 
 def open_client(address: str) -> "MlflowClient":
-    """A client of the server or database at `address`, once it has answered; its tables are made where the database has none.
+    """A client of the server or database at `address`, once it has answered; its tables are made where the database has
+    none.
 
     UnreachableError where it does not answer as MLflow does, or has tables that are not those of the installed MLflow.
     """
@@ -101,12 +103,15 @@ def check_version(versions: Collection[str], address: str) -> None:
         raise UnreachableError("this is not MLflow's database, or it was not made to its end; expected one of its own")
     if not older.issuperset(versions):
         raise UnreachableError(
-            f"its tables (version {', '.join(versions)}) are not known to {installed}, which has {newest}: they are those of a "
+            f"its tables (version {', '.join(versions)}) are not known to {installed}, which has {newest}: they "
+            "are those of a "
             "newer MLflow, or not MLflow's; nothing was changed"
         )
     raise UnreachableError(
-        f"its tables are of an older MLflow (version {', '.join(versions)}; {installed} has {newest}), and nothing was changed; "
-        f"`mlflow db upgrade {shown}` upgrades them for good, after which an older MLflow cannot open them: copy them first"
+        f"its tables are of an older MLflow (version {', '.join(versions)}; {installed} has {newest}), and nothing "
+        "was changed; "
+        f"`mlflow db upgrade {shown}` upgrades them for good, after which an older MLflow cannot open "
+        "them: copy them first"
     )
 
 
@@ -187,7 +192,10 @@ def _first_cause(error: BaseException) -> BaseException:
 
 @contextmanager
 def _only_maker(address: str, make: bool = True) -> Iterator[None]:
-    """Hold a lock: two processes that make MLflow's tables at once would both fail. Without `make` no file is made for it."""
+    """Hold a lock: two processes that make MLflow's tables at once would both fail.
+
+    Without `make` no file is made for it.
+    """
     if address.startswith("sqlite:"):
         file = Path(f"{address.removeprefix('sqlite:///')}.lock")
         if not (make or file.exists()):
@@ -223,8 +231,8 @@ def _connected(address: str) -> "Iterator[Connection]":
 def experiment(client: "MlflowClient", address: str, artifacts: Path, name: str) -> str:
     """The id of the experiment of this name, which is made if there is none.
 
-    A tracking server keeps the files of runs; beside a database they are in the folder `artifacts` of the clone that came first.
-    UnreachableError where that folder is not on this machine.
+    A tracking server keeps the files of runs; beside a database they are in the folder `artifacts` of the clone that
+    came first. UnreachableError where that folder is not on this machine.
     """
     from mlflow.exceptions import MlflowException
 
@@ -245,7 +253,8 @@ def experiment(client: "MlflowClient", address: str, artifacts: Path, name: str)
     folder = local_folder(existing.artifact_location)
     if folder is not None and not (folder.is_dir() and os.access(folder, os.W_OK)):
         raise UnreachableError(
-            f"the experiment {name} keeps the files of runs in {folder}, which cannot be written here; share that folder, "
+            f"the experiment {name} keeps the files of runs in {folder}, which cannot be written "
+            "here; share that folder, "
             "or use a tracking server that serves files"
         )
     identity: str = existing.experiment_id
@@ -253,7 +262,9 @@ def experiment(client: "MlflowClient", address: str, artifacts: Path, name: str)
 
 
 def local_folder(location: str) -> Path | None:
-    """The folder that an artifact location names, None where it is no folder of a machine (mlflow-artifacts:, s3:, ...)."""
+    """The folder that an artifact location names, None where it is no folder of a machine (mlflow-artifacts:, s3:,
+    ...).
+    """
     from urllib.parse import unquote, urlsplit
 
     parts = urlsplit(location)

@@ -1,4 +1,5 @@
-"""Models and tokenizers that somebody else made: whole, finite and without pickles, or one line that says what is wrong.
+"""Models and tokenizers that somebody else made: whole, finite and without pickles, or one line that says what is
+wrong.
 
 transformers itself gives random values to weights that a file lacks, drops surplus ones, and only warns.
 """
@@ -65,11 +66,12 @@ class AutoClass(Protocol[Loaded]):
 
 
 def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), **arguments: Any) -> Model:
-    """A model of an Auto class `kind`, in fp32 unless `arguments` have a dtype, from a folder in Hugging Face layout or, with a revision, a hub id.
+    """A model of an Auto class `kind`, in fp32 unless `arguments` have a dtype, from a folder in Hugging Face layout
+    or, with a revision, a hub id.
 
-    `new` are weights of a head: the folder may lack them, or have another head. DataError with one line unless the weights fit
-    config.json and are finite. Settings of generation that transformers would not save again are left out, which a line on
-    standard error says.
+    `new` are weights of a head: the folder may lack them, or have another head. DataError with one line unless the
+    weights fit config.json and are finite. Settings of generation that transformers would not save again are left out,
+    which a line on standard error says.
     """
     if isinstance(source, Path):
         arguments["local_files_only"] = True
@@ -104,9 +106,11 @@ def load(kind: AutoClass[Model], source: str | Path, new: Collection[str] = (), 
 
 
 def _sound_settings(source: str | Path, at: Mapping[str, Any]) -> Any:
-    """The model's settings of generation without those that do not fit together; None where there are none, or all are sound.
+    """The model's settings of generation without those that do not fit together; None where there are none, or all are
+    sound.
 
-    Many models ship a temperature beside `do_sample: false`, which transformers reads and does not write. What ends an answer is kept.
+    Many models ship a temperature beside `do_sample: false`, which transformers reads and does not write. What ends an
+    answer is kept.
     """
     file, settings = _own_settings(source, at)
     ends = settings.get("eos_token_id")
@@ -162,7 +166,9 @@ def load_config(source: str | Path, **arguments: Any) -> Any:
 
 
 def load_tokenizer(source: str | Path, **arguments: Any) -> Tokenizer:
-    """The tokenizer beside a model, of several chat templates with the default one; DataError with one line if none can be read."""
+    """The tokenizer beside a model, of several chat templates with the default one; DataError with one line if none can
+    be read.
+    """
     from transformers import AutoTokenizer
 
     if isinstance(source, Path):
@@ -204,7 +210,9 @@ def _check_files(folder: Path) -> None:
 
 
 def _check_layers(folder: Path) -> None:
-    """Before a model is built, check that it has not more layers than weights: a million of them would take an hour and all memory."""
+    """Before a model is built, check that it has not more layers than weights: a million of them would take an hour and
+    all memory.
+    """
     from safetensors import safe_open
 
     layers = getattr(load_config(folder).get_text_config(), "num_hidden_layers", None) or 0

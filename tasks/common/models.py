@@ -29,7 +29,9 @@ def device() -> str:
 
 
 def load_model(path: Path, dtype: str = "float32") -> "PretrainedCausalLM":
-    """A causal language model in evaluation mode (dropout off), in fp32 unless `dtype` says otherwise; an adapter is merged."""
+    """A causal language model in evaluation mode (dropout off), in fp32 unless `dtype` says otherwise; an adapter is
+    merged.
+    """
     from transformers import AutoModelForCausalLM
 
     adapted = adapters.has_adapter(path)

@@ -1,8 +1,10 @@
-"""A report's pages from its templates: one self-contained HTML page and the same as Markdown, with the figures beside them.
+"""A report's pages from its templates: one self-contained HTML page and the same as Markdown, with the figures beside
+them.
 
-tasks/common/templates has what all reports share: the page's frame with its style, parts, and elements.js. A page may have one script of our
-own, NAME.js beside its template, which runs after elements.js; the page's policy lets the browser run that text and nothing else. `write_metrics` writes the few numbers of a report
-that plain `dvc metrics show` is to print.
+tasks/common/templates has what all reports share: the page's frame with its style, parts, and elements.js. A page may
+have one script of our own, NAME.js beside its template, which runs after elements.js; the page's policy lets the
+browser run that text and nothing else. `write_metrics` writes the few numbers of a report that plain `dvc metrics show`
+is to print.
 """
 
 import base64
@@ -23,7 +25,8 @@ TAG = re.compile(r"<(?=[A-Za-z/!?])")  # what begins an element in Markdown
 
 
 def write(templates: Path, name: str, view: Mapping[str, object], figures: Mapping[str, str], out: Path) -> None:
-    """Render `name`.html and `name`.md from the folder `templates`; figures (SVG by name) become files, and `figures` in the templates.
+    """Render `name`.html and `name`.md from the folder `templates`; figures (SVG by name) become files, and `figures`
+    in the templates.
 
     `sentence` of the view, with which a report begins, also becomes a file: a run ends with it.
     """
@@ -51,7 +54,9 @@ def write(templates: Path, name: str, view: Mapping[str, object], figures: Mappi
 
 
 def _in_markdown(value: object) -> object:
-    """A value in a line of Markdown: a text is not HTML, has no line ends, and no power over a terminal that shows the file."""
+    """A value in a line of Markdown: a text is not HTML, has no line ends, and no power over a terminal that shows the
+    file.
+    """
     return (
         Markup(TAG.sub("&lt;", in_one_line(value)))
         if isinstance(value, str) and not isinstance(value, Markup)

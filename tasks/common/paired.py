@@ -1,9 +1,11 @@
 """95 % intervals of a paired difference that cover it where there are few problems, or few that changed.
 
-The percentile bootstrap does not there: with 50 problems of which 4 % are gained and none is lost it covers the difference in 86 of 100
-samples, and where no problem changed it has no width (tests/tasks/common/test_paired_coverage.py measures it).
+The percentile bootstrap does not there: with 50 problems of which 4 % are gained and none is lost it covers the
+difference in 86 of 100 samples, and where no problem changed it has no width
+(tests/tasks/common/test_paired_coverage.py measures it).
 
-A difference, its interval and its p-value come from one test: p is below the level exactly where the interval leaves 0 out.
+A difference, its interval and its p-value come from one test: p is below the level exactly where the interval leaves 0
+out.
 """
 
 from collections.abc import Sequence
@@ -25,7 +27,8 @@ SCORE, BOOTSTRAP = "score", "bootstrap"
 
 
 def right_or_wrong(ours: ArrayLike, theirs: ArrayLike, chance: float = CHANCE) -> tuple[Estimate, Changes] | None:
-    """The difference of the means of two values for each problem, (P,) and (P,), and what changed; None unless all are 0 or 1.
+    """The difference of the means of two values for each problem, (P,) and (P,), and what changed; None unless all are
+    0 or 1.
 
     `chance` is that of the interval to miss the difference.
     """
@@ -40,8 +43,8 @@ def right_or_wrong(ours: ArrayLike, theirs: ArrayLike, chance: float = CHANCE) -
 def score(gained: int, lost: int, count: int, chance: float = CHANCE) -> Estimate:
     """(gained - lost) / count with Tango's score interval (Statistics in Medicine 17, 1998, eq. 5 and 8).
 
-    It has the differences that the score test does not reject. At no difference that test is `score_p`, so that the interval leaves
-    0 out exactly if `score_p` is below `chance`.
+    It has the differences that the score test does not reject. At no difference that test is `score_p`, so that the
+    interval leaves 0 out exactly if `score_p` is below `chance`.
     """
     quantile = NormalDist().inv_cdf(1 - chance / 2)
     low, high = -_upper(lost, gained, count, quantile), _upper(gained, lost, count, quantile)
@@ -49,16 +52,19 @@ def score(gained: int, lost: int, count: int, chance: float = CHANCE) -> Estimat
 
 
 def score_p(gained: int, lost: int) -> float:
-    """McNemar's test (1947) without a correction, two-sided: how likely a split at least as uneven is without a difference.
+    """McNemar's test (1947) without a correction, two-sided: how likely a split at least as uneven is without a
+    difference.
 
-    Against the exact test it keeps to its level nearly as well and sees more (Fagerland, Lydersen and Laake, BMC Medical Research
-    Methodology 13, 2013, 91).
+    Against the exact test it keeps to its level nearly as well and sees more (Fagerland, Lydersen and Laake, BMC
+    Medical Research Methodology 13, 2013, 91).
     """
     return erfc(abs(gained - lost) / sqrt(2 * (gained + lost))) if gained + lost else 1.0
 
 
 def student(differences: ArrayLike, chance: float = CHANCE) -> tuple[Estimate, float]:
-    """The mean of one difference for each problem (P,), P at least 2, with Student's interval (1908), and its two-sided p."""
+    """The mean of one difference for each problem (P,), P at least 2, with Student's interval (1908), and its two-sided
+    p.
+    """
     values = np.asarray(differences, dtype=np.float64)
     mean, error = float(values.mean()), float(values.std(ddof=1)) / sqrt(len(values))
     if error <= 1e-12:
@@ -69,18 +75,22 @@ def student(differences: ArrayLike, chance: float = CHANCE) -> tuple[Estimate, f
 
 @dataclass(frozen=True)
 class Holm:
-    """Several tests corrected for their number: adjusted p-values, and the level at which all of their intervals agree with them."""
+    """Several tests corrected for their number: adjusted p-values, and the level at which all of their intervals agree
+    with them.
+    """
 
     p: list[float]
     chance: float
 
 
 def holm(p: Sequence[float]) -> Holm:
-    """Holm's step-down procedure (1979) at CHANCE: with it a true hypothesis among all is rejected with a probability of at most CHANCE.
+    """Holm's step-down procedure (1979) at CHANCE: with it a true hypothesis among all is rejected with a probability
+    of at most CHANCE.
 
-    An interval at the level `chance`, at which the procedure stopped, leaves 0 out exactly where the adjusted p is below CHANCE. For
-    what is not rejected these intervals hold all at once (Strassburger and Bretz, Statistics in Medicine 27, 2008); for what is rejected
-    no more than that is corrected, and the ends of its interval hold one by one.
+    An interval at the level `chance`, at which the procedure stopped, leaves 0 out exactly where the adjusted p is
+    below CHANCE. For what is not rejected these intervals hold all at once (Strassburger and Bretz, Statistics in
+    Medicine 27, 2008); for what is rejected no more than that is corrected, and the ends of its interval hold one by
+    one.
     """
     adjusted, highest, rejected = [1.0] * len(p), 0.0, 0
     for rank, index in enumerate(sorted(range(len(p)), key=lambda index: p[index])):
@@ -91,7 +101,8 @@ def holm(p: Sequence[float]) -> Holm:
 
 
 def smallest_seen(changed: float, count: int, chance: float = CHANCE) -> float:
-    """The difference that `score_p` finds with probability POWER on `count` problems of which the share `changed` changes.
+    """The difference that `score_p` finds with probability POWER on `count` problems of which the share `changed`
+    changes.
 
     Connor (Biometrics 43, 1987), solved for the difference d: sqrt(count) d = z_(1 - chance / 2) sqrt(changed)
     + z_POWER sqrt(changed - d^2). It is at most `changed`, where all changes go one way.
@@ -126,7 +137,8 @@ def _standing(gained: int, lost: int, count: int, difference: float) -> float:
 
 
 def bootstrap(differences: ArrayLike) -> list[Estimate]:
-    """The mean of each column of differences by problem, (P, M), with its bootstrap interval over problems, widened for small samples.
+    """The mean of each column of differences by problem, (P, M), with its bootstrap interval over problems, widened for
+    small samples.
 
     Percentiles further out make it as wide as Student's, which the plain ones are not: (P - 1) / P is missing from the
     variance, and the quantile is the normal one (Hesterberg, The American Statistician 69, 2015, section 4.2).
@@ -139,7 +151,9 @@ def bootstrap(differences: ArrayLike) -> list[Estimate]:
 
 
 def outer_tail(count: int) -> float:
-    """The share of the draws beyond each end of the interval: 0.025 of many problems, less of few, none of a single one."""
+    """The share of the draws beyond each end of the interval: 0.025 of many problems, less of few, none of a single
+    one.
+    """
     if count == 1:
         return 0.0
     quantile = float(stdtrit(count - 1, 1 - CHANCE / 2))

@@ -1,6 +1,7 @@
 """A training that pauses at a share of its steps, from where it goes on later with the same result.
 
-`posttrain sweep --early` (flows/sweeps/halving.py) asks for it by a variable, and compares its points by the numbers that they then have.
+`posttrain sweep --early` (flows/sweeps/halving.py) asks for it by a variable, and compares its points by the numbers
+that they then have.
 """
 
 import json
@@ -47,7 +48,8 @@ class Pause:
             raise TrainingError(f"--early {self.metric}: the curve has no such number; it has {', '.join(row)}")
 
     def end(self, rows: Sequence[Mapping[str, float]], total: int) -> None:
-        """Write `{"metric": .., "step": .., "total": .., "value": ..}` and raise WaitingError; `rows` has at least those up to the step.
+        """Write `{"metric": .., "step": .., "total": .., "value": ..}` and raise WaitingError; `rows` has at least
+        those up to the step.
 
         TrainingError as of `check`.
         """

@@ -49,7 +49,9 @@ PAIRED = ("/chosen", "/rejected", "/none", "/running_mean", "/critic")  # of one
 
 
 def curves(frame: pd.DataFrame, name: str) -> str:
-    """Small multiples of a stage's metrics against its step; x/chosen and x/rejected share a panel, and so do baselines."""
+    """Small multiples of a stage's metrics against its step; x/chosen and x/rejected share a panel, and so do
+    baselines.
+    """
     panels: dict[str, list[str]] = {}
     for column in frame.columns.drop("step"):
         stem = next((column.removesuffix(end) for end in PAIRED if column.endswith(end)), column)
@@ -74,13 +76,17 @@ def curves(frame: pd.DataFrame, name: str) -> str:
 
 
 def measured(frame: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """The rows in which a metric that is measured now and then was: its copies in between are no further measurements."""
+    """The rows in which a metric that is measured now and then was: its copies in between are no further
+    measurements.
+    """
     values = frame[list(columns)]
     return frame[(values != values.shift()).any(axis=1)]
 
 
 def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: str | None, dots: bool = False) -> None:
-    """A faint line of single steps, and a strong one of their running mean over a twentieth of the curve; or with `dots` single measurements."""
+    """A faint line of single steps, and a strong one of their running mean over a twentieth of the curve; or with
+    `dots` single measurements.
+    """
     window = 1 if dots else max(1, len(values) // 20)
     if window > 1:
         axis.plot(steps, values, color=colour, alpha=0.25, linewidth=0.6)
@@ -91,7 +97,9 @@ def _curve(axis: Axes, steps: pd.Series, values: pd.Series, colour: str, label: 
 def panel(
     lines: Mapping[str, tuple[pd.Series, pd.Series]], title: str, x: str, name: str, *, dots: bool = False
 ) -> str:
-    """One small plot of a few labelled curves, each with its steps, smoothed as in `curves`; or with `dots` single measurements."""
+    """One small plot of a few labelled curves, each with its steps, smoothed as in `curves`; or with `dots` single
+    measurements.
+    """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(SMALL, SMALL * 0.55), layout="constrained")
         axis = figure.subplots()
@@ -142,8 +150,8 @@ def label_offsets(
 ) -> list[tuple[float, float]]:
     """For each point (all in the same unit) the offset of its label's lower left corner from it.
 
-    Labels are placed in turn. Each takes the nearest of its places that lies in `room` (left, bottom, right, top) and meets no point and no
-    earlier label; where none is free, the one that overlaps least.
+    Labels are placed in turn. Each takes the nearest of its places that lies in `room` (left, bottom, right, top) and
+    meets no point and no earlier label; where none is free, the one that overlaps least.
     """
     occupied = [(x - 4, y - 4, x + 4, y + 4) for x, y in points]
     offsets = []
@@ -184,7 +192,8 @@ def levels(
     *,
     logarithmic: bool = False,
 ) -> str:
-    """One line with intervals for each label, shifted a little so that intervals stand apart; `heights` are dashed lines.
+    """One line with intervals for each label, shifted a little so that intervals stand apart; `heights` are dashed
+    lines.
 
     `logarithmic` is the x axis.
     """
@@ -221,7 +230,9 @@ def levels(
 
 
 def calibration(frame: pd.DataFrame, name: str) -> str:
-    """Predicted against observed share of preferences, or of labels; a point's area grows with its number of pairs or labels."""
+    """Predicted against observed share of preferences, or of labels; a point's area grows with its number of pairs or
+    labels.
+    """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(SMALL, SMALL * 0.7), layout="constrained")
         axis = figure.subplots()
@@ -244,7 +255,9 @@ def categories(
     width: float = WIDTH,
     form: str = "{:.2f}",
 ) -> str:
-    """A point with its interval and its mean, written as `form`, for each kind, the first on top; `level` is a dashed line, such as chance."""
+    """A point with its interval and its mean, written as `form`, for each kind, the first on top; `level` is a dashed
+    line, such as chance.
+    """
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(width, 0.5 + 0.26 * len(values)), layout="constrained")
         axis = figure.subplots()
@@ -276,8 +289,8 @@ class Panel:
 def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: bool = False) -> str:
     """The panels with one legend: a thin line for each seed, and a thick one for their mean where all have the same xs.
 
-    With `diagonal`, points are drawn instead of lines, and the line x = y. Where some ys are far beyond the xs, the y axis is
-    logarithmic from there on.
+    With `diagonal`, points are drawn instead of lines, and the line x = y. Where some ys are far beyond the xs, the y
+    axis is logarithmic from there on.
     """
     labels = list(dict.fromkeys(label for panel in panels for label in panel.seeds))
     colours = dict(zip(labels, cycle(len(labels)), strict=True))
@@ -310,7 +323,9 @@ def multiples(panels: Sequence[Panel], x: str, y: str, name: str, *, diagonal: b
 
 
 def legend_columns(labels: Sequence[str]) -> int:
-    """The most columns, 8 at most, in which a legend of these names is no wider than the figure; they are filled one after another."""
+    """The most columns, 8 at most, in which a legend of these names is no wider than the figure; they are filled one
+    after another.
+    """
     for count in range(min(8, len(labels)), 1, -1):
         rows = ceil(len(labels) / count)
         columns = [labels[first : first + rows] for first in range(0, len(labels), rows)]
@@ -349,7 +364,9 @@ def cycle(count: int) -> Sequence[str]:
 
 
 def error_bars(estimate: Estimate) -> np.ndarray:
-    """How far an interval reaches below and above the mean: (2, 1), as error bars want it; nothing where it has no bounds."""
+    """How far an interval reaches below and above the mean: (2, 1), as error bars want it; nothing where it has no
+    bounds.
+    """
     if not np.isfinite([estimate.low, estimate.high]).all():
         return np.zeros((2, 1))
     return np.array([[estimate.mean - estimate.low], [estimate.high - estimate.mean]])

@@ -1,9 +1,9 @@
 """Several processes for one stage: how many it asks for, how they start, and that they end together.
 
 `python -m tasks.common.processes N MODULE ARGUMENTS` runs the stage's command N times, as torchrun does and with its
-variables (RANK, LOCAL_RANK, WORLD_SIZE), so that torchrun can start a stage as well. Unlike torchrun it imports no torch,
-leaves no process behind when it is killed with -9, and ends with the stage's own line. Process 0 writes to the stage's log; what
-another one writes is shown only when it fails.
+variables (RANK, LOCAL_RANK, WORLD_SIZE), so that torchrun can start a stage as well. Unlike torchrun it imports no
+torch, leaves no process behind when it is killed with -9, and ends with the stage's own line. Process 0 writes to the
+stage's log; what another one writes is shown only when it fails.
 """
 
 import ctypes
@@ -31,7 +31,9 @@ STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def size() -> int:
-    """How many processes the stage is, as its environment says; 0 where that says nothing, and the stage has only begun."""
+    """How many processes the stage is, as its environment says; 0 where that says nothing, and the stage has only
+    begun.
+    """
     return int(os.environ["WORLD_SIZE"]) if {"RANK", "WORLD_SIZE"} <= os.environ.keys() else 0
 
 
@@ -46,10 +48,11 @@ def is_main() -> bool:
 
 
 def wanted(stage: str, resources: Mapping[str, int], torch: Any) -> int:
-    """The number of processes that the stage's `meta.resources` ask for on this machine; ConfigError where it has too few devices.
+    """The number of processes that the stage's `meta.resources` ask for on this machine; ConfigError where it has too
+    few devices.
 
-    With CUDA that is `gpu`, one for each device; on a CPU `processes`. `torch` is the module, or None where the stage has not
-    imported it.
+    With CUDA that is `gpu`, one for each device; on a CPU `processes`. `torch` is the module, or None where the stage
+    has not imported it.
     """
     devices = torch.cuda.device_count() if torch is not None and resources.get("gpu") and _may_use_cuda() else 0
     key = "gpu" if devices else "processes"
@@ -62,7 +65,9 @@ def wanted(stage: str, resources: Mapping[str, int], torch: Any) -> int:
 
 
 def shard(stage: str, resources: Mapping[str, object]) -> str:
-    """What the stage's processes divide among them: the optimizer, the model, or nothing; ConfigError for anything else."""
+    """What the stage's processes divide among them: the optimizer, the model, or nothing; ConfigError for anything
+    else.
+    """
     value = resources.get("shard", "")
     if value not in ("", *SHARDS):
         raise ConfigError(f"dvc.yaml: {stage}: meta.resources.shard: expected {' or '.join(SHARDS)}, got {value!r}")
@@ -74,7 +79,9 @@ def _may_use_cuda() -> bool:
 
 
 def become_several(count: int, module: str) -> NoReturn:
-    """Replace this process by `count` processes that run `module` with the same arguments, and what looks after them."""
+    """Replace this process by `count` processes that run `module` with the same arguments, and what looks after
+    them.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     os.execv(sys.executable, [sys.executable, "-m", __name__, str(count), module, *sys.argv[1:]])
@@ -104,7 +111,10 @@ def leave(torch: Any) -> None:
 
 
 def facts(torch: Any) -> dict[str, float]:
-    """What a run's record says of its processes: their number, threads of each, and GPUs in all. Sums, and so bits, depend on them."""
+    """What a run's record says of its processes: their number, threads of each, and GPUs in all.
+
+    Sums, and so bits, depend on them.
+    """
     count = max(1, size())
     gpus = count if _may_use_cuda() and torch.cuda.is_available() else 0
     return {"system/processes": count, "system/threads": torch.get_num_threads(), "system/gpus": gpus}
@@ -131,7 +141,10 @@ def lost_another(error: Exception) -> bool:
 
 
 def main(count: int, command: Sequence[str]) -> int:
-    """Run the command `count` times at once until all have ended; when one fails, the others are stopped. The exit status."""
+    """Run the command `count` times at once until all have ended; when one fails, the others are stopped.
+
+    The exit status.
+    """
     children: list[subprocess.Popen[bytes]] = []
 
     def stop(number: int, _frame: object) -> None:
@@ -191,7 +204,10 @@ def _stop(children: Sequence["subprocess.Popen[bytes]"]) -> None:
 
 
 def _say(folder: Path, ended: Sequence[int | None]) -> int:
-    """Print why the stage failed, its own line last if it has one; returns the exit status. `ended` was before the others were stopped."""
+    """Print why the stage failed, its own line last if it has one; returns the exit status.
+
+    `ended` was before the others were stopped.
+    """
     lines = sorted(folder.glob("line-*"), key=lambda file: file.stat().st_mtime_ns)
     if lines:
         print(lines[0].read_text(), file=sys.stderr, flush=True)

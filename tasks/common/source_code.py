@@ -1,7 +1,7 @@
 """The code of a run as git has it: the commit, the files that differ from it, and the difference itself as a patch.
 
-What holds a secret is in none of these. Where git cannot say, its own reason is on record instead: nothing is guessed. The flows import
-this module too, so that `posttrain run` and plain `dvc repro` keep the same.
+What holds a secret is in none of these. Where git cannot say, its own reason is on record instead: nothing is guessed.
+The flows import this module too, so that `posttrain run` and plain `dvc repro` keep the same.
 """
 
 import hashlib
@@ -27,7 +27,8 @@ NAMED = 4000  # letters of the list of files that differ
 EVERYTHING = ("--", ".", ":!dvc.lock", ":!mlruns")  # dvc.lock is recorded with the runs, and mlruns/ is the record
 
 STATUS = ("--porcelain=v2", "--branch", "--no-ahead-behind", "-z", "--no-renames", "--untracked-files=all")
-# Kind of a line of that -> the fields between it and the path, and those of them that name the content before: changed, unmerged, untracked.
+# Kind of a line of that -> the fields between it and the path, and those of them that name the content before: changed,
+# unmerged, untracked.
 FIELDS = {"1": (7, slice(5, 6)), "u": (9, slice(6, 9)), "?": (0, slice(0))}
 # What git's hooks and aliases set for one repository, which may be another than the one that a folder is in.
 OF_ONE_REPOSITORY = (
@@ -75,7 +76,8 @@ SECRET_WORD = re.compile(
 )
 CODE = {".py", ".md", ".rst", ".html", ".css", ".js", ".j2"}  # a module may be named after a secret without holding one
 TEMPLATES = (".example", ".sample", ".template", ".dist")  # what people commit in place of such a file
-# Secrets by their own form: private keys, tokens with the prefixes by which their issuers have them found, assignments, addresses.
+# Secrets by their own form: private keys, tokens with the prefixes by which their issuers have them found, assignments,
+# addresses.
 SECRET = re.compile(
     rb"-----BEGIN [A-Z ]*PRIVATE KEY|PuTTY-User-Key-File-\d|"
     rb"(?<![A-Za-z0-9_-])(?:"
@@ -99,7 +101,10 @@ class GitError(Exception):
 
 @dataclass(frozen=True)
 class Source:
-    """The state of the code. Without git, or without a commit, only the hashes of the files tell what a run was made with."""
+    """The state of the code.
+
+    Without git, or without a commit, only the hashes of the files tell what a run was made with.
+    """
 
     commit: str  # "none" where there is none, "unknown" where git cannot say
     dirty: str  # the files that differ from the commit; "no" if none that may be named does, "unknown" without git
@@ -129,7 +134,9 @@ class _Change:
 
 
 def state(root: Path) -> Source:
-    """The commit, the files that differ from it, untracked ones that are not ignored included, and their difference to it."""
+    """The commit, the files that differ from it, untracked ones that are not ignored included, and their difference to
+    it.
+    """
     root = root.absolute()
     try:
         return _state(root)
@@ -313,7 +320,9 @@ def _small(root: Path, untracked: list[str]) -> list[str]:
 
 
 def _patch(root: Path, untracked: list[str], left_out: Iterable[str]) -> bytes:
-    """The difference of the working files to the commit, through a copy of git's index: nothing of the repository changes."""
+    """The difference of the working files to the commit, through a copy of git's index: nothing of the repository
+    changes.
+    """
     index = root / os.fsdecode(git(root, "rev-parse", "--git-path", "index").rstrip(b"\n"))
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, "index")

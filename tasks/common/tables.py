@@ -136,7 +136,9 @@ def mean_row(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def final_metrics(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The means of a curve's last tenth, in the order in which its rows first name them, which a resumed training keeps."""
+    """The means of a curve's last tenth, in the order in which its rows first name them, which a resumed training
+    keeps.
+    """
     end = rows[last_tenth(len(rows))]
     names = dict.fromkeys(name for row in rows for name in row if name in end[0])
     return {name: sum(row[name] for row in end) / len(end) for name in names}

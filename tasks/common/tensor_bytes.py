@@ -36,7 +36,8 @@ class FormatError(ValueError):
 
 
 def tensor_difference(recorded: Path, made: Path) -> dict[str, Any] | None:
-    """`what` in one line, and the name, shape, dtype, number of values and largest difference; None if all tensors are equal.
+    """`what` in one line, and the name, shape, dtype, number of values and largest difference; None if all tensors are
+    equal.
 
     Tensors are gone through as they lie in the recorded file.
     """
@@ -77,7 +78,9 @@ def _compared(
 
 
 def _values(reference: Bytes, other: Bytes, dtype: str) -> tuple[int, float | None, int]:
-    """How many values differ in any bit, the largest difference of those that are numbers, and how many values there are."""
+    """How many values differ in any bit, the largest difference of those that are numbers, and how many values there
+    are.
+    """
     width = 2 if dtype == "BF16" else np.dtype(TYPES.get(dtype, np.uint8)).itemsize
     if len(reference) != len(other) or len(reference) % width:
         raise FormatError(f"a tensor's bytes do not fit its type {dtype}")

@@ -1,4 +1,7 @@
-"""What the stages need of a tokenizer, as a Protocol. Hugging Face's fit it unchanged; it is for the type checker alone."""
+"""What the stages need of a tokenizer, as a Protocol.
+
+Hugging Face's fit it unchanged; it is for the type checker alone.
+"""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

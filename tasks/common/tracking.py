@@ -1,11 +1,12 @@
-"""Metrics, parameters and progress of a stage's run; with tasks/common/mlflow_database.py the only module of tasks/ that imports MLflow.
+"""Metrics, parameters and progress of a stage's run; with tasks/common/mlflow_database.py the only module of tasks/
+that imports MLflow.
 
 Nothing here can change an out: a stage's rows are the same whether or not they are recorded. A stage goes on when
-recording fails, and prints the failure to standard error.
-The coordinator passes POSTTRAIN_RECORDS (a file for one JSON line per row; the coordinator writes them to MLflow, which is not
-even imported here) and POSTTRAIN_PROGRESS (a file for one JSON line `{"step": .., "total": ..}` per report, where something trains with `"measure": "reward 0.53"`). Without them, as
-under plain `dvc repro`, rows go to the run MLFLOW_RUN_ID at MLFLOW_TRACKING_URI, whose status and tags are another's, or to one
-that is opened here; and progress goes to standard error.
+recording fails, and prints the failure to standard error. The coordinator passes POSTTRAIN_RECORDS (a file for one JSON
+line per row; the coordinator writes them to MLflow, which is not even imported here) and POSTTRAIN_PROGRESS (a file for
+one JSON line `{"step": .., "total": ..}` per report, where something trains with `"measure": "reward 0.53"`). Without
+them, as under plain `dvc repro`, rows go to the run MLFLOW_RUN_ID at MLFLOW_TRACKING_URI, whose status and tags are
+another's, or to one that is opened here; and progress goes to standard error.
 """
 
 import hashlib
@@ -43,7 +44,9 @@ NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # MLflow refuses a metric that is name
 
 
 class StageRun:
-    """Buffers one MLflow run's metrics and writes them in batches; what could not be written waits for the next time."""
+    """Buffers one MLflow run's metrics and writes them in batches; what could not be written waits for the next
+    time.
+    """
 
     def __init__(self, client: "MlflowClient", run_id: str) -> None:
         self.client, self.run_id = client, run_id
@@ -73,7 +76,8 @@ class StageRun:
         self.client.log_table(self.run_id, frame, name)
 
     def end(self, metrics: bytes | None, waiting: bool = False) -> None:
-        """Write what is left, and end the run if it is our own; `metrics` is the metrics file of a stage that succeeded.
+        """Write what is left, and end the run if it is our own; `metrics` is the metrics file of a stage that
+        succeeded.
 
         A stage that is `waiting` for people has not failed.
         """
@@ -189,7 +193,9 @@ def _opened(flow: str, stage: str, params: Mapping[str, object]) -> Recorder:
 
 
 def records_root() -> Path:
-    """The repository whose records these are: the working folder, or where that is the copy of `dvc exp run --temp` or `--queue`, which DVC deletes, its origin."""
+    """The repository whose records these are: the working folder, or where that is the copy of `dvc exp run --temp` or
+    `--queue`, which DVC deletes, its origin.
+    """
     origin, folder = Path(os.environ.get("DVC_ROOT", "")).absolute(), Path.cwd()
     return origin if folder.is_relative_to((origin / EXPERIMENTS).resolve()) else folder
 
@@ -245,7 +251,9 @@ def progress(items: Iterable[T], total: int, every: float = 0.5, before: int = 0
 
 
 def _measure(item: object) -> dict[str, str]:
-    """The number of a row that a person watches while it trains, with its name: the reward, or else the loss; nothing of other items."""
+    """The number of a row that a person watches while it trains, with its name: the reward, or else the loss; nothing
+    of other items.
+    """
     row = item if isinstance(item, Mapping) else {}
     return next(({"measure": f"{name} {row[name]:.3g}"} for name in MEASURES if name in row), {})
 

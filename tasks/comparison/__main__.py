@@ -1,8 +1,8 @@
 """`python -m tasks.comparison`: hold two evaluations against each other. `posttrain compare` starts it.
 
-Standard input is a JSON object: `most`, how many flipped answers are told each way, and `pairs`, each with its `flow`, with `same` if both
-sides are one and the same evaluation, and with the files of its sides `a` and `b`. Standard output is the list of the
-pairs' comparisons; of a pair that cannot be compared it has only the `fault`, in one line.
+Standard input is a JSON object: `most`, how many flipped answers are told each way, and `pairs`, each with its `flow`,
+with `same` if both sides are one and the same evaluation, and with the files of its sides `a` and `b`. Standard output
+is the list of the pairs' comparisons; of a pair that cannot be compared it has only the `fault`, in one line.
 """
 
 import json

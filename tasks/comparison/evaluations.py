@@ -1,4 +1,6 @@
-"""Two evaluations of language models, problem by problem: which problems both were asked, what differs, which answers flipped."""
+"""Two evaluations of language models, problem by problem: which problems both were asked, what differs, which answers
+flipped.
+"""
 
 import json
 from collections import Counter
@@ -40,7 +42,9 @@ class Matching:
 
 
 def read(files: Mapping[str, str]) -> Evaluation:
-    """The tables at these paths, by the names that they have in an evaluation's folder; DataError if one is not what it should be."""
+    """The tables at these paths, by the names that they have in an evaluation's folder; DataError if one is not what it
+    should be.
+    """
     summary = json.loads(Path(files["evaluation.json"]).read_text())
     return Evaluation(
         tables.read(Problems, Path(files["asked.parquet"])),
@@ -51,7 +55,10 @@ def read(files: Mapping[str, str]) -> Evaluation:
 
 
 def compared(a: Evaluation, b: Evaluation, same: bool, most: int) -> dict[str, Any]:
-    """The JSON of one pair: problems, metrics and at most `most` flips each way. `same`: both are one and the same evaluation."""
+    """The JSON of one pair: problems, metrics and at most `most` flips each way.
+
+    `same`: both are one and the same evaluation.
+    """
     matching = match(a.asked, b.asked)
     ids = list(matching.known_as)
     theirs, ours = a.values.reindex(ids), b.values.reindex(list(matching.known_as.values())).set_axis(ids)
@@ -71,7 +78,9 @@ def compared(a: Evaluation, b: Evaluation, same: bool, most: int) -> dict[str, A
 
 
 def match(a: pd.DataFrame, b: pd.DataFrame) -> Matching:
-    """Pairs problems by what is asked and the right answer, whatever their ids: an id may name another problem in other data."""
+    """Pairs problems by what is asked and the right answer, whatever their ids: an id may name another problem in other
+    data.
+    """
     ours, theirs = _contents(a), _contents(b)
     ids_b = {content: problem_id for problem_id, content in theirs.items()}
     known_as = {problem_id: ids_b[content] for problem_id, content in ours.items() if content in ids_b}
@@ -92,10 +101,11 @@ def _contents(problems: pd.DataFrame) -> dict[str, tuple[str, ...]]:
 
 
 def differences(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False) -> dict[str, dict[str, Any]]:
-    """`ours` minus `theirs` by metric: means `a` (theirs) and `b` (ours), difference, interval, and of right and wrong what changed.
+    """`ours` minus `theirs` by metric: means `a` (theirs) and `b` (ours), difference, interval, and of right and wrong
+    what changed.
 
-    Both have a row for each problem, in the same order. One and the same evaluation differs by exactly 0. Points may all be 0
-    or 1 by chance: only shares are right or wrong.
+    Both have a row for each problem, in the same order. One and the same evaluation differs by exactly 0. Points may
+    all be 0 or 1 by chance: only shares are right or wrong.
     """
     metrics = [str(name) for name in ours.columns.intersection(theirs.columns)]
     binary = {name: paired.right_or_wrong(ours[name], theirs[name]) for name in metrics if name.startswith(SHARES)}
@@ -123,7 +133,9 @@ def differences(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False) ->
 
 
 def flips(a: Evaluation, b: Evaluation, matching: Matching, most: int) -> dict[str, list[dict[str, Any]]]:
-    """The problems whose greedy answer is right in one evaluation alone: `gained` in B, `lost` from A; at most `most` each."""
+    """The problems whose greedy answer is right in one evaluation alone: `gained` in B, `lost` from A; at most `most`
+    each.
+    """
     flipped: dict[str, list[dict[str, Any]]] = {"gained": [], "lost": []}
     if FLIPPED not in a.answers or FLIPPED not in b.answers:
         return flipped

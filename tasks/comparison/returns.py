@@ -25,8 +25,8 @@ WITHOUT_SEEDS = -1  # the seed of a policy that is one
 def compared(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool) -> dict[str, Any]:
     """The JSON of one pair. Variants of one name are compared with each other; where none has a fellow, each with each.
 
-    A training is the unit of sampling: a seed's difference is the mean over the episodes that it has in both. DataError if
-    the returns are of two environments.
+    A training is the unit of sampling: a seed's difference is the mean over the episodes that it has in both. DataError
+    if the returns are of two environments.
     """
     environments = [
         json.loads(Path(files["description.json"]).read_text())["environment"] for files in (files_a, files_b)
@@ -47,7 +47,8 @@ def compared(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool)
 def compared_in_games(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool) -> dict[str, Any]:
     """The JSON of one pair of agents: at each temperature that both have, in the games that both played.
 
-    A clone has no seeds: each seed of the other side is held against it, and of two clones games are all there is. DataError if the games are of two environments.
+    A clone has no seeds: each seed of the other side is held against it, and of two clones games are all there is.
+    DataError if the games are of two environments.
     """
     worlds = [json.loads(Path(files["environment.json"]).read_text()) for files in (files_a, files_b)]
     if worlds[0] != worlds[1]:

@@ -79,7 +79,9 @@ def export(options: argparse.Namespace) -> None:
 
 
 def take_in(options: argparse.Namespace) -> None:
-    """Add another tool's judgements to the record; those that it has already are left out, so that it can be done again."""
+    """Add another tool's judgements to the record; those that it has already are left out, so that it can be done
+    again.
+    """
     from tasks.label.session import instant
     from tasks.language.judgements import exchange
     from tasks.language.judgements.lines import Item, Judgement
@@ -160,7 +162,8 @@ def answer(
     app = application(session, token, guard.hosts(options.host), lambda: numbers(writer.record, assignment))
     progress = assignment.progress_of_all(writer.record)
     print(
-        f"{len(items)} items of mode {options.mode}; {progress.done} of {progress.wanted} judgements are in {writer.path}"
+        f"{len(items)} items of mode {options.mode}; {progress.done} of {progress.wanted} judgements are in "
+        f"{writer.path}"
     )
     for name in guard.addresses(options.host):
         print(f"http://{name}:{listener.getsockname()[1]}/?token={token}")

@@ -1,7 +1,7 @@
 r"""Formulas in Markdown: `$...$` and `\(...\)` in a line, `$$...$$` and `\[...\]` on their own, as markdown-it's rules.
 
-A formula's backslashes, asterisks and underscores are its own, so the rules come before those of Markdown. A `$` before a space or after
-one is money, as in Pandoc, and so is one that a digit follows.
+A formula's backslashes, asterisks and underscores are its own, so the rules come before those of Markdown. A `$` before
+a space or after one is money, as in Pandoc, and so is one that a digit follows.
 """
 
 import html

@@ -1,8 +1,8 @@
 """The door of the label page: who may call it, how much a call may bring, and what a browser may do with the answers.
 
-A request must have the token (in the address, from then on in a cookie, or in a header), and must name a host that the server has, so that
-no name that was rebound to this machine reaches it; a page of another origin is refused. The token stays compulsory on loopback, where
-every program and every page of a browser may call.
+A request must have the token (in the address, from then on in a cookie, or in a header), and must name a host that the
+server has, so that no name that was rebound to this machine reaches it; a page of another origin is refused. The token
+stays compulsory on loopback, where every program and every page of a browser may call.
 """
 
 import hmac
@@ -58,7 +58,9 @@ def hosts(host: str) -> frozenset[str]:
 
 
 def addresses(host: str) -> list[str]:
-    """The names to print for a server that binds to `host`: of a server for everybody, those of this machine in its networks."""
+    """The names to print for a server that binds to `host`: of a server for everybody, those of this machine in its
+    networks.
+    """
     if host not in EVERYWHERE:
         return [f"[{host}]" if ":" in host else host]
     names = [

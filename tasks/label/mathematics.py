@@ -1,8 +1,9 @@
 r"""LaTeX as MathML that is safe to put into a page, whatever the LaTeX says.
 
-latex2mathml writes what it finds as it stands: `\text{<script>}` becomes an element, `\href{javascript:...}` an attribute. So only its
-tree is used: known elements with known attributes are written anew, with everything else escaped or left out. Macros, by which a short
-formula could grow without end, and formulas beyond MOST characters are not converted.
+latex2mathml writes what it finds as it stands: `\text{<script>}` becomes an element, `\href{javascript:...}` an
+attribute. So only its tree is used: known elements with known attributes are written anew, with everything else escaped
+or left out. Macros, by which a short formula could grow without end, and formulas beyond MOST characters are not
+converted.
 """
 
 import html

@@ -1,7 +1,7 @@
 """Answers as they are shown: Markdown and mathematics as HTML in which nothing of an answer can act.
 
-HTML in an answer is text. A link is its text with the address behind it, and an image is a link, so nothing is loaded and nothing leads
-away from the page. Only this module and its two helpers make HTML of what others wrote.
+HTML in an answer is text. A link is its text with the address behind it, and an image is a link, so nothing is loaded
+and nothing leads away from the page. Only this module and its two helpers make HTML of what others wrote.
 """
 
 import html

@@ -1,4 +1,7 @@
-"""The label page's server: one page for the person, five calls from it, and the statistics. The guard stands before all of them."""
+"""The label page's server: one page for the person, five calls from it, and the statistics.
+
+The guard stands before all of them.
+"""
 
 from collections.abc import Callable, Collection
 from functools import partial

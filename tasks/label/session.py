@@ -1,7 +1,7 @@
 """People at work on the record: what each gets next, and what they say, on disk before anything else is shown.
 
-All that decides is the record and the seed. A server that was killed goes on where it was, and a page that did not hear whether its
-judgement was saved may send it again: it is known by its ticket.
+All that decides is the record and the seed. A server that was killed goes on where it was, and a page that did not hear
+whether its judgement was saved may send it again: it is known by its ticket.
 """
 
 import hmac
@@ -25,7 +25,9 @@ class ConflictError(Exception):
 
 @dataclass(frozen=True)
 class Turn:
-    """What a person sees now: an item with its ticket, or none when nothing is left; `value` is what they took back of it."""
+    """What a person sees now: an item with its ticket, or none when nothing is left; `value` is what they took back of
+    it.
+    """
 
     shown: Shown | None
     judgement: str
@@ -51,7 +53,9 @@ class Session:
             return self._turn(person, self.assignment.next(self.record, person, seen), None)
 
     def judge(self, judgement: str, person: str, item: str, value: Value, seconds: float) -> None:
-        """Bring a judgement, in the places of the page, to the disk; once, however often it is said, and ConflictError where another one is there."""
+        """Bring a judgement, in the places of the page, to the disk; once, however often it is said, and ConflictError
+        where another one is there.
+        """
         with self._lock:
             if (line := self.record.known(judgement)) is not None:
                 if not self._says(line, person, item, value):
@@ -124,7 +128,9 @@ class Session:
         return Turn(shown, ticket, value, judgements[-1].judgement if judgements else None, progress)
 
     def _ticket(self, drawn: str, person: str, item: str, repeat: int) -> str:
-        """A judgement's id: drawn by lot, and bound to who judges what for which time, in a way that a page cannot read."""
+        """A judgement's id: drawn by lot, and bound to who judges what for which time, in a way that a page cannot
+        read.
+        """
         bound = hmac.digest(self._key, "\n".join((drawn, person, item, str(repeat))).encode(), "sha256")
         return drawn + bound.hex()[:16]
 

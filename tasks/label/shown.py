@@ -1,7 +1,8 @@
-"""An item as a person sees it, and what the person says of it, carried between the places of the page and those of the record.
+"""An item as a person sees it, and what the person says of it, carried between the places of the page and those of the
+record.
 
-A page knows answers by letters alone, A the one that was shown first. Neither sources nor ids of samples, rewards, expected values or the
-drawn order are in what it gets.
+A page knows answers by letters alone, A the one that was shown first. Neither sources nor ids of samples, rewards,
+expected values or the drawn order are in what it gets.
 """
 
 import json

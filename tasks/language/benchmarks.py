@@ -1,4 +1,6 @@
-"""A policy's answers to one benchmark suite, scored as the suite's peer scores them (tasks/language/suites/registry.py)."""
+"""A policy's answers to one benchmark suite, scored as the suite's peer scores them
+(tasks/language/suites/registry.py).
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""Text for pretraining: arithmetic facts, stories with quantities, and problems with solutions in loose forms; or one's own text.
+"""Text for pretraining: arithmetic facts, stories with quantities, and problems with solutions in loose forms; or one's
+own text.
 
 The answer format that SFT teaches (`#### N` after worked lines) does not occur, and only training problems are used.
 """

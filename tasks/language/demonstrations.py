@@ -1,5 +1,6 @@
-"""What supervised fine-tuning imitates: worked solutions of the training problems, conversations from files or a hub, or the
-answers that people wrote where they judged."""
+"""What supervised fine-tuning imitates: worked solutions of the training problems, conversations from files or a hub,
+or the answers that people wrote where they judged.
+"""
 
 import random
 import sys
@@ -24,8 +25,10 @@ METRICS = {
     "train": "The number of conversations or texts to learn from.",
     "validation": "The number of conversations or texts that are held out, by which the held-out loss is measured.",
     "duplicates": "The number of rows that were left out, since they repeat another one word for word.",
-    "leaked": "The number of rows that were left out, since they ask a validation or test problem, or open as a held-out row does.",
-    "left_out": "The number of rows that were left out since nothing can be learned from them: without an answer, or with one that is labelled as bad or as not learned.",
+    "leaked": "The number of rows that were left out, since they ask a validation or test problem, or open as a "
+    "held-out row does.",
+    "left_out": "The number of rows that were left out since nothing can be learned from them: without an answer, "
+    "or with one that is labelled as bad or as not learned.",
 }
 
 
@@ -140,7 +143,8 @@ def _groups(rows: Iterable[Record], key: Callable[[Record], tuple[str, ...]]) ->
 def split(config: DemonstrationsConfig, rows: list[Record], source: str) -> tuple[list[Record], list[Record]]:
     """Training and validation rows in random order; rows with the same turns before their first answer are on one side.
 
-    Where all rows open alike, what the assistant does not say tells them apart. Rows of files whose names say so (rows.HELD_OUT) are validation; where there are none, a share of the opening turns is drawn.
+    Where all rows open alike, what the assistant does not say tells them apart. Rows of files whose names say so
+    (rows.HELD_OUT) are validation; where there are none, a share of the opening turns is drawn.
     """
     rng = random.Random(config.seed)
     groups = _groups(rows, opening)

@@ -1,10 +1,11 @@
-"""Evaluation of one policy on test problems: greedy answers, and samples at several temperatures, each scored in every way.
+"""Evaluation of one policy on test problems: greedy answers, and samples at several temperatures, each scored in every
+way.
 
 How often a sampled answer is right depends on the temperature as much as on the policy: one that is merely more certain
 wins at temperature 1. So every policy also answers at its own best temperature, chosen on validation problems; 0 stands
-for greedy answers, which need no samples.
-Strict accuracy asks for the `#### N` line at the end, lenient accuracy only for the right final answer, whatever its form
-(verifier.py, as the verifiable reward does): a policy may gain the first by form alone.
+for greedy answers, which need no samples. Strict accuracy asks for the `#### N` line at the end, lenient accuracy only
+for the right final answer, whatever its form (verifier.py, as the verifiable reward does): a policy may gain the first
+by form alone.
 """
 
 import json
@@ -51,21 +52,28 @@ ESTIMATES = {
         f"gold_greedy_{name}": f"The share of the greedy answers to {text} that are what a reader wants (gold)."
         for name, text in OTHER_KINDS.items()
     },
-    "strict_validation_T": f"The share of the answers at T to validation problems that {measures.RIGHT['strict']}; the T with the highest is best_temperature.",
-    "pair_likelihood": "The share of the held-out pairs whose chosen response has the higher log-probability a token; a tie counts half.",
-    "pair_accuracy": "The share of the held-out pairs whose chosen response gained more log-probability over the reference; a tie counts half, so the reference itself has 0.5.",
+    "strict_validation_T": f"The share of the answers at T to validation problems that {measures.RIGHT['strict']}; "
+    "the T with the highest is best_temperature.",
+    "pair_likelihood": "The share of the held-out pairs whose chosen response has the higher log-probability a "
+    "token; a tie counts half.",
+    "pair_accuracy": "The share of the held-out pairs whose chosen response gained more log-probability over the "
+    "reference; a tie counts half, so the reference itself has 0.5.",
 }
 METRICS = {
-    "best_temperature": "The policy's best temperature, chosen on validation problems; 0 stands for greedy answers. Without answers to compare with there is none.",
+    "best_temperature": "The policy's best temperature, chosen on validation problems; 0 stands for greedy "
+    "answers. Without answers to compare with there is none.",
     "asked": "The number of test problems.",
-    "too_long": "The number of test problems that were left out, since the prompt, max_new_tokens and the model's positions do not fit; there where there are any.",
+    "too_long": "The number of test problems that were left out, since the prompt, max_new_tokens and the model's "
+    "positions do not fit; there where there are any.",
     **{f"{name}/ESTIMATE": text for name, text in ESTIMATES.items()},
 }
 
 
 @dataclass(frozen=True)
 class Models:
-    """The policy with its tokenizer, and where there are any the reference that it is compared with and the reward model."""
+    """The policy with its tokenizer, and where there are any the reference that it is compared with and the reward
+    model.
+    """
 
     policy: PretrainedCausalLM
     reference: PretrainedModel | None
@@ -87,9 +95,9 @@ def run(
     """Generate, score and summarise what policy `policy` answers.
 
     Writes to `out` all that the report says of the policy: the test problems (asked.parquet), generations.parquet,
-    measures.parquet with one value a problem and metric, evaluation.json, the curve of its training, and of a policy trained by
-    reward what it sampled on the way. `asked` are test problems that do not come from `problems`; `pairs` has held-out
-    comparisons, or nothing. A `reference` without a model leaves out what is measured against it.
+    measures.parquet with one value a problem and metric, evaluation.json, the curve of its training, and of a policy
+    trained by reward what it sampled on the way. `asked` are test problems that do not come from `problems`; `pairs`
+    has held-out comparisons, or nothing. A `reference` without a model leaves out what is measured against it.
     """
     loaded = load(policy, reference, reward_model)
     full_table = test_problems(config, problems, asked)
@@ -140,7 +148,9 @@ def test_problems(config: EvaluateConfig, problems: Path, test_files: Path) -> p
 
 
 def readable(config: EvaluateConfig, loaded: Models, problems: pd.DataFrame) -> pd.DataFrame:
-    """The test problems after which every model has positions left for an answer; a line on standard error tells of others."""
+    """The test problems after which every model has positions left for an answer; a line on standard error tells of
+    others.
+    """
     limits = [chat.positions(model) for model in (loaded.policy, loaded.reference, loaded.scorer) if model is not None]
     room = min((limit for limit in limits if limit is not None), default=None)
     if room is None:
@@ -163,7 +173,9 @@ def readable(config: EvaluateConfig, loaded: Models, problems: pd.DataFrame) -> 
 
 
 def held_out_pairs(pairs: Path) -> pd.DataFrame | None:
-    """The test part of the stage `preferences`, or a file or folder of the user's own pairs; None where there are none."""
+    """The test part of the stage `preferences`, or a file or folder of the user's own pairs; None where there are
+    none.
+    """
     if (pairs / "train.parquet").is_file() and (pairs / "test.parquet").is_file():
         return tables.read(Comparisons, pairs / "test.parquet")
     if not pairs.exists() or (pairs.is_dir() and not any(file.suffix in SUFFIXES for file in pairs.iterdir())):
@@ -180,12 +192,15 @@ def held_out_pairs(pairs: Path) -> pd.DataFrame | None:
 def evaluated(
     config: EvaluateConfig, loaded: Models, test_set: pd.DataFrame, problems: Path, out: Path
 ) -> dict[str, Any]:
-    """Answers to the problems `test_set`, with every measure that they allow: right answers need a reference to compare with."""
+    """Answers to the problems `test_set`, with every measure that they allow: right answers need a reference to compare
+    with.
+    """
     unknown = test_set["problem_id"][test_set["answer"] == ""]
     answered = unknown.empty
     if 0 < len(unknown) < len(test_set):
         print(
-            f"evaluate: {len(unknown)} of {len(test_set)} test problems have no answer, the first of them {unknown.iloc[0]}: without "
+            f"evaluate: {len(unknown)} of {len(test_set)} test problems have no answer, the first of them "
+            f"{unknown.iloc[0]}: without "
             "an answer to each nothing is counted as right or wrong",
             file=sys.stderr,
             flush=True,
@@ -219,7 +234,9 @@ def evaluated(
 
 
 def validation_problems(config: EvaluateConfig, problems: Path) -> pd.DataFrame | None:
-    """The first validation problems, by which the best temperature is chosen; None where they have no answers or are not there."""
+    """The first validation problems, by which the best temperature is chosen; None where they have no answers or are
+    not there.
+    """
     if not (problems / "validation.parquet").is_file():
         return None
     table = tables.read(Problems, problems / "validation.parquet").head(config.validation_problems)
@@ -227,7 +244,9 @@ def validation_problems(config: EvaluateConfig, problems: Path) -> pd.DataFrame 
 
 
 def on_other_kinds(config: EvaluateConfig, loaded: Models, problems: Path, out: Path) -> dict[str, Any]:
-    """Greedy accuracy on the small test sets of another kind, where the folder has them; the answers are in other_kinds.parquet."""
+    """Greedy accuracy on the small test sets of another kind, where the folder has them; the answers are in
+    other_kinds.parquet.
+    """
     files = {name: problems / f"{name}.parquet" for name in OTHER_KINDS}
     sets = {name: tables.read(Problems, file) for name, file in files.items() if file.is_file()}
     if not sets:
@@ -350,9 +369,9 @@ def _scores(
     """For each response `kl`, the log-ratio to the reference, and `reward`: (N,) each, where there are such models.
 
     The log-ratio is summed over the response's tokens, with both models at the temperature that was sampled from. Over
-    responses sampled from the policy its mean is an unbiased estimate of the sequence's KL divergence (k1; single ones may
-    be negative); over greedy ones, where both are at temperature 1, it is no KL.
-    Responses of similar length go through the models together: padding was 40 % of the work.
+    responses sampled from the policy its mean is an unbiased estimate of the sequence's KL divergence (k1; single ones
+    may be negative); over greedy ones, where both are at temperature 1, it is no KL. Responses of similar length go
+    through the models together: padding was 40 % of the work.
     """
     whole = batch.completions(encoded, loaded.tokenizer.pad_token_id)
     scores = {"kl": batch.logps.sum(dim=1)} if loaded.reference is not None else {}

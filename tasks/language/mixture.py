@@ -1,4 +1,6 @@
-"""The prompts that policies are trained on by reward: drawn from one or more data sets, each with a weight and a reward."""
+"""The prompts that policies are trained on by reward: drawn from one or more data sets, each with a weight and a
+reward.
+"""
 
 import math
 import random
@@ -22,10 +24,14 @@ Prompt = tuple[str, ...]  # as problem_forms.asked tells them apart
 ANSWERED = ("verifiable", "rubric")  # the rewards that need a reference answer
 METRICS = {
     "drawn/DATASET": "The number of prompts drawn from the data set.",
-    "available/DATASET": "The number of the data set's prompts that could be drawn: without repeats, and without questions of another set, validation or test.",
-    "shortfall/DATASET": "How many prompts fewer were drawn than the data set's weight asks for; above 0 the mixture is not as asked for.",
-    "repeated/DATASET": "The number of rows of a file or a hub set that were left out, since they repeat a prompt of their set.",
-    "leaked/DATASET": "The number of prompts of a file or a hub set that were left out, since validation, test or a set before asks them.",
+    "available/DATASET": "The number of the data set's prompts that could be drawn: without repeats, and without "
+    "questions of another set, validation or test.",
+    "shortfall/DATASET": "How many prompts fewer were drawn than the data set's weight asks for; above 0 the "
+    "mixture is not as asked for.",
+    "repeated/DATASET": "The number of rows of a file or a hub set that were left out, since they repeat a prompt "
+    "of their set.",
+    "leaked/DATASET": "The number of prompts of a file or a hub set that were left out, since validation, test or "
+    "a set before asks them.",
     "validation": "The number of held-out prompts, on which policies are judged while they are trained.",
 }
 
@@ -82,13 +88,16 @@ def draw(
         counts["shortfall"][dataset.name] = missing = end - start - len(drawn)
         if missing:
             print(
-                f"mixture: {dataset.name}: {len(drawn)} prompts, not the {end - start} that its weight asks for: it has no more",
+                f"mixture: {dataset.name}: {len(drawn)} prompts, not the {end - start} that its weight asks for: "
+                "it has no more",
                 file=sys.stderr,
                 flush=True,
             )
     if not rows:
         raise DataError(
-            f"mixture: no prompt is left of {', '.join(dataset_config.name for dataset_config in config.datasets)}: validation or test asks each of them"
+            "mixture: no prompt is left of "
+            f"{', '.join(dataset_config.name for dataset_config in config.datasets)}: validation or "
+            "test asks each of them"
         )
     rng.shuffle(rows)
     if {dataset.source for dataset in config.datasets} != {"problems"}:
@@ -123,7 +132,8 @@ def prompt(dataset: Dataset, row: Record) -> Record:
     """A row of a data set as a row of Prompts; DataError where the data set's reward needs an answer that it lacks."""
     if dataset.reward in ANSWERED and not row["answer"]:
         raise DataError(
-            f"mixture: {dataset.name}: {row['problem_id']} has no answer, which its reward {dataset.reward} needs; expected a "
+            f"mixture: {dataset.name}: {row['problem_id']} has no answer, which its reward {dataset.reward} needs; "
+            "expected a "
             "column answer"
         )
     return _prompt(row, f"{dataset.name}/{row['problem_id']}", dataset.name, dataset.reward)

@@ -1,4 +1,6 @@
-"""PPO: a policy and a critic trained by the reward model, held near the SFT model (arXiv:1707.06347, arXiv:2203.02155)."""
+"""PPO: a policy and a critic trained by the reward model, held near the SFT model (arXiv:1707.06347,
+arXiv:2203.02155).
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -32,8 +32,10 @@ STRONG = 2  # the level from which on one response is better and not only slight
 METRICS = {
     "pairs/train": "The number of comparisons that are trained on.",
     "pairs/test": "The number of comparisons whose prompts are held out.",
-    "ties": "The share of all pairs of a ranking's responses that tie in rank, from 0 to 1; a pairwise judgement ranks two.",
-    "flipped": "The share of the comparisons with different points whose chosen response has fewer: the annotator's noise, or where people see it otherwise.",
+    "ties": "The share of all pairs of a ranking's responses that tie in rank, from 0 to 1; a pairwise "
+    "judgement ranks two.",
+    "flipped": "The share of the comparisons with different points whose chosen response has fewer: the "
+    "annotator's noise, or where people see it otherwise.",
     "equal_scores": "The share of the comparisons whose two responses have equal points.",
     "strong": "The share of the comparisons where one response is better and not only slightly better.",
     "score/CRITERION": "The mean points of the annotator for this criterion.",
@@ -43,7 +45,8 @@ METRICS = {
     "leaked": "The number of pairs left out of training, since their prompt is held out.",
     "left_out": "The number of given rows left out, since their chosen answer is empty.",
     "contradicted": "The number of given pairs whose rejected response has the higher of the given scores.",
-    "given_scores": "The share of the given pairs whose chosen response has the higher of the given scores; a tie counts half.",
+    "given_scores": "The share of the given pairs whose chosen response has the higher of the given scores; a tie "
+    "counts half.",
     "judgements/pairwise": "The number of people's judgements of two answers that count.",
     "judgements/ranking": "The number of people's rankings that count.",
     "judgements/edit": "The number of people's better answers that count.",
@@ -55,7 +58,9 @@ METRICS = {
 
 @dataclass
 class Part:
-    """What one source gives: rows of Comparisons and Rankings, the prompts that are held out, and metrics of its own."""
+    """What one source gives: rows of Comparisons and Rankings, the prompts that are held out, and metrics of its
+    own.
+    """
 
     pairs: list[Record]
     held_out: set[str]
@@ -78,10 +83,11 @@ class Inputs:
 def run(
     config: PreferencesConfig, responses: Path, pairs: Path, judgements: Path, problems: Path, out: Path
 ) -> Metrics:
-    """Write train.parquet and test.parquet (schema Comparisons), rankings.parquet (Rankings) and annotations.parquet (Annotations).
+    """Write train.parquet and test.parquet (schema Comparisons), rankings.parquet (Rankings) and annotations.parquet
+    (Annotations).
 
-    The latter two are there where somebody ranked. `responses` is where the pairs, or what is ranked, come from, `pairs` has the files
-    of a mixture and `judgements` what people said.
+    The latter two are there where somebody ranked. `responses` is where the pairs, or what is ranked, come from,
+    `pairs` has the files of a mixture and `judgements` what people said.
     """
     inputs = Inputs(responses, pairs if config.source == "mixture" else responses, judgements, problems)
     parts = {name: SOURCES[name](config, inputs) for name in config.sources}
@@ -131,8 +137,8 @@ def annotated(config: PreferencesConfig, inputs: Inputs) -> Part:
 def judged(config: PreferencesConfig, inputs: Inputs) -> Part:
     """What people judged. WaitingError while there is too little.
 
-    Prompts of the responses are held out as the annotator's are. Others, whose number grows with the record, are held out by a
-    draw of their own each, so that none changes sides when more is judged.
+    Prompts of the responses are held out as the annotator's are. Others, whose number grows with the record, are held
+    out by a draw of their own each, so that none changes sides when more is judged.
     """
     judgement_record = record.read(inputs.judgements)
     missing = config.minimum - len(judged_pairs.counted(judgement_record))
@@ -200,7 +206,8 @@ def _given(config: PreferencesConfig, rows: Iterable[Row], source: str) -> Part:
 def _mixed(config: PreferencesConfig, parts: dict[Source, Part]) -> Part:
     """The shares of all sources as one.
 
-    Where people judged a prompt the annotator's word on it is left out, and what one source holds out no other trains on.
+    Where people judged a prompt the annotator's word on it is left out, and what one source holds out no other trains
+    on.
     """
     selected = {name: _taken(config, name, parts[name]) for name in parts}
     if "people" in selected and "annotator" in selected:
@@ -227,7 +234,9 @@ def _mixed(config: PreferencesConfig, parts: dict[Source, Part]) -> Part:
 
 
 def _taken(config: PreferencesConfig, source: Source, part: Part) -> Part:
-    """The share of a source's prompts that the mixture takes; prompts of files and hubs get the source's name before their own."""
+    """The share of a source's prompts that the mixture takes; prompts of files and hubs get the source's name before
+    their own.
+    """
     if source in ("files", "hub"):
         named = [
             {**row, "prompt_id": f"{source}/{row['prompt_id']}", "comparison_id": f"{source}/{row['comparison_id']}"}
@@ -283,8 +292,8 @@ def _of_rankings(rankings: list[Record]) -> Metrics:
 def _of_scores(compared: pd.DataFrame, sources: set[Source]) -> Metrics:
     """METRICS of the scores of the responses, which are the annotator's points unless somebody gave others.
 
-    As a measure for `flipped`: two annotators who each contradict their points in 15 % of the pairs agree with each other in 75 %;
-    people did in 73 % (arXiv:2203.02155, section 3.4).
+    As a measure for `flipped`: two annotators who each contradict their points in 15 % of the pairs agree with each
+    other in 75 %; people did in 73 % (arXiv:2203.02155, section 3.4).
     """
     if "chosen_score" not in compared:
         return {}

@@ -1,4 +1,6 @@
-"""Problems with worked solutions: generated, or read from files or a hub, in GSM8K's form (arXiv:2110.14168), MATH's and others."""
+"""Problems with worked solutions: generated, or read from files or a hub, in GSM8K's form (arXiv:2110.14168), MATH's
+and others.
+"""
 
 import random
 from collections.abc import Iterable, Iterator
@@ -24,7 +26,8 @@ METRICS = {
     "train": "The number of training problems.",
     "validation": "The number of validation problems, by which temperatures and policies are chosen.",
     "test": "The number of test problems.",
-    "repeated": "The number of rows of files or of a hub that were left out, since they repeat a problem of their split.",
+    "repeated": "The number of rows of files or of a hub that were left out, since they repeat a "
+    "problem of their split.",
     "leaked": "The number of training rows of files or of a hub that were left out, since the test split asks them.",
 }
 

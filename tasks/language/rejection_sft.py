@@ -1,4 +1,6 @@
-"""Rejection fine-tuning: sample N answers a prompt, keep the best by reward, fine-tune on them (arXiv:2307.09288, 3.2.2)."""
+"""Rejection fine-tuning: sample N answers a prompt, keep the best by reward, fine-tune on them (arXiv:2307.09288,
+3.2.2).
+"""
 
 import math
 import sys
@@ -56,7 +58,8 @@ def run(
         kept, metrics = selected(config, Environment(model, tokenizer, table, judge, config))
     if not kept:  # a weak model costs this policy alone, not the flow
         print(
-            f"rejection_sft: no answer earned rejection_sft.minimum_reward = {config.minimum_reward}, so that nothing was learned: "
+            f"rejection_sft: no answer earned rejection_sft.minimum_reward = {config.minimum_reward}, so that "
+            "nothing was learned: "
             "the policy is the one that it started from",
             file=sys.stderr,
             flush=True,

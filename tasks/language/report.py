@@ -28,7 +28,8 @@ from tasks.language.tables.problems import Problems
 from tasks.stage import Metrics, main
 
 TESTED = {  # of a difference between one and another
-    "p": "How probable so large a difference between {} and {} is if they are equally good, from 0 to 1, by the test of the interval and corrected by Holm; of fewer than 30 problems there is none.",
+    "p": "How probable so large a difference between {} and {} is if they are equally good, from 0 to 1, by the "
+    "test of the interval and corrected by Holm; of fewer than 30 problems there is none.",
     "gained": "The number of problems where {} is right and {} is not.",
     "lost": "The number of problems where {1} is right and {0} is not.",
 }
@@ -38,27 +39,39 @@ COMPARED = {
     "POLICY/over_rival": ("the policy", "its rival"),
 }
 METRICS = {
-    "untrained/METRIC/ESTIMATE": "What the baseline gains over its greedy accuracy without training: by a temperature, a vote or a choice among samples.",
-    "POLICY/change/METRIC/ESTIMATE": "The policy's METRIC minus the baseline's, on the same problems; of gold_greedy also the parts gold_by_manner and gold_by_correctness, which add up to it. The interval is corrected by Holm, as p is.",
-    "POLICY/over_rival/ESTIMATE": "The policy's right greedy answers minus those of its rival, the better control, or the baseline where that is better or alone; of the loss, where no right answers are known.",
+    "untrained/METRIC/ESTIMATE": "What the baseline gains over its greedy accuracy without training: by a "
+    "temperature, a vote or a choice among samples.",
+    "POLICY/change/METRIC/ESTIMATE": "The policy's METRIC minus the baseline's, on the same problems; of "
+    "gold_greedy also the parts gold_by_manner and gold_by_correctness, which add "
+    "up to it. The interval is corrected by Holm, as p is.",
+    "POLICY/over_rival/ESTIMATE": "The policy's right greedy answers minus those of its rival, the better control, "
+    "or the baseline where that is better or alone; of the loss, where no right "
+    "answers are known.",
     **{f"{place}/{name}": text.format(*of) for place, of in COMPARED.items() for name, text in TESTED.items()},
-    "POLICY/win_rate_greedy/ESTIMATE": "The share of the problems where the policy's greedy answer has more rubric points than the baseline's; a tie is half a win.",
+    "POLICY/win_rate_greedy/ESTIMATE": "The share of the problems where the policy's greedy answer has more rubric "
+    "points than the baseline's; a tie is half a win.",
     "POLICY/tie_rate_greedy/ESTIMATE": "The share of the problems where both greedy answers have equal points.",
-    "POLICY/win_rate_sampled_T/ESTIMATE": "The same share over all pairs of a policy's answer and a baseline's answer, both sampled at T.",
+    "POLICY/win_rate_sampled_T/ESTIMATE": "The same share over all pairs of a policy's answer and a baseline's "
+    "answer, both sampled at T.",
     "POLICY/tie_rate_sampled_T/ESTIMATE": "The share of these pairs that have equal points.",
 }
 HEADLINE = {
     "strict_greedy": f"The share of the problems whose greedy answer {measures.RIGHT['strict']}.",
-    "strict_mean_at_K_tbest": f"The share of K answers at the policy's best temperature that {measures.RIGHT['strict']}, a mean over problems.",
+    "strict_mean_at_K_tbest": "The share of K answers at the policy's best temperature that "
+    f"{measures.RIGHT['strict']}, a mean over problems.",
     "gold_greedy": "The share of the problems whose greedy answer is gold: right, and as a reader wants it.",
     "rubric_greedy": "The mean rubric points of the greedy answers, of 10.",
-    "reference_loss": "The mean negative log-likelihood a token of the reference responses, in nats, where no right answers are known.",
+    "reference_loss": "The mean negative log-likelihood a token of the reference responses, in nats, where no "
+    "right answers are known.",
     "pair_accuracy": "The share of the held-out preference pairs that the policy tells apart.",
-    "win_rate_greedy": "The share of the problems where the greedy answer has the higher reward than the baseline's; a tie is half a win.",
+    "win_rate_greedy": "The share of the problems where the greedy answer has the higher reward than the "
+    "baseline's; a tie is half a win.",
     "reward_greedy": "The mean reward of the greedy answers.",
     "length_greedy": "The mean length of the greedy answers, in tokens.",
-    "change": "The difference of strict_greedy, or where no right answers are known of reference_loss, to the baseline's.",
-    "change_low": "The lower bound of that difference's interval, corrected for the number of policies; none of fewer than 30 problems.",
+    "change": "The difference of strict_greedy, or where no right answers are known of reference_loss, to the "
+    "baseline's.",
+    "change_low": "The lower bound of that difference's interval, corrected for the number of policies; none of "
+    "fewer than 30 problems.",
     "change_high": "The upper bound of that interval.",
 }
 
@@ -66,10 +79,12 @@ UNANSWERED = ("pair_accuracy", "win_rate_greedy", "reward_greedy", "length_greed
 
 
 def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) -> Metrics:
-    """Write report.html, report.md and the plots; the metrics are the policies' differences from the baseline, computed here.
+    """Write report.html, report.md and the plots; the metrics are the policies' differences from the baseline, computed
+    here.
 
-    `evaluations` has a folder for each policy with what the stage `evaluate` wrote; `reward_model` is the reward model's
-    folder, or one without a model. Where the test problems have no answers, the report is about what can be measured without.
+    `evaluations` has a folder for each policy with what the stage `evaluate` wrote; `reward_model` is the reward
+    model's folder, or one without a model. Where the test problems have no answers, the report is about what can be
+    measured without.
     """
     folders: dict[str, Path] = {name: evaluations / name for name in config.policies}
     answers = {name: tables.read(Generations, folder / "generations.parquet") for name, folder in folders.items()}
@@ -110,7 +125,9 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
 
 
 def _row(results: Results, policy: str) -> dict[str, float]:
-    """What a person compares first: greedy accuracy, or else the loss; its difference to the baseline's with its interval, and more."""
+    """What a person compares first: greedy accuracy, or else the loss; its difference to the baseline's with its
+    interval, and more.
+    """
     judged, change = results.judged[policy], results.changes.get(policy, {}).get(results.first)
     best = [name for name in results.metrics if name.startswith("strict_mean_at_") and name.endswith(f"_{BEST}")]
     wanted = (results.first, "gold_greedy", *best, "rubric_greedy", *([] if results.answered else UNANSWERED))
@@ -121,7 +138,9 @@ def _row(results: Results, policy: str) -> dict[str, float]:
 
 
 def _metrics(results: Results) -> Metrics:
-    """For each policy its win rates and its differences to the baseline and to the better control; what the baseline gains untrained."""
+    """For each policy its win rates and its differences to the baseline and to the better control; what the baseline
+    gains untrained.
+    """
     metrics: dict[str, Metrics] = {"untrained": {metric: gain.numbers() for metric, gain in results.untrained.items()}}
     wanted = (
         ("strict_", "rubric_", "gold_", "manner_")

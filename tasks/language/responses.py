@@ -18,7 +18,8 @@ METRICS = {
     "responses": "The number of responses.",
     "completions/mean_length": "The mean length of a response in tokens, the end token included.",
     "completions/clipped_ratio": "The share of the responses that the length limit cut off, from 0 to 1.",
-    "mean_token_logp": "The mean log-probability of a sampled token, in nats; the nearer to 0, the more certain is the policy.",
+    "mean_token_logp": "The mean log-probability of a sampled token, in nats; the nearer to 0, the more certain is "
+    "the policy.",
 }
 
 

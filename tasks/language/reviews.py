@@ -1,7 +1,8 @@
-"""Reviews with a sentiment, generated or read: what a language model of reviews, two classifiers and steered policies learn from.
+"""Reviews with a sentiment, generated or read: what a language model of reviews, two classifiers and steered policies
+learn from.
 
-The other stages read the parts as other people's data: `corpus`, `problems` and `solutions` name their folders in params.yaml
-(presets/reviews.yaml).
+The other stages read the parts as other people's data: `corpus`, `problems` and `solutions` name their folders in
+params.yaml (presets/reviews.yaml).
 """
 
 import json
@@ -25,13 +26,17 @@ FRUITLESS = 1000  # draws in a row that repeat an opening, after which the gramm
 METRICS = {
     **{part: f"The number of reviews of the part {part}." for part in PARTS},
     "positive": "The share of all reviews that are positive, from 0 to 1.",
-    "repeated": "The number of rows of files or of a hub that were left out, since an earlier one opens in the same words.",
-    "short": "The number of rows of files or of a hub that were left out, since they have no more words than an opening.",
+    "repeated": "The number of rows of files or of a hub that were left out, since an earlier one opens in the "
+    "same words.",
+    "short": "The number of rows of files or of a hub that were left out, since they have no more "
+    "words than an opening.",
 }
 
 
 def run(config: ReviewsConfig, raw: Path, out: Path) -> Metrics:
-    """Write reviews.parquet (schema Reviews), and the parts as the stages read them: corpus/, prompts/ and labelled/."""
+    """Write reviews.parquet (schema Reviews), and the parts as the stages read them: corpus/, prompts/ and
+    labelled/.
+    """
     counts: dict[str, float] = {}
     if config.source == "generated":
         rows = generated(config)

@@ -23,8 +23,11 @@ from tasks.stage import Metrics, main
 
 CURVES = {**reward_model.METRICS, **reward_model.CALIBRATION, **solution_measures.CALIBRATION}
 BEFORE = {
-    "accuracy": "The share of the held-out comparisons whose chosen answer scores higher, from 0 to 1; chance is 0.5. Of outcome and process: the share of the held-out answers or steps whose likeliest label is the one they have.",
-    "loss": "The mean of -log sigmoid(r_w - r_l) over held-out comparisons; a model that tells nothing apart has log 2. Of outcome and process: the mean cross-entropy of the held-out answers' or steps' labels.",
+    "accuracy": "The share of the held-out comparisons whose chosen answer scores higher, from 0 to 1; chance is "
+    "0.5. Of outcome and process: the share of the held-out answers or steps whose likeliest label is "
+    "the one they have.",
+    "loss": "The mean of -log sigmoid(r_w - r_l) over held-out comparisons; a model that tells nothing apart has "
+    "log 2. Of outcome and process: the mean cross-entropy of the held-out answers' or steps' labels.",
     **on_pairs.BEFORE,
     **solution_measures.BEFORE,
 }
@@ -35,7 +38,8 @@ METRICS = {
     "truncated": "The number of training pairs or solutions that were cut off at max_length.",
     "dropped": "The number of training pairs or solutions that were left out, since they are longer.",
     **{
-        f"untrained/{name}": f"Before training (of a head on pairs: by the mean log-probability of the policy that it starts from): {text[0].lower()}{text[1:]}"
+        f"untrained/{name}": "Before training (of a head on pairs: by the mean log-probability of the policy that "
+        f"it starts from): {text[0].lower()}{text[1:]}"
         for name, text in BEFORE.items()
     },
 }
@@ -50,7 +54,9 @@ UNTRAINED = (
 
 
 def run(config: RewardModelConfig, policy: Path, examples: Path, out: Path, curves: Path) -> Metrics:
-    """Start from `policy`; write the model, calibration.csv, curve.csv and held_out.parquet beside it, and the curve to `curves`."""
+    """Start from `policy`; write the model, calibration.csv, curve.csv and held_out.parquet beside it, and the curve to
+    `curves`.
+    """
     torch.manual_seed(config.seed)
     tokenizer, generator = models.load_tokenizer(policy), torch.Generator().manual_seed(config.seed)
     trained = TrainedModel(partial(untrained, config, policy, generator, tokenizer), config.training, config.lora)
@@ -83,7 +89,9 @@ def _objective(config: RewardModelConfig, examples: Path, tokenizer: Tokenizer) 
 def _start(
     config: RewardModelConfig, policy: Path, generator: torch.Generator, tokenizer: Tokenizer
 ) -> PretrainedModel | None:
-    """What a head on pairs is compared with: the policy's own log-probabilities, since a new head knows nothing; None for other models."""
+    """What a head on pairs is compared with: the policy's own log-probabilities, since a new head knows nothing; None
+    for other models.
+    """
     if config.kind != "head" or config.objective in SOLUTIONS:
         return None
     likelihood = config.model_copy(update={"kind": "log_probability"})

@@ -1,7 +1,8 @@
-"""Test-time scaling: what a policy reaches with more answers to each problem, by votes, by choice among samples, and by beam search.
+"""Test-time scaling: what a policy reaches with more answers to each problem, by votes, by choice among samples, and by
+beam search.
 
-Each model samples once. All budgets and methods take subsets of the same samples (tasks/language/test_time). Where there is a small
-model too, the page says where search with it beats the larger one's greedy answer.
+Each model samples once. All budgets and methods take subsets of the same samples (tasks/language/test_time). Where
+there is a small model too, the page says where search with it beats the larger one's greedy answer.
 """
 
 from pathlib import Path
@@ -25,14 +26,21 @@ from tasks.stage import Metrics, main
 SMALL = "small"
 METRICS = {
     "MODEL/weights": "The number of the model's weights.",
-    "MODEL/distinct": "The share of the sampled answers that equal no earlier one to the same problem, from 0 to 1: what reward models have to read.",
+    "MODEL/distinct": "The share of the sampled answers that equal no earlier one to the same problem, from 0 to "
+    "1: what reward models have to read.",
     "MODEL/greedy/ESTIMATE": "The share of the problems whose greedy answer is right.",
-    "MODEL/pass_at_K/ESTIMATE": "The probability that at least one of K samples is right (unbiased): what a perfect choice would reach.",
-    "MODEL/majority_at_K/ESTIMATE": "The share of the problems where the commonest of K answers is right; ties by chance, a mean over all subsets.",
-    "MODEL/weighted_SCORE_at_K/ESTIMATE": "The same share where votes weigh what the score says; a mean over random subsets.",
-    "MODEL/best_SCORE_at_K/ESTIMATE": "The share of the problems where the sample with the highest score of K is right; a mean over all subsets.",
-    "MODEL/beam_at_K/ESTIMATE": "The share of the problems where beam search that starts from K first steps ends in a right answer.",
-    "MODEL/beam_at_K/tokens": "The number of tokens that such a beam search generates for a problem, dropped ones included.",
+    "MODEL/pass_at_K/ESTIMATE": "The probability that at least one of K samples is right (unbiased): what a "
+    "perfect choice would reach.",
+    "MODEL/majority_at_K/ESTIMATE": "The share of the problems where the commonest of K answers is right; ties by "
+    "chance, a mean over all subsets.",
+    "MODEL/weighted_SCORE_at_K/ESTIMATE": "The same share where votes weigh what the score says; a mean over "
+    "random subsets.",
+    "MODEL/best_SCORE_at_K/ESTIMATE": "The share of the problems where the sample with the highest score of K is "
+    "right; a mean over all subsets.",
+    "MODEL/beam_at_K/ESTIMATE": "The share of the problems where beam search that starts from K first steps ends "
+    "in a right answer.",
+    "MODEL/beam_at_K/tokens": "The number of tokens that such a beam search generates for a problem, "
+    "dropped ones included.",
     "MODEL/tokens": "The mean length of a sampled answer in tokens.",
 }
 ESTIMATE = ("accuracy", "low", "high")
@@ -41,7 +49,9 @@ ESTIMATE = ("accuracy", "low", "high")
 def run(
     config: SearchConfig, policy: Path, problems: Path, reward_model: Path, models_folder: Path, out: Path
 ) -> Metrics:
-    """Write answers.parquet, accuracies.parquet and the page search.html; `policy` is compared with the model `small` of `models_folder`."""
+    """Write answers.parquet, accuracies.parquet and the page search.html; `policy` is compared with the model `small`
+    of `models_folder`.
+    """
     tokenizer = models.load_tokenizer(policy)
     problem_set = sampling.asked(config, problems, tokenizer)
     scorers = scoring.load(reward_model, models_folder, tokenizer)

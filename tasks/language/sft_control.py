@@ -1,6 +1,8 @@
-"""SFT carried on over the problems of the policies, without a reward: what a policy that is trained by reward has to beat.
+"""SFT carried on over the problems of the policies, without a reward: what a policy that is trained by reward has to
+beat.
 
-A policy sees further problems and takes further steps. What both give without a reward, more demonstrations of these problems give too.
+A policy sees further problems and takes further steps. What both give without a reward, more demonstrations of these
+problems give too.
 """
 
 from pathlib import Path
@@ -15,7 +17,9 @@ METRICS = supervised.METRICS
 
 
 def run(config: SftControlConfig, policy: Path, demonstrations: Path, out: Path, curves: Path) -> Metrics:
-    """Train the control whose name `out` ends with, from `policy`; write it to `out`, and the training curve to `curves`."""
+    """Train the control whose name `out` ends with, from `policy`; write it to `out`, and the training curve to
+    `curves`.
+    """
     data = supervised.read(demonstrations, config.skip, config.demonstrations)
     if data.train.empty:
         raise DataError(f"sft_control.skip = {config.skip}: {demonstrations} has no more demonstrations than that")

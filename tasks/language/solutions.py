@@ -1,8 +1,8 @@
 """Solutions: sampled responses cut into steps with a label for each, for outcome and process reward models.
 
-The labels come from the worked steps of the problems, from people, or from roll-outs of the policy; or files hold whole answers with a
-label, which all steps of an answer then have. What the worked steps say is written
-as `truth` besides, wherever all problems have them. Train and test are split by prompt.
+The labels come from the worked steps of the problems, from people, or from roll-outs of the policy; or files hold whole
+answers with a label, which all steps of an answer then have. What the worked steps say is written as `truth` besides,
+wherever all problems have them. Train and test are split by prompt.
 """
 
 import math
@@ -41,7 +41,8 @@ METRICS = {
     "labels/neutral": "The share of the steps that are labelled neutral, from 0 to 1.",
     "labels/good": "The share of the steps that are labelled good, from 0 to 1.",
     "first_wrong": "The share of the solutions with a step that is labelled bad, from 0 to 1.",
-    "left_out": "The number of responses left out: they have no line, their tokens do not end where their lines do, or their problem lacks what the labels come from.",
+    "left_out": "The number of responses left out: they have no line, their tokens do not end where their lines "
+    "do, or their problem lacks what the labels come from.",
     "completions": "The number of roll-outs: completions of a step's beginning.",
     **agreement.METRICS,
 }
@@ -129,7 +130,9 @@ def labelled(path: Path, tokenizer: Tokenizer) -> list[Record]:
 
 
 def add_references(rows: list[Record], problems: Known, verifier: Verifier) -> None:
-    """Say of each row whether its answer is `right`, nan where that cannot be known, and its `truth` where there are worked steps."""
+    """Say of each row whether its answer is `right`, nan where that cannot be known, and its `truth` where there are
+    worked steps.
+    """
     answers = [problems[row["prompt_id"]]["answer"] if row["prompt_id"] in problems else "" for row in rows]
     for row, right in zip(rows, verifier(answers, [row["response"] for row in rows]), strict=True):
         row["right"] = right
@@ -171,13 +174,16 @@ def estimate(
 
 
 def write(config: SolutionsConfig, rows: list[Record], out: Path) -> int:
-    """Write the rows, split by prompt; a column that some rows lack is left out, and so are soft estimates with estimate hard. Returns how many are held out."""
+    """Write the rows, split by prompt; a column that some rows lack is left out, and so are soft estimates with
+    estimate hard. Returns how many are held out.
+    """
     table = pd.DataFrame(rows).dropna(axis="columns")
     if config.estimate == "hard":
         table = table.drop(columns="good", errors="ignore")
     if not len(table) or table["prompt_id"].nunique() < 2:
         raise DataError(
-            f"solutions: {len(table)} solutions with labels, to fewer than 2 prompts; expected at least 2 prompts, one to train on and "
+            f"solutions: {len(table)} solutions with labels, to fewer than 2 prompts; expected at least 2 prompts, "
+            "one to train on and "
             f"one to test, with source {config.source}"
         )
     if "history" in table and not table["history"].any():

@@ -1,7 +1,8 @@
-"""Steered policies beside the SFT model: are their continuations of neutral openings more positive, by whose word, and at what price?
+"""Steered policies beside the SFT model: are their continuations of neutral openings more positive, by whose word, and
+at what price?
 
-The second classifier learns from labels that the reward model never saw, and is never a reward. Both are measured on the same
-held-out reviews.
+The second classifier learns from labels that the reward model never saw, and is never a reward. Both are measured on
+the same held-out reviews.
 """
 
 from pathlib import Path
@@ -37,7 +38,9 @@ def run(
     policies: list[Path],
     out: Path,
 ) -> Metrics:
-    """Write continuations.parquet, steering_measures.parquet and the page steering.html; `out` is named after its page of params.yaml."""
+    """Write continuations.parquet, steering_measures.parquet and the page steering.html; `out` is named after its page
+    of params.yaml.
+    """
     labelled = tables.read(Reviews, reviews / "reviews.parquet")
     second = second_classifier(config, labelled[labelled["part"] == "second"])
     judges = continuations.load(reference, reward_model, second)

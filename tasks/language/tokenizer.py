@@ -12,7 +12,8 @@ from tasks.stage import Metrics, main
 METRICS = {
     "vocabulary": "The number of tokens in the vocabulary.",
     "tokens_per_solution": "The mean number of tokens of a training problem's solution.",
-    "characters_per_token": "The mean number of characters that a token of these solutions stands for; the higher, the fewer tokens a text has.",
+    "characters_per_token": "The mean number of characters that a token of these solutions stands for; the higher, "
+    "the fewer tokens a text has.",
 }
 
 

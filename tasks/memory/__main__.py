@@ -1,7 +1,8 @@
-"""`python -m tasks.memory [STAGE...]`: what a stage needs of a device's memory, by arithmetic. `posttrain plan-memory` starts it.
+"""`python -m tasks.memory [STAGE...]`: what a stage needs of a device's memory, by arithmetic. `posttrain plan-memory`
+starts it.
 
-With --check only stages that would not fit are named, a line each, which `posttrain run` does before it starts a stage on a GPU.
-Exit code 2, with one line on standard error, for what cannot be planned.
+With --check only stages that would not fit are named, a line each, which `posttrain run` does before it starts a stage
+on a GPU. Exit code 2, with one line on standard error, for what cannot be planned.
 """
 
 import argparse
@@ -112,7 +113,9 @@ def table(stage_plan: Plan, lectures: bool) -> Iterator[str]:
     if stage_plan.fits:
         yield f"  fits: {whose} {shown(stage_plan.memory)}"
     else:
-        yield f"  does not fit: {whose} {shown(stage_plan.memory)}, of which a tenth is left free; {stage_plan.change()}"
+        yield (
+            f"  does not fit: {whose} {shown(stage_plan.memory)}, of which a tenth is left free; {stage_plan.change()}"
+        )
 
 
 def document(stage_plan: Plan, lectures: bool) -> dict[str, Any]:
@@ -178,7 +181,10 @@ def lines(flags: argparse.Namespace) -> Iterator[str]:
     else:
         for stage_plan in plans:
             need = "fits" if stage_plan.fits else f"does not fit into {shown(stage_plan.memory)}: {stage_plan.change()}"
-            yield f"{stage_plan.work.stage:<{WIDEST}}  {shown(stage_plan.total):>10}  {WHEN[stage_plan.phase]:<14}  {need}"
+            yield (
+                f"{stage_plan.work.stage:<{WIDEST}}  {shown(stage_plan.total):>10}  "
+                f"{WHEN[stage_plan.phase]:<14}  {need}"
+            )
         yield "`posttrain plan-memory STAGE` has the terms of each sum, and what is assumed"
 
 

@@ -1,7 +1,7 @@
 """What would make a stage fit: changes are tried one after another, each with the sum that it leads to.
 
-Those come first that change memory and time alone; then those that change what is computed or learned. Where no single one is
-enough they are added up in the same order, and those are left out again that are not needed.
+Those come first that change memory and time alone; then those that change what is computed or learned. Where no single
+one is enough they are added up in the same order, and those are left out again that are not needed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,7 +33,9 @@ def fits(total: int, memory: int) -> bool:
 
 
 def advise(work: Workload, memory: int, base: int = 0) -> tuple[Change, int] | None:
-    """The first change, or else the first sum of changes, that fits, with its bytes; None where nothing here is enough."""
+    """The first change, or else the first sum of changes, that fits, with its bytes; None where nothing here is
+    enough.
+    """
 
     def total(change: Change) -> int:
         return terms.peak(terms.terms(change.work, base))[0]

@@ -1,6 +1,7 @@
 """A language model by its numbers: what config.json, params.yaml or a size such as "8B" says of its matrices.
 
-Nothing here imports torch: weights and activations are counted by formula, and a test compares both with torch's own models.
+Nothing here imports torch: weights and activations are counted by formula, and a test compares both with torch's own
+models.
 """
 
 import json
@@ -133,7 +134,8 @@ class Shape:
         return round(self.scale * self.layers * sum(matrix.inputs * matrix.outputs for matrix in self.matrices))
 
 
-# Two small shapes and published models, which stand for a size that is named alone: the nearest one in the logarithm of its weights.
+# Two small shapes and published models, which stand for a size that is named alone: the nearest one in the logarithm of
+# its weights.
 KNOWN = (
     Shape("10M", "llama", 4096, 256, 8, 8, 8, 32, 1024, True, 1024),
     Shape("50M", "llama", 8192, 512, 11, 8, 8, 64, 2048, True, 2048),
@@ -161,13 +163,15 @@ def of_size(text: str) -> Shape | None:
 def of_config(config: Mapping[str, Any], name: str, weights: int | None = None) -> Shape:
     """The shape that a config.json describes; DataError for an architecture of which nothing is known.
 
-    `weights` is their number where the model's files tell it. An architecture without a formula then counts as one like Llama.
+    `weights` is their number where the model's files tell it. An architecture without a formula then counts as one like
+    Llama.
     """
     config = config.get("text_config", config)
     kind = str(config.get("model_type"))
     if kind not in (*GATED, *PLAIN) and weights is None:
         raise DataError(
-            f"{name}: model type {kind}: its weights are not counted here; expected one of {', '.join((*GATED, *PLAIN))}, a folder "
+            f"{name}: model type {kind}: its weights are not counted here; expected one of "
+            f"{', '.join((*GATED, *PLAIN))}, a folder "
             "with the weights, or a size such as 8B"
         )
     try:

@@ -21,7 +21,9 @@ UNITS = {"gb": 10**9, "gib": 2**30, "mb": 10**6, "mib": 2**20}
 
 
 def model(text: str) -> Shape:
-    """The shape of a folder, a size such as 8B, or a model of the hub by its id; DataError with one line where it cannot be known."""
+    """The shape of a folder, a size such as 8B, or a model of the hub by its id; DataError with one line where it
+    cannot be known.
+    """
     if (Path(text) / "config.json").is_file():
         return shapes.of_folder(Path(text))
     if sized := shapes.of_size(text):
@@ -77,7 +79,9 @@ def _of_hub(name: str, revision: str) -> Shape:
 
 
 def resources(stage: str) -> tuple[int, bool, Shard]:
-    """Devices that dvc.yaml gives a stage, `gpu`, or without GPUs `processes`; whether they are GPUs; what they divide besides the batch."""
+    """Devices that dvc.yaml gives a stage, `gpu`, or without GPUs `processes`; whether they are GPUs; what they divide
+    besides the batch.
+    """
     stages = (YAML(typ="safe").load(Path("dvc.yaml")) or {}).get("stages") or {}
     definition = stages.get(stage) or {}
     requested = (definition.get("do", definition).get("meta") or {}).get("resources") or {}
@@ -94,7 +98,9 @@ def memory(text: str) -> int:
 
 
 def gpu_memory() -> int | None:
-    """Bytes of the smallest GPU that is visible, by its driver; None without one, or where POSTTRAIN_DEVICE asks for the CPU."""
+    """Bytes of the smallest GPU that is visible, by its driver; None without one, or where POSTTRAIN_DEVICE asks for
+    the CPU.
+    """
     if os.environ.get("POSTTRAIN_DEVICE", "cuda").startswith("cpu"):
         return None
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

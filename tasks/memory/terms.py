@@ -1,8 +1,9 @@
 """Bytes of a stage, term by term, as they follow from its shapes; what stands in memory together, and the sum.
 
-Two things are never there at once: what sampling holds (keys and values, its logits), and what a pass with its gradients does. So
-the peak is what is always there, and the larger of the two. Devices that divide a model first read the whole of it, before all else. Of a pass activations, logits and gradients are counted in whole, as
-they stand together where a batch is passed in parts. Activations are those that torch keeps for the backward pass of a layer of
+Two things are never there at once: what sampling holds (keys and values, its logits), and what a pass with its
+gradients does. So the peak is what is always there, and the larger of the two. Devices that divide a model first read
+the whole of it, before all else. Of a pass activations, logits and gradients are counted in whole, as they stand
+together where a batch is passed in parts. Activations are those that torch keeps for the backward pass of a layer of
 transformers: arXiv:2205.05198 counts them for another layer; here a test compares them with torch's own saved tensors.
 """
 
@@ -18,8 +19,10 @@ LARGE, CHUNK = 2**26, 2**24  # logits that are kept whole, and in memory at once
 BASE = "interpreter and libraries"
 BUCKET = 2**25  # numbers that processes sum in one exchange (tasks/algorithms/common/distributed.py)
 FLOAT, DOUBLE = 4, 8
-# What glibc's heap held beyond what lived in it, as a share of activations, logits and gradients: a block that was freed is not
-# given to one of the same size, since torch asks for aligned ones. Measured on one shape, docs/scaling/memory.md says how.
+# What glibc's heap held beyond what lived in it, as a share of activations, logits and gradients: a block that was
+# freed is not
+# given to one of the same size, since torch asks for aligned ones. Measured on one shape, docs/scaling/memory.md says
+# how.
 HOLES = {"one pass": 0.21, "several": 0.65}
 LECTURES = {"ppo": (2, 2), "grpo": (1, 2)}  # models that are trained, and models that are frozen
 
@@ -55,7 +58,9 @@ def peak(all_terms: list[Term]) -> tuple[int, When]:
 
 
 def lectures(work: Workload) -> dict[str, int]:
-    """The estimate of the lectures: weights and Adam's two moments of trained models, weights of frozen ones, and nothing else."""
+    """The estimate of the lectures: weights and Adam's two moments of trained models, weights of frozen ones, and
+    nothing else.
+    """
     weights = work.shape.weights * TRAINED[work.precision][0]
     trained, frozen = LECTURES[work.stage]
     names = (("weights", "optimizer"), ("critic's weights", "critic's optimizer"))[:trained]
@@ -125,7 +130,9 @@ def _divided(work: Workload) -> list[Term]:
 
 
 def _frozen(work: Workload) -> list[Term]:
-    """Models that only read: the reference (with LoRA the policy without its adapter, for DPO known beforehand), the reward model."""
+    """Models that only read: the reference (with LoRA the policy without its adapter, for DPO known beforehand), the
+    reward model.
+    """
     frozen_terms = []
     if work.reference and not work.rank:
         frozen_terms.append(_product("reference", work.shape.weights, _size(work)))
@@ -175,8 +182,9 @@ def activations(work: Workload) -> tuple[int, str]:
 def layer_bytes(shape: Shape, size: int, rank: int = 0) -> int:
     """Bytes that a layer keeps for each token without a mask, at `size` bytes a number.
 
-    Two norms; queries, keys and values as attention reads them, its output and the logarithm of its sum; with a gate: the gate, what
-    it becomes, the other half and their product; without: the four numbers of GELU and its output. LoRA adds its inner states.
+    Two norms; queries, keys and values as attention reads them, its output and the logarithm of its sum; with a gate:
+    the gate, what it becomes, the other half and their product; without: the four numbers of GELU and its output. LoRA
+    adds its inner states.
     """
     q, k, f = shape.query_width, shape.key_width, shape.inner
     attention = size * (2 * q + 2 * k) + FLOAT * shape.heads
@@ -196,7 +204,9 @@ def _norm(shape: Shape, size: int, frozen: bool) -> int:
 
 
 def _logits(work: Workload) -> tuple[int, When, str]:
-    """Logits of one pass with what stands beside them: log-probabilities, the gradient, copies where a mask picks tokens."""
+    """Logits of one pass with what stands beside them: log-probabilities, the gradient, copies where a mask picks
+    tokens.
+    """
     shape, size = work.shape, _size(work)
     answers = work.rows * work.answer
     positions = work.rows * (work.prompt + work.answer) if work.whole else answers

@@ -1,4 +1,6 @@
-"""What a stage of the language flow holds and passes through at once, from its section of params.yaml and options that replace its values."""
+"""What a stage of the language flow holds and passes through at once, from its section of params.yaml and options that
+replace its values.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -68,7 +70,10 @@ class Workload:
 
     @property
     def rows(self) -> int:
-        """Sequences in one pass of one device. The answers to a prompt that are compared with each other stay together."""
+        """Sequences in one pass of one device.
+
+        The answers to a prompt that are compared with each other stay together.
+        """
         device_batch, together = -(-self.batch // self.devices), self.samples if self.stage in PAIRWISE else 1
         whole = together * -(-device_batch // (together * self.accumulate))
         return min(whole, self.micro_batch or whole)

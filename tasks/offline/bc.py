@@ -1,4 +1,6 @@
-"""Behaviour cloning of a data set, and of its best trajectories only (10%BC); with `relabel` towards what they reached (arXiv:1912.06088)."""
+"""Behaviour cloning of a data set, and of its best trajectories only (10%BC); with `relabel` towards what they reached
+(arXiv:1912.06088).
+"""
 
 from collections.abc import Callable
 from functools import partial

@@ -1,11 +1,11 @@
 """The policies that an environment's data sets are recorded with: PPO's, on its way from random to expert.
 
-They are chosen by evaluation return, not by step, and draw their actions at random, as in PPO. Every policy on the way is
-evaluated in some episodes: the first look. The best of these are evaluated in more and other episodes: the second look, which
-chooses, since the best of many short evaluations is the luckiest. The return of a chosen policy is measured in yet other
-episodes. `out` gets a folder for each chosen policy (random, medium, expert), the evaluations, all whole episodes of training
-up to the medium policy (replay), and the two returns that scores are measured between, as far as they are known.
-A run that is killed starts afresh: the state of a simulator cannot be saved.
+They are chosen by evaluation return, not by step, and draw their actions at random, as in PPO. Every policy on the way
+is evaluated in some episodes: the first look. The best of these are evaluated in more and other episodes: the second
+look, which chooses, since the best of many short evaluations is the luckiest. The return of a chosen policy is measured
+in yet other episodes. `out` gets a folder for each chosen policy (random, medium, expert), the evaluations, all whole
+episodes of training up to the medium policy (replay), and the two returns that scores are measured between, as far as
+they are known. A run that is killed starts afresh: the state of a simulator cannot be saved.
 """
 
 import json
@@ -51,7 +51,8 @@ CURVES = {
 }
 METRICS = {
     "TIER/steps": "The steps in the environment that the policy was trained for.",
-    "TIER/chosen_at": "The mean return of the second look, by which it was chosen; this choice makes it a little too high.",
+    "TIER/chosen_at": "The mean return of the second look, by which it was chosen; this choice makes "
+    "it a little too high.",
     "TIER/ESTIMATE": "The mean return of other episodes than those that chose it.",
 }
 
@@ -161,7 +162,8 @@ def choose(
     checkpoints: Sequence[Checkpoint],
     again: Callable[[Checkpoint], Checkpoint],
 ) -> dict[str, Checkpoint]:
-    """The first policy, the best one, and the one between them that is nearest to the share `medium` of the way to the best.
+    """The first policy, the best one, and the one between them that is nearest to the share `medium` of the way to the
+    best.
 
     For the latter two the first look only names `finalists` policies; the second look (`again`) decides among them.
     """
@@ -171,7 +173,8 @@ def choose(
     if not between:
         raise DataError(
             f"branches.behaviour.{name}: no policy was between the random one and the best one "
-            f"(returns {', '.join(f'{checkpoint.value:.1f}' for checkpoint in checkpoints[:8])}, ..): more steps, or evaluate more often; "
+            f"(returns {', '.join(f'{checkpoint.value:.1f}' for checkpoint in checkpoints[:8])}, ..): more steps, "
+            "or evaluate more often; "
             "or steps: 0 and what scores are measured between in transitions.references, where data are imported"
         )
     random, expert = again(checkpoints[0]), again(checkpoints[best])
@@ -185,7 +188,9 @@ def choose(
 
 
 def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> Reference | None:
-    """From the random policy's return to the optimum where it is known, else to the expert's, else to D4RL's maximum; None without any."""
+    """From the random policy's return to the optimum where it is known, else to the expert's, else to D4RL's maximum;
+    None without any.
+    """
     optimum = simulators.optimum(environment)
     maximum = optimum if optimum is not None else returns.get(EXPERT, stored.known_maximum(environment))
     if maximum is None:

@@ -1,4 +1,5 @@
-"""Conservative Q-learning from a data set: on double DQN for discrete actions, on soft actor-critic for continuous ones.
+"""Conservative Q-learning from a data set: on double DQN for discrete actions, on soft actor-critic for continuous
+ones.
 
 A variant may be calibrated (Cal-QL), and may go on in the data set's environment.
 """
@@ -25,7 +26,8 @@ from tasks.stage import Metrics, main
 CURVES = {
     **cql.METRICS,
     **cql_continuous.METRICS,
-    "td_error": "For discrete actions the mean |Q(s, a) - y|; for continuous ones the critics' mean squared errors, summed over the critics.",
+    "td_error": "For discrete actions the mean |Q(s, a) - y|; for continuous ones the critics' mean squared "
+    "errors, summed over the critics.",
     **learners.VALUE_METRICS,
     **learners.METRICS,
 }

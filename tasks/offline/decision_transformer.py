@@ -1,4 +1,6 @@
-"""Decision Transformer: a policy that is asked for a return, from random weights, a language model's or synthetic text's."""
+"""Decision Transformer: a policy that is asked for a return, from random weights, a language model's or synthetic
+text's.
+"""
 
 from collections.abc import Iterator
 from functools import partial

@@ -1,4 +1,6 @@
-"""Deep Q-learning from a data set, or with exploration of the environment itself; with `relabel` in hindsight (hindsight.py)."""
+"""Deep Q-learning from a data set, or with exploration of the environment itself; with `relabel` in hindsight
+(hindsight.py).
+"""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,6 +1,8 @@
-"""The report of the offline flow: what each method earned on each data set, as one self-contained HTML page and as Markdown.
+"""The report of the offline flow: what each method earned on each data set, as one self-contained HTML page and as
+Markdown.
 
-Nothing in it varies with time or run: how the pages were made (graph, runs, times, params) is put at a marker after the run.
+Nothing in it varies with time or run: how the pages were made (graph, runs, times, params) is put at a marker after the
+run.
 """
 
 import re
@@ -103,8 +105,15 @@ def best(first: Sequence[Result], data: Mapping[str, Description], by: Literal["
 
 def _tables(first: Sequence[Result], data: Mapping[str, Description]) -> list[Table]:
     """Own scores, D4RL's where there are any, and returns."""
-    score_note = "100 (R - random) / (expert - random) with returns measured here; in environments of this repository the expert is the optimum; an imported data set or transitions.references may say both returns."
-    theirs = "With D4RL's reference returns, which are of version 2 of these environments: comparable with published tables in kind only."
+    score_note = (
+        "100 (R - random) / (expert - random) with returns measured here; in environments of this "
+        "repository the expert is the optimum; an imported data set or transitions.references may say "
+        "both returns."
+    )
+    theirs = (
+        "With D4RL's reference returns, which are of version 2 of these environments: comparable with "
+        "published tables in kind only."
+    )
     made = [
         results.table("Score", score_note, first, data, "reference"),
         results.table("D4RL score", theirs, first, data, "d4rl"),

@@ -1,8 +1,8 @@
 """What the policies of one method, trained on one data set, really earn: whole episodes of every variant and seed.
 
-A policy that can be asked for a return is played with each of its targets. What Q-values claim and what fitted-Q evaluation
-estimates from the data alone stand beside the discounted return that was reached, the policy that recorded the data is played
-greedily in the same episodes, and the best policy is filmed.
+A policy that can be asked for a return is played with each of its targets. What Q-values claim and what fitted-Q
+evaluation estimates from the data alone stand beside the discounted return that was reached, the policy that recorded
+the data is played greedily in the same episodes, and the best policy is filmed.
 """
 
 import json
@@ -36,7 +36,8 @@ CURVES = fitted_q.METRICS
 METRICS = {
     "VARIANT/return": "The mean return of whole episodes, over all seeds, in the environment's own units.",
     "VARIANT/length": "The mean length of these episodes in steps.",
-    "VARIANT/unlimited": "The share of these episodes that were cut off after 1,000 steps, since the environment has no limit of its own, from 0 to 1.",
+    "VARIANT/unlimited": "The share of these episodes that were cut off after 1,000 steps, since the environment "
+    "has no limit of its own, from 0 to 1.",
     "VARIANT/score": f"The mean return as a score: {normalized_score.SCALE}.",
     "VARIANT/d4rl_score": "The same with D4RL's reference returns, for environments that D4RL has.",
 }
@@ -123,7 +124,9 @@ def _episodes(lines: list[Line]) -> pd.DataFrame:
 
 
 def _values(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Estimates for memoryless policies only, since the others' actions depend on more than a state; and the fits' curves."""
+    """Estimates for memoryless policies only, since the others' actions depend on more than a state; and the fits'
+    curves.
+    """
     rows, curves = list[dict[str, object]](), list[dict[str, object]]()
     memoryless = [(line, line.policy) for line in lines if not isinstance(line.policy, Targeted)]
     fits = _fits(config, dataset, memoryless)
@@ -146,7 +149,9 @@ def _values(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line]) ->
 def _fits(
     config: ReturnsConfig, dataset: StoredDataset, memoryless: Sequence[tuple[Line, fitted_q.Policy]]
 ) -> dict[tuple[str, int], fitted_q.Fit]:
-    """Fitted-Q evaluation of the first seeds of each variant, by variant and seed; those with one discount side by side."""
+    """Fitted-Q evaluation of the first seeds of each variant, by variant and seed; those with one discount side by
+    side.
+    """
     seeds, groups = Counter[str](), dict[float, list[tuple[Line, fitted_q.Policy]]]()
     for line, policy in memoryless:
         seeds[line.variant] += 1
@@ -233,7 +238,8 @@ def _ends(reference: Reference) -> Ends:
 
 
 def _behaviour(config: ReturnsConfig, dataset: StoredDataset, transitions: Path) -> Greedy | None:
-    """The best of the policies that recorded the data, played greedily: what there was before anything was learned from them.
+    """The best of the policies that recorded the data, played greedily: what there was before anything was learned from
+    them.
 
     None for imported data, whose policies are not at hand, and for random play, which has no greedy action.
     """

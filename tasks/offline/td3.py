@@ -1,4 +1,6 @@
-"""Twin delayed DDPG (TD3) in the environment of a data set, which it explores itself; with `relabel` in hindsight (hindsight.py)."""
+"""Twin delayed DDPG (TD3) in the environment of a data set, which it explores itself; with `relabel` in hindsight
+(hindsight.py).
+"""
 
 import math
 from collections.abc import Callable
@@ -22,7 +24,10 @@ METRICS = {f"VARIANT/{name}": text for name, text in {**learners.STEP, **CURVES}
 
 
 def run(config: Td3Config, transitions: Path, out: Path) -> Metrics:
-    """Learn with every variant and seed; policies and curves go to `out`. DataError with one line for discrete actions."""
+    """Learn with every variant and seed; policies and curves go to `out`.
+
+    DataError with one line for discrete actions.
+    """
     variants: dict[str, Callable[[StoredDataset, int, torch.Generator], Learner]] = {
         name: partial(_build, config, variant) for name, variant in config.variants.items()
     }

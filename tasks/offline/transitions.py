@@ -1,8 +1,8 @@
 """The data sets that offline methods learn from: recorded with the behaviour policies, or imported.
 
-`random`, `medium` and `expert` are played by that policy with random actions, as in training; `medium-expert` is one half each;
-`medium-replay` has all episodes that had ended when training reached the medium policy, as D4RL's. `minari` and `d4rl` are a
-folder or file below `path`, whose changes DVC notices; `minari-remote` is an id that Minari downloads.
+`random`, `medium` and `expert` are played by that policy with random actions, as in training; `medium-expert` is one
+half each; `medium-replay` has all episodes that had ended when training reached the medium policy, as D4RL's. `minari`
+and `d4rl` are a folder or file below `path`, whose changes DVC notices; `minari-remote` is an id that Minari downloads.
 """
 
 import json
@@ -45,8 +45,10 @@ METRICS = {
     "episodes": "The number of episodes.",
     "steps": "The number of transitions.",
     "terminated": "The share of the episodes that ended by themselves and not by a time limit, from 0 to 1.",
-    "left_out": "The steps of an imported file that are in no episode: behind its last end, or without the observation that follows.",
-    "cut_early": "The episodes that were cut before the longest that was cut, and so not by a time limit: what they would have earned is not known, and they are in no return or score below.",
+    "left_out": "The steps of an imported file that are in no episode: behind its last end, or without the "
+    "observation that follows.",
+    "cut_early": "The episodes that were cut before the longest that was cut, and so not by a time limit: what "
+    "they would have earned is not known, and they are in no return or score below.",
     "return/mean": "The mean return of an episode, in the environment's own units.",
     "return/best": "The highest return of an episode.",
     "return/worst": "The lowest return of an episode.",

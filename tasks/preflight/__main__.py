@@ -1,7 +1,8 @@
 """`python -m tasks.preflight STAGE...`: what can be known of a run before it begins. `posttrain check` starts it.
 
-With --data it only reads the user's files, as `posttrain run` does before a run that reads them; --needed leaves out files that only later
-runs read. Exit code 2, with one line on standard error, at the first fault that would make a stage fail.
+With --data it only reads the user's files, as `posttrain run` does before a run that reads them; --needed leaves out
+files that only later runs read. Exit code 2, with one line on standard error, at the first fault that would make a
+stage fail.
 """
 
 import argparse
@@ -77,7 +78,10 @@ def whole(section_configs: Mapping[str, Any], stages: Collection[str], colours: 
         return
     tokenizer, context = loaded
     if chat.template(tokenizer) != tokenizer.chat_template:
-        yield f"the chat template writes today's date: in all stages it is {chat.TODAY:%d %b %Y}, so that outs do not vary with the day"
+        yield (
+            f"the chat template writes today's date: in all stages it is {chat.TODAY:%d %b %Y}, so that outs do "
+            "not vary with the day"
+        )
     marked = f"trained tokens {'in green' if colours else 'in brackets'}"
     work: dict[str, tuple[int, float]] = {}  # section: its examples, and the tokens of a typical one
     if "sft" in at_work and shown:
@@ -121,7 +125,9 @@ def learns_pairs(config: Any) -> bool:
 
 
 def _tokenizer(pretrained: Any) -> Any:
-    """The tokenizer and the positions of the model that the flow starts from; None where a run has to make them first."""
+    """The tokenizer and the positions of the model that the flow starts from; None where a run has to make them
+    first.
+    """
     from tasks.common import model_files, models
     from tasks.language.data import chat
 

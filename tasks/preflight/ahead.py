@@ -1,7 +1,8 @@
 """The user's files in every order of commands: whatever has been made before, and whichever stages a run reaches.
 
-A stage that is up to date has read its file; what a stage behind it asks of a row may be new all the same, so the file is read again. Before a
-model is trained, the files that only later runs read are read as well: a fault in one is said, and keeps nobody from this run.
+A stage that is up to date has read its file; what a stage behind it asks of a row may be new all the same, so the file
+is read again. Before a model is trained, the files that only later runs read are read as well: a fault in one is said,
+and keeps nobody from this run.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -30,7 +31,8 @@ MADE = Path("data")
 
 
 def lines(configs: Configs, stages: Collection[str], later: bool = True) -> Iterator[str]:
-    """A line for each source of data of the `stages` that will run; StageError for the first fault that would end one of them.
+    """A line for each source of data of the `stages` that will run; StageError for the first fault that would end one
+    of them.
 
     With `later` a fault in what only later runs read is a line, where a model is trained.
     """
@@ -57,7 +59,9 @@ def _read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
 
 
 def suites(configs: Configs, stages: Collection[str]) -> Iterator[str]:
-    """What the files of benchmark suites hold; a suite or a commit that cannot be is a fault, of a hub's set no more is known."""
+    """What the files of benchmark suites hold; a suite or a commit that cannot be is a fault, of a hub's set no more is
+    known.
+    """
     config = configs["benchmarks"]
     cells = config.cells.items() if "benchmarks" in stages else ()
     cells = cells or [(name, cell) for name, cell in config.cells.items() if f"benchmarks@{name}" in stages]
@@ -93,7 +97,9 @@ def _check_made(configs: Configs, at_work: set[str]) -> None:
 
 
 def _problems(configs: Configs, at_work: Collection[str]) -> list[Record]:
-    """The training problems of one's own that the mixture draws from, or those that were made before; none where neither is known."""
+    """The training problems of one's own that the mixture draws from, or those that were made before; none where
+    neither is known.
+    """
     config, skip = configs["problems"], configs["mixture"].skip
     if config.source == "files" and readable(config.path):
         parts = (

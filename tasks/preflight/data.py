@@ -45,10 +45,16 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     config = configs["solutions"]
     if "solutions" in stages and config.source == "people" and readable(config.judgements):
         judged = people.judged(record.read(Path(config.judgements)))
-        yield f"solutions: {len(judged):,} judged step by step in {config.judgements}{_missing(config.minimum - len(judged), ' --mode steps')}"
+        yield (
+            f"solutions: {len(judged):,} judged step by step in "
+            f"{config.judgements}{_missing(config.minimum - len(judged), ' --mode steps')}"
+        )
     if "solutions" in stages and config.source == "files" and readable(config.path):
         answers = labelled_texts.answers(read_files(Path(config.path)))
-        yield f"solutions: {len(answers):,} answers with a label from {config.path}, {sum(row['right'] for row in answers):,} of them right"
+        yield (
+            f"solutions: {len(answers):,} answers with a label from {config.path}, "
+            f"{sum(row['right'] for row in answers):,} of them right"
+        )
     config = configs["mixture"]
     for dataset in config.datasets if "mixture" in stages else ():
         if dataset.source == "file" and readable(str(Path(config.path) / dataset.location)):
@@ -68,7 +74,10 @@ def _tests(configs: Configs) -> Iterator[str]:
         table = evaluate.test_problems(config, Path(), Path(config.path))
         answered = int((table["answer"] != "").sum())
         note = "; without an answer to each nothing is counted as right or wrong" if 0 < answered < len(table) else ""
-        yield f"evaluate: {len(table):,} test problems from {config.path}, {answered:,} with an answer{note}{_strange(configs, tables.records(table))}"
+        yield (
+            f"evaluate: {len(table):,} test problems from {config.path}, {answered:,} with an "
+            f"answer{note}{_strange(configs, tables.records(table))}"
+        )
     if readable(config.pairs_path) and (pairs := evaluate.held_out_pairs(Path(config.pairs_path))) is not None:
         strange = _strange(configs, tables.records(pairs))
         yield f"evaluate: {len(pairs):,} pairs to be judged from {config.pairs_path}{strange}"
@@ -93,7 +102,8 @@ def _preferences(configs: Configs) -> Iterator[str]:
     if "files" in config.sources and readable(path):
         pairs = given_pairs.read(read_files(Path(path)), config.test_share, config.seed, path)
         yield (
-            f"preferences: {len(pairs.train):,} pairs to learn from and {len(pairs.test):,} held out from {path}; left out: "
+            f"preferences: {len(pairs.train):,} pairs to learn from and {len(pairs.test):,} held out "
+            f"from {path}; left out: "
             f"{pairs.equal} of equal texts, {pairs.duplicates} repeated, {pairs.leaked} whose prompt is held out"
             f"{_strange(configs, [*pairs.train, *pairs.test])}"
         )
@@ -111,7 +121,9 @@ def _missing(judgements: int, mode: str = "") -> str:
 
 
 def _problems(configs: Configs, stages: Collection[str]) -> Iterator[str]:
-    """What is known of the training problems before they are there: by the user's files, or by the card of a hub set."""
+    """What is known of the training problems before they are there: by the user's files, or by the card of a hub
+    set.
+    """
     config = configs["problems"]
     if "problems" not in stages or config.source == "generated":
         return
@@ -143,7 +155,8 @@ def check_roles(configs: Configs, rows: Iterable[Record], source: str | Path) ->
         for number, role in enumerate(_roles(configs, row["messages"]), 1):
             if role not in SIDES:
                 raise DataError(
-                    f"{source}: {row['demonstration_id']}: message {number} ({role}): a model from scratch knows user and "
+                    f"{source}: {row['demonstration_id']}: message {number} ({role}): a model from "
+                    "scratch knows user and "
                     "assistant only; expected pretrained.init directory or hub, or conversations without it"
                 )
 
@@ -157,7 +170,9 @@ def _strange(configs: Configs, rows: Collection[Record]) -> str:
 
 
 def _roles(configs: Configs, turns: str | None) -> list[str]:
-    """The roles of a row's turns where the model is one from scratch; none for another, whose template knows its own."""
+    """The roles of a row's turns where the model is one from scratch; none for another, whose template knows its
+    own.
+    """
     return (
         [turn["role"] for turn in forms.from_json(turns)] if turns and configs["pretrained"].init == "scratch" else []
     )

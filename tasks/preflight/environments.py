@@ -1,4 +1,6 @@
-"""`python -m tasks.preflight.environments NAME...`: the kind of actions that environments take, and whether they have goals, as JSON."""
+"""`python -m tasks.preflight.environments NAME...`: the kind of actions that environments take, and whether they have
+goals, as JSON.
+"""
 
 import json
 import sys

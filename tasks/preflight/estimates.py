@@ -1,8 +1,9 @@
 """How long training will take at least, and how much memory it needs, by arithmetic: before anything runs.
 
-Minutes are the floating-point operations of each stage (6 for a weight and a token that is trained, 2 for one that is read or
-sampled: arXiv:2001.08361, section 2.1) over what this device reaches in a large product. Small models do not reach it, and
-sampling never does, so that a run takes longer. Memory is that of tasks/memory on one device, at the length of a typical example.
+Minutes are the floating-point operations of each stage (6 for a weight and a token that is trained, 2 for one that is
+read or sampled: arXiv:2001.08361, section 2.1) over what this device reaches in a large product. Small models do not
+reach it, and sampling never does, so that a run takes longer. Memory is that of tasks/memory on one device, at the
+length of a typical example.
 """
 
 import time
@@ -64,7 +65,9 @@ def work(section: str, config: Any, rows: int, length: int) -> Work | None:
 def lines(
     configs: Mapping[str, Any], stages: Collection[str], shape: Shape, examples: Mapping[str, tuple[int, float]]
 ) -> Iterator[str]:
-    """A line for each stage that trains a language model; `examples` has by stage how many there are, and a typical one's tokens."""
+    """A line for each stage that trains a language model; `examples` has by stage how many there are, and a typical
+    one's tokens.
+    """
     rate = speed()
     for section in stages:
         count, length = examples.get(section, (0, 0))
@@ -78,7 +81,9 @@ def lines(
 
 
 def least(seconds: float) -> str:
-    """The time that arithmetic alone takes, in words; what takes less than a second of it says nothing of how long a run takes."""
+    """The time that arithmetic alone takes, in words; what takes less than a second of it says nothing of how long a
+    run takes.
+    """
     if seconds < 1:
         return "less than a second of arithmetic"
     unit, size = next(((unit, size) for unit, size in UNITS.items() if seconds >= size))

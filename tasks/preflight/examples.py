@@ -1,4 +1,5 @@
-"""What stages would learn from and be asked: the user's files where they can be read, else what an earlier run has made.
+"""What stages would learn from and be asked: the user's files where they can be read, else what an earlier run has
+made.
 
 A file is read anew, since a table that lies there may have been made from another one.
 """
@@ -37,7 +38,9 @@ def of_pairs(configs: Configs) -> list[Record]:
 
 
 def of_prompts(configs: Configs) -> list[Record]:
-    """Rows of Prompts that the mixture would draw, held-out ones too; without problems yet, those of its other data sets."""
+    """Rows of Prompts that the mixture would draw, held-out ones too; without problems yet, those of its other data
+    sets.
+    """
     config = configs["mixture"]
     files = [str(Path(config.path) / dataset.location) for dataset in config.datasets if dataset.source == "file"]
     if any(dataset.source == "hub" for dataset in config.datasets) or not all(map(readable, files)):

@@ -1,4 +1,6 @@
-"""Files that are too large to be read whole before a run: their first rows are read as the stages read them, the rest is left to the stages."""
+"""Files that are too large to be read whole before a run: their first rows are read as the stages read them, the rest
+is left to the stages.
+"""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -27,7 +29,9 @@ class Source:
 
 
 def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
-    """A line for each source of `stages` that is too large to be read whole; StageError for the first fault in the part that is read."""
+    """A line for each source of `stages` that is too large to be read whole; StageError for the first fault in the part
+    that is read.
+    """
     at_work = {name.partition("@")[0] for name in stages}
     for source in sources(configs):
         path = str(source.path)
@@ -36,7 +40,9 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
 
 
 def sources(configs: Configs) -> Iterator[Source]:
-    """The files of all sections, with the readers of their stages; what is asked of a set as a whole cannot be asked of a part."""
+    """The files of all sections, with the readers of their stages; what is asked of a set as a whole cannot be asked of
+    a part.
+    """
     demonstrated, tested, pairs = configs["demonstrations"], configs["evaluate"], configs["preferences"]
     readers: dict[str, Callable[[Path], list[Any]]] = {
         "problems": _problems,
@@ -102,7 +108,9 @@ def _look(configs: Configs, stages: Collection[str], source: Source) -> str:
 
 
 def _cut(path: Path, head: Path) -> bool:
-    """Write the first rows of a file, or of each file of a folder, to `head`; False where a file cannot be cut, as a list in JSON."""
+    """Write the first rows of a file, or of each file of a folder, to `head`; False where a file cannot be cut, as a
+    list in JSON.
+    """
     if path.is_dir():
         head.mkdir()
         return all(_cut(file, head / file.name) for file in sorted(path.iterdir()) if file.suffix in SUFFIXES)

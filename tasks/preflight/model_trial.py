@@ -1,8 +1,10 @@
-"""The model that a run starts from, tried on itself before anything is trained: its tokens, and twenty of them beyond each threshold.
+"""The model that a run starts from, tried on itself before anything is trained: its tokens, and twenty of them beyond
+each threshold.
 
-Where attention or positions change at some length (a sliding window, a scaled rotary embedding), a sampler with a cache and a
-trainer without one may come to differ, and nothing fails: the ratios of policies are wrong, that is all. So the probabilities of the
-same tokens are compared: as they were sampled, as training sees them, in one pass without a cache, and by transformers' `generate`.
+Where attention or positions change at some length (a sliding window, a scaled rotary embedding), a sampler with a cache
+and a trainer without one may come to differ, and nothing fails: the ratios of policies are wrong, that is all. So the
+probabilities of the same tokens are compared: as they were sampled, as training sees them, in one pass without a cache,
+and by transformers' `generate`.
 """
 
 import json
@@ -120,7 +122,8 @@ def about(model: Any, tokenizer: Tokenizer) -> Iterator[str]:
 
 
 def difference(model: Any, prompt: list[int], pad: int) -> dict[str, float]:
-    """How far a token's log-probabilities in training are from those of sampling, of one pass and of `generate`: the largest differences, in nats.
+    """How far a token's log-probabilities in training are from those of sampling, of one pass and of `generate`: the
+    largest differences, in nats.
 
     A short prompt stands beside this one in the batch, so that rows are padded.
     """
@@ -195,7 +198,8 @@ def compare(model: Any, tokenizer: Tokenizer, name: str, trial: Trial) -> None:
         for what, value in differences.items():
             if not value <= NEAR:
                 raise DataError(
-                    f"{name}: {where} a token's log-probability differs by {value:.2g} nats between training and {what}; expected the "
+                    f"{name}: {where} a token's log-probability differs by {value:.2g} nats between training and "
+                    f"{what}; expected the "
                     f"same{wanted}"
                 )
             trial.largest = max(trial.largest, value)
@@ -203,7 +207,9 @@ def compare(model: Any, tokenizer: Tokenizer, name: str, trial: Trial) -> None:
 
 
 def lines(config: Any) -> Iterator[str]:
-    """What the trial of the model of the section `pretrained` says; DataError or ConfigError with one line where it fails."""
+    """What the trial of the model of the section `pretrained` says; DataError or ConfigError with one line where it
+    fails.
+    """
     from transformers.utils import logging
 
     from tasks.common import models

@@ -1,6 +1,8 @@
-"""The data sets that an offline run would import, read with the stages' own reader, and the environments that other packages have.
+"""The data sets that an offline run would import, read with the stages' own reader, and the environments that other
+packages have.
 
-What is wrong with one is a line before anything is trained. No environment is played, but modules that params.yaml names are imported.
+What is wrong with one is a line before anything is trained. No environment is played, but modules that params.yaml
+names are imported.
 """
 
 from collections.abc import Collection, Iterator
@@ -17,7 +19,9 @@ from tasks.preflight.data import readable, small
 
 
 def read(behaviour: BehaviourConfig, config: TransitionsConfig, stages: Collection[str]) -> Iterator[str]:
-    """A line for each thing to be said of imports among `stages`, which will run; DataError for the first fault in them, or in an environment."""
+    """A line for each thing to be said of imports among `stages`, which will run; DataError for the first fault in
+    them, or in an environment.
+    """
     names = {name: settings.id or name for name, settings in behaviour.environments.items()}
     for name, environment in names.items():
         if f"behaviour@{name}" in stages and not is_to_be_made(environment):

@@ -1,4 +1,6 @@
-"""Each reward that counts, tried on a reference, an empty, a huge and a hostile answer, with the time that each takes."""
+"""Each reward that counts, tried on a reference, an empty, a huge and a hostile answer, with the time that each
+takes.
+"""
 
 import json
 import math
@@ -22,7 +24,9 @@ HOSTILE = "\\boxed{9**9**9**9}\n\x1b[2J\x00<|end|> #### " + "(" * 2000
 def tried(
     name: str, row: Mapping[str, Any], columns: Mapping[str, Any], config: Any
 ) -> Iterator[tuple[str, float, float]]:
-    """(answer, reward, seconds) for each of the four answers, a reference where there is one; the reward is nan where it does not apply."""
+    """(answer, reward, seconds) for each of the four answers, a reference where there is one; the reward is nan where
+    it does not apply.
+    """
     answers = {"reference": row["solution"], "empty": "", "huge": "7 " * (HUGE // 2), "hostile": HOSTILE}
     if not row["solution"]:
         del answers["reference"]
@@ -43,7 +47,8 @@ def tried(
 def lines(section: str, config: Any, rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """One line for each reward of a section that counts, but for those of a reward model, which need its weights.
 
-    The prompt is the first of `rows` that the section's own reward is for; without any, the files of functions in Python are loaded.
+    The prompt is the first of `rows` that the section's own reward is for; without any, the files of functions in
+    Python are loaded.
     """
     policy_rows = [row for row in rows if row.get("reward", "policy") == "policy"]
     further = [json.loads(row.get("columns") or "{}") for row in policy_rows]

@@ -1,4 +1,6 @@
-"""What the model would read and learn: the chat template, the mask of trained tokens, and lengths against the model's limits."""
+"""What the model would read and learn: the chat template, the mask of trained tokens, and lengths against the model's
+limits.
+"""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -44,7 +46,9 @@ def spans(tokenizer: Tokenizer, tokens: Sequence[int], learned: Sequence[bool]) 
 def demonstrations(
     tokenizer: Tokenizer, rows: Sequence[Mapping[str, str]], config: Any, context: int | None
 ) -> tuple[list[int], list[str]]:
-    """Lengths of demonstrations, and lines on them and their mask; DataError where a row has nothing to learn, does not end or does not fit."""
+    """Lengths of demonstrations, and lines on them and their mask; DataError where a row has nothing to learn, does not
+    end or does not fit.
+    """
     ends, lengths = {chat.end_token(tokenizer), tokenizer.eos_token_id}, []
     for row in looked_at(rows, "messages", "text"):
         try:
@@ -62,7 +66,10 @@ def demonstrations(
     lines = [
         f"template and mask: the end token is trained in each of {len(lengths)} demonstrations"
         if config.learn_end
-        else "template and mask: the end token is not trained, since sft.learn_end is false: the model does not learn to stop",
+        else (
+            "template and mask: the end token is not trained, since sft.learn_end is false: the model does not "
+            "learn to stop"
+        ),
         f"demonstrations: {_spread(lengths)} tokens{_above(lengths, 'sft', config, context)}",
     ]
     return _cut(lengths, config), lines
@@ -71,7 +78,9 @@ def demonstrations(
 def pairs(
     tokenizer: Tokenizer, rows: Sequence[Mapping[str, Any]], section: str, config: Any, context: int | None
 ) -> tuple[list[int], str]:
-    """Lengths of pairs, each the prompt with its longer response, and a line on them; DataError where one does not fit."""
+    """Lengths of pairs, each the prompt with its longer response, and a line on them; DataError where one does not
+    fit.
+    """
     comparisons = ComparisonSet(pd.DataFrame(looked_at(rows, "prompt", "chosen", "rejected")), tokenizer)
     lengths = [
         len(prompt) + max(len(comparisons.answers[side]) for side in pair[:2])
@@ -84,9 +93,11 @@ def pairs(
 
 
 def pair(tokenizer: Tokenizer, rows: Sequence[Mapping[str, Any]], config: Any) -> list[Spans]:
-    """The first pair that is short enough, as the stage of `config` learns it: the prompt with its chosen response, then with its rejected one.
+    """The first pair that is short enough, as the stage of `config` learns it: the prompt with its chosen response,
+    then with its rejected one.
 
-    The log-probabilities of the trained tokens are what the pair is told apart by. Empty where the stage would leave all of them out.
+    The log-probabilities of the trained tokens are what the pair is told apart by. Empty where the stage would leave
+    all of them out.
     """
     limit = Limit(config.max_length, config.truncation)
     with suppress(DataError):
@@ -145,12 +156,17 @@ def _cut(lengths: Sequence[int], config: Any) -> list[int]:
 
 
 def _above(lengths: Sequence[int], section: str, config: Any, context: int | None) -> str:
-    """What becomes of those above the section's max_length; DataError where there are more tokens than the model has positions."""
+    """What becomes of those above the section's max_length; DataError where there are more tokens than the model has
+    positions.
+    """
     if context is not None and (longest := max(_cut(lengths, config))) > context:
         raise DataError(
             f"{section}: the longest example has {longest} tokens, and the model {context} positions; expected "
             f"{section}.max_length = {context} or less"
         )
     if above := sum(config.max_length is not None and length > config.max_length for length in lengths):
-        return f"; {above} of {len(lengths)} are longer than {section}.max_length = {config.max_length} and would be {FATES[config.truncation]}"
+        return (
+            f"; {above} of {len(lengths)} are longer than {section}.max_length = {config.max_length} and would "
+            f"be {FATES[config.truncation]}"
+        )
     return ""

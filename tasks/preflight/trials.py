@@ -1,7 +1,9 @@
-"""Environments tried before a run: each is made, reset and acted in a few times, in one process of its own with a limit of time for each.
+"""Environments tried before a run: each is made, reset and acted in a few times, in one process of its own with a limit
+of time for each.
 
-`python -m tasks.preflight.trials --params FILE STAGE...` is that process. It prints a line for each environment, and ends with exit code 2 and one line
-on standard error at the first that cannot be played. Code of others runs there as it does in the stages.
+`python -m tasks.preflight.trials --params FILE STAGE...` is that process. It prints a line for each environment, and
+ends with exit code 2 and one line on standard error at the first that cannot be played. Code of others runs there as it
+does in the stages.
 """
 
 import argparse
@@ -85,7 +87,9 @@ def offline(environment: str) -> str:
 
 
 def agents(kind: str, settings: Mapping[str, Any], seconds: float, seed: int, recorded: int) -> str:
-    """A game of an environment of agents after TURNS turns: how it opens, and whether it knows its best play, which `recorded` games need."""
+    """A game of an environment of agents after TURNS turns: how it opens, and whether it knows its best play, which
+    `recorded` games need.
+    """
     from tasks.agents.environments import games
     from tasks.agents.environments.host import FAULTS
     from tasks.agents.environments.own import close_hosts
@@ -123,7 +127,10 @@ def _tried(configs: Mapping[str, Any], stage: str) -> str:
     if section == "behaviour":
         return f"{stage}{f' ({environment.id})' if environment.id else ''}: {offline(environment.id or name)}"
     number = configs[section].seed
-    return f"{stage} ({environment.kind}): {agents(environment.kind, environment.settings, environment.seconds, number, environment.episodes + environment.validation)}"
+    return (
+        f"{stage} ({environment.kind}): "
+        f"{agents(environment.kind, environment.settings, environment.seconds, number, environment.episodes + environment.validation)}"
+    )
 
 
 def _is_to_be_made(configs: Mapping[str, Any], stage: str) -> bool:

@@ -1,4 +1,5 @@
-"""`python -m tasks.seeds --out FOLDER SEED=FOLDER ..`: the report of the language flow over several seeds, as seeds.html and seeds.md.
+"""`python -m tasks.seeds --out FOLDER SEED=FOLDER ..`: the report of the language flow over several seeds, as
+seeds.html and seeds.md.
 
 Each seed's folder has what its pipeline left: params.yaml, data/evaluate/POLICY, and the reward model's curve.
 """

@@ -24,7 +24,9 @@ OVERVIEW = {  # metric -> title; those that were measured of every policy are dr
 
 
 def pictures(each: Mapping[str, Results], seeds: Results, problems: Results) -> dict[str, str]:
-    """By metric of the report's overview, of each policy: a dot for each seed, the interval over seeds, and over problems."""
+    """By metric of the report's overview, of each policy: a dot for each seed, the interval over seeds, and over
+    problems.
+    """
     svgs = {}
     for metric, title in OVERVIEW.items():
         if not all(metric in judged for judged in seeds.judged.values()):
@@ -84,8 +86,9 @@ def two_intervals(
     level: float,
     form: str = "{:.2f}",
 ) -> str:
-    """For each kind, the first on top: its mean over seeds, a strong line for `wide`, the interval over seeds, a faint one for `narrow`,
-    the interval over problems, and a dot for each seed. `level` is a dashed line."""
+    """For each kind, the first on top: its mean over seeds, a strong line for `wide`, the interval over seeds, a faint
+    one for `narrow`, the interval over problems, and a dot for each seed. `level` is a dashed line.
+    """
     with mpl.rc_context(plots.STYLE):
         figure = Figure(figsize=(plots.SMALL, 0.5 + 0.36 * len(wide)), layout="constrained")
         axis = figure.subplots()

@@ -42,9 +42,11 @@ PAGES = {
     "README.md": "# Title\n\nIt is quick, with 95 % intervals and `5 points`.\n\n{tables.page | speed}\n",
     "docs/lectures.md": "# Lectures\n\n{lectures.claims | lectures | agents}\n",
     "docs/search.md": "# Search\n\n{search.right | search | SFT}\n",
-    "docs/faults.md": "# Faults\n\n{training_faults.numbers.best_of_n | pairs}\n\n{training_faults.numbers.moves | pairs | default}\n",
+    "docs/faults.md": "# Faults\n\n{training_faults.numbers.best_of_n | pairs}\n\n{training_faults.numbers.moves | "
+    "pairs | default}\n",
     "docs/algorithms/dqn.md": "# DQN\n\n{tables.columns | tables/scores | DQN}\n",
-    "LOG.md": "# Log\n\n## Ten seeds\n\nResult file: benchmarks/results/tables/scores.json.\n\n{tables.table | tables/scores}\n\n"
+    "LOG.md": "# Log\n\n## Ten seeds\n\nResult file: benchmarks/results/tables/scores.json.\n\n{tables.table | "
+    "tables/scores}\n\n"
     "## Tried\n\nNo result file.\n\nIt took 24 min 55 s.\n",
 }
 
@@ -140,7 +142,10 @@ def test_a_result_file_without_its_fields(root: Path) -> None:
 
 
 def test_numbers_of_others_and_in_code_may_stand_in_prose(root: Path) -> None:
-    text = "People agreed in 73 % of pairs. <!-- quoted: arXiv:2203.02155 -->\n\n```\n5 points\n```\n\nA limit of `20 s`, 10%BC.\n"
+    text = (
+        "People agreed in 73 % of pairs. <!-- quoted: arXiv:2203.02155 -->\n\n```\n5 points\n```\n\nA limit of "
+        "`20 s`, 10%BC.\n"
+    )
     (root / "docs/other.md").write_text(text)
     assert claims.faults(root) == []
     (root / "docs/other.md").write_text(text.replace(" <!-- quoted: arXiv:2203.02155 -->", ""))

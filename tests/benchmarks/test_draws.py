@@ -40,7 +40,10 @@ RESULT = {
 
 
 def test_a_method_counts_against_the_better_control_of_each_draw_or_a_better_baseline():
-    """GRPO is 2, 4 and 6 points above 84 %: mean 4, standard error 2 / sqrt(3), Student's quantile 4.303. DPO is 4 points below in each."""
+    """GRPO is 2, 4 and 6 points above 84 %: mean 4, standard error 2 / sqrt(3), Student's quantile 4.303.
+
+    DPO is 4 points below in each.
+    """
     assert methods(RESULT) == ["dpo", "grpo"]
     cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in over_draws(RESULT).splitlines()]
     rows = {name: rest for name, *rest in cells}

@@ -25,7 +25,9 @@ SAMPLE = {"kills": 6, "errors": 6, "signals": 2, "flows": 1, "together": 3}
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_random_sample_of_faults_leaves_nothing_broken(name: str) -> None:
-    """A new sample each time, or the one of SEED_OF_TESTS; the seed is printed with each failure, so that it can be repeated."""
+    """A new sample each time, or the one of SEED_OF_TESTS; the seed is printed with each failure, so that it can be
+    repeated.
+    """
     seed = int(os.environ.get("SEED_OF_TESTS") or random.SystemRandom().randrange(10**6))
     outcome = faults.run([name], SAMPLE[name], seed)[name]
     assert outcome.trials == SAMPLE[name]
@@ -102,7 +104,9 @@ def test_a_value_that_is_taken_is_noticed(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iterator[Toy]:
-    """A pipeline that ran once, without supervisors, with a database made before; what its runs import is imported here, and not in each child."""
+    """A pipeline that ran once, without supervisors, with a database made before; what its runs import is imported
+    here, and not in each child.
+    """
     from flows.engine.mlflow_recording import FlowRun  # noqa: F401
     from flows.lineage.chain import chain  # noqa: F401
 
@@ -130,7 +134,10 @@ def toy(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iterato
 
 
 def test_a_kill_comes_where_it_is_asked_for_and_what_a_fault_may_leave_is_noticed(toy: Toy) -> None:
-    """A kill before the first change leaves nothing done; the 10,000th change never comes. Then each kind of damage, made by hand."""
+    """A kill before the first change leaves nothing done; the 10,000th change never comes.
+
+    Then each kind of damage, made by hand.
+    """
     with toy.copy() as root:
 
         def stopped(at: int) -> int:

@@ -37,7 +37,8 @@ def test_a_search_beats_greedy_answers_by_its_interval():
     }
     assert search.verdict(result, "large").endswith("no method whose interval was kept.")
     assert search.verdict(result, "small") == (
-        "Beyond chance better than greedy answers: beam. The larger policy's greedy answers are 19 points above the best of it."
+        "Beyond chance better than greedy answers: beam. The larger policy's greedy answers are 19 points above "
+        "the best of it."
     )
     result["large"][1]["over_greedy"] = [2.0, 0.5, 5.0]
     assert search.verdict(result, "large").endswith("greedy answers: majority.")

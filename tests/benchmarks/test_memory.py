@@ -24,7 +24,8 @@ def test_tables_and_sentences_by_hand():
         "",
     ]
     assert memory.comparison(FOUND)[-1] == (
-        f"- DPO: ours takes 0.25 times the memory and 2.00 times the processor's time of {memory.WHOLE}, and 1.25 times the memory and 0.80 times "
+        f"- DPO: ours takes 0.25 times the memory and 2.00 times the processor's time of {memory.WHOLE}, and 1.25 "
+        "times the memory and 0.80 times "
         f"the processor's time of {THEIRS}."
     )
 

@@ -1,4 +1,6 @@
-"""Faults are drawn evenly, tried on the tests near to them, and reported as what came of them; faults in lines that matter are noticed."""
+"""Faults are drawn evenly, tried on the tests near to them, and reported as what came of them; faults in lines that
+matter are noticed.
+"""
 
 import functools
 import json
@@ -94,7 +96,8 @@ def toy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-# Tries the faults of a file until so many have an outcome, and then the rest; in a process that has no threads and no other children.
+# Tries the faults of a file until so many have an outcome, and then the rest; in a process that has no threads and no
+# other children.
 TRY = """
 import json, sys
 from dataclasses import asdict
@@ -166,7 +169,9 @@ def test_a_draw_is_the_seed_s_and_the_same_number_from_each_folder_of_code(
 
 
 def test_each_fault_is_tried_once_and_the_checkout_stays_as_it_was(toy: Path, tmp_path: Path) -> None:
-    """Noticed by a test, by a file of tests that cannot be imported, or not; the run is stopped after two, and goes on."""
+    """Noticed by a test, by a file of tests that cannot be imported, or not; the run is stopped after two, and goes
+    on.
+    """
     files = {file: file.read_text() for file in toy.rglob("*.py")}
     first, whole = tried(tmp_path, toy, [NOTICED, IN_A_CLASS, AT_IMPORT, GONE], stop=2)
     killed = ("killed", "tests/test_numbers.py::test_half")

@@ -1,4 +1,6 @@
-"""The benchmark against d3rlpy at toy size runs. tests/oracles/test_d3rlpy.py tests that both sides compute the same."""
+"""The benchmark against d3rlpy at toy size runs. tests/oracles/test_d3rlpy.py tests that both sides compute the
+same.
+"""
 
 import os
 import re
@@ -52,7 +54,9 @@ def test_a_line_of_the_table():
 
 
 def test_products_are_counted_whoever_computes_them():
-    """BC with one layer of 8: forward, and backward for the weights alone, of 2 x 16 x (8 x 8 + 8 x 4); backward to the hidden layer 2 x 16 x 4 x 8."""
+    """BC with one layer of 8: forward, and backward for the weights alone, of 2 x 16 x (8 x 8 + 8 x 4); backward to the
+    hidden layer 2 x 16 x 4 x 8.
+    """
     data = offline.made_up(offline.LUNAR_LANDER, 6)
     settings = {"method": "bc", "hidden": [8], "batch_size": 16, "learning_rate": 0.001}
     products = 2 * 16 * (8 * 8 + 8 * 4)

@@ -15,7 +15,9 @@ def test_the_kl_of_the_best_of_n():
 
 
 def test_proxy_and_gold_of_the_best_by_hand():
-    """In the first problem the proxy orders as the gold does, in the second the other way round; of two, each pair counts as much."""
+    """In the first problem the proxy orders as the gold does, in the second the other way round; of two, each pair
+    counts as much.
+    """
     drawn = pd.DataFrame(
         {
             "problem_id": ["a", "a", "b", "b"],

@@ -1,4 +1,6 @@
-"""The benchmark against TRL at toy size: everything runs, both sides do the same work, and a difference would be noticed."""
+"""The benchmark against TRL at toy size: everything runs, both sides do the same work, and a difference would be
+noticed.
+"""
 
 import re
 import subprocess

@@ -38,7 +38,9 @@ def judged(length, seconds):
 
 
 def test_long_answers_are_judged():
-    """All kinds, 10,000 characters each; with patterns that read a stretch twice the fifth kind does not finish in time."""
+    """All kinds, 10,000 characters each; with patterns that read a stretch twice the fifth kind does not finish in
+    time.
+    """
     assert judged(10_000, 12) == (list(ZOO), 0)
 
 

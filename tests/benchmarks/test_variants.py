@@ -46,7 +46,9 @@ def test_the_table_has_what_was_measured_and_says_what_was_not(tmp_path, monkeyp
 
 
 def test_what_a_run_has_at_its_defaults_is_read_and_the_rest_is_made(tmp_path, monkeypatch):
-    """The run has SFT's evaluation and DPO. IPO, the same stage with other settings, and GRPO are missing and are made."""
+    """The run has SFT's evaluation and DPO. IPO, the same stage with other settings, and GRPO are missing and are
+    made.
+    """
     monkeypatch.setattr(variants, "RESULTS", tmp_path / "variants.json")
     monkeypatch.setattr(variants, "prepare", lambda seed, folder, given: prepared.append(seed))
     given, folder, prepared, called = tmp_path / "given", tmp_path / "clone", [], []

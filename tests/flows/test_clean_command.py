@@ -1,4 +1,6 @@
-"""`posttrain clean` as a person calls it: what it shows, when it asks, what it refuses; and what `posttrain runs` says then."""
+"""`posttrain clean` as a person calls it: what it shows, when it asks, what it refuses; and what `posttrain runs` says
+then.
+"""
 
 import fcntl
 import json
@@ -189,7 +191,8 @@ def test_beside_a_run_or_a_command_of_dvc_nothing_goes(toy: Audited) -> None:
         (["--stage", "reprot"], "--stage: nothing here was made by a stage 'reprot'; did you mean 'report'?"),
         (
             ["--keep-runs", "-1"],
-            "Invalid value for '--keep-runs': Input should be greater than or equal to 0 (posttrain --help lists what there is)",
+            "Invalid value for '--keep-runs': Input should be greater than or equal to 0 (posttrain --help lists "
+            "what there is)",
         ),
     ],
 )

@@ -1,4 +1,6 @@
-"""`posttrain` as a process of its own, with Prefect and MLflow: recorded runs, a terminal, Ctrl-C, a pipe whose reader leaves."""
+"""`posttrain` as a process of its own, with Prefect and MLflow: recorded runs, a terminal, Ctrl-C, a pipe whose reader
+leaves.
+"""
 
 import json
 import os
@@ -73,7 +75,9 @@ def test_ctrl_c_stops_with_one_line_and_130(root: Path) -> None:
 
 
 def test_a_repository_that_is_renamed_during_a_run_stays_one(fresh: Path) -> None:
-    """The run ends and says why; nothing makes the old folder anew, and the run goes on from where the repository is then."""
+    """The run ends and says why; nothing makes the old folder anew, and the run goes on from where the repository is
+    then.
+    """
     params = (fresh / "params.yaml").read_text()
     (fresh / "params.yaml").write_text(params.replace("# of sft\n  seconds: 0", "# of sft\n  seconds: 600"))
     command, log = [sys.executable, "-m", "flows.cli", "run"], fresh / "mlruns/logs/sft.log"

@@ -1,4 +1,6 @@
-"""`posttrain export`: the folder loads and answers as before, its card says what the records say, and faults leave nothing."""
+"""`posttrain export`: the folder loads and answers as before, its card says what the records say, and faults leave
+nothing.
+"""
 
 import json
 import re

@@ -60,7 +60,10 @@ def test_without_options_it_asks_about_the_responses(started: list[list[str]]) -
 
 
 def test_every_option_arrives(started: list[list[str]], tmp_path: Path) -> None:
-    asked = "--mode ranking --name anna --items 7 --overlap 3 --gold gold.jsonl --repeats 0.2 --seed 5 --host 0.0.0.0 --port 4399"
+    asked = (
+        "--mode ranking --name anna --items 7 --overlap 3 --gold gold.jsonl --repeats 0.2 --seed 5 --host "
+        "0.0.0.0 --port 4399"
+    )
     found = given(started, "--file", "mine.jsonl", *asked.split())
     assert {name: value for name, value in found.items() if value is not None} == {
         "command": "serve", "record": Path("data/raw/judgements/anna.jsonl"), "mode": "ranking", "file": tmp_path / "mine.jsonl",

@@ -54,7 +54,9 @@ OUTLIVES = (b"flows.recorder", b"flows.orchestration.keeper", b"prefect", b"supe
 
 
 def children_in(root: Path, recorders: bool = False) -> list[int]:
-    """Processes that were started for this repository; only with `recorders` those that outlive a run for a moment: what records, and the server."""
+    """Processes that were started for this repository; only with `recorders` those that outlive a run for a moment:
+    what records, and the server.
+    """
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,6 @@
-"""What a machine may have in its environment: each is served, or is one line before anything runs; and what --set then leaves."""
+"""What a machine may have in its environment: each is served, or is one line before anything runs; and what --set then
+leaves.
+"""
 
 import shutil
 import subprocess

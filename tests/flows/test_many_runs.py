@@ -47,7 +47,9 @@ def cost(toy: Audited, *arguments: str) -> tuple[float, float]:
 
 
 def multiply(toy: Audited) -> None:
-    """Put copies of all runs of the pipeline into the database, with other ids, run-cache keys and hashes, all of them older."""
+    """Put copies of all runs of the pipeline into the database, with other ids, run-cache keys and hashes, all of them
+    older.
+    """
     with sqlite3.connect(toy.root / "mlruns/mlflow.db") as records:
         ids = [run_id for (run_id,) in records.execute("SELECT run_uuid FROM runs")]
         for table in TABLES:

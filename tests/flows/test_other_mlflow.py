@@ -1,4 +1,6 @@
-"""MLflow's records that the installed MLflow cannot open as they are: a question or a run is one line, and changes nothing."""
+"""MLflow's records that the installed MLflow cannot open as they are: a question or a run is one line, and changes
+nothing.
+"""
 
 import fcntl
 import shutil

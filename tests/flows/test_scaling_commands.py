@@ -15,7 +15,10 @@ def test_options_arrive_as_they_were_given(tmp_path: Path, monkeypatch: pytest.M
     started: list[tuple[str, ...]] = []
     monkeypatch.setattr(scaling_commands, "find_root", lambda: tmp_path)
     monkeypatch.setattr(scaling_commands, "child", lambda root, *arguments: started.append(arguments) or 0)
-    asked = "sft --model 8B --algorithm ppo --precision fp16 --lora-rank 16 --sequence 2048 --batch 8 --micro-batch 2 --devices 2"
+    asked = (
+        "sft --model 8B --algorithm ppo --precision fp16 --lora-rank 16 --sequence 2048 --batch 8 "
+        "--micro-batch 2 --devices 2"
+    )
     more = "--checkpointing --device-memory 80GB --shard model --lectures --json"
     assert cli.command(["plan-memory", *asked.split(), *more.split()]) == 0
     [(module, *given)] = started

@@ -1,4 +1,6 @@
-"""`posttrain` with both flows in dvc.yaml: what each flow runs, what both run together, and to which flow a stage belongs."""
+"""`posttrain` with both flows in dvc.yaml: what each flow runs, what both run together, and to which flow a stage
+belongs.
+"""
 
 import json
 from pathlib import Path

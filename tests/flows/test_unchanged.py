@@ -29,7 +29,9 @@ finally:
 
 @contextmanager
 def clock(now: int) -> Iterator[None]:
-    """In these nanoseconds since 1970 the ages of files are judged, so that no test waits until a file is old enough."""
+    """In these nanoseconds since 1970 the ages of files are judged, so that no test waits until a file is old
+    enough.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(unchanged, "time", SimpleNamespace(time_ns=lambda: now, monotonic=time.monotonic))
         yield

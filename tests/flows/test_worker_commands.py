@@ -30,7 +30,10 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-NO_SERVER = "no Prefect server: start `posttrain ui` here, or set PREFECT_API_URL to a server that runs (`prefect server start`)"
+NO_SERVER = (
+    "no Prefect server: start `posttrain ui` here, or set PREFECT_API_URL to a server that runs (`prefect "
+    "server start`)"
+)
 
 
 def test_a_pool_on_the_command_line_needs_a_server(root: Path) -> None:

@@ -1,4 +1,5 @@
-"""Commands of toy stages without a supervisor, and a Python that starts without site: both take longer to start than a toy stage to run.
+"""Commands of toy stages without a supervisor, and a Python that starts without site: both take longer to start than a
+toy stage to run.
 
 That no command outlives its supervisor is tested in tests/flows/machine.
 """

@@ -131,7 +131,9 @@ def grpo(model, folder, *, micro_batches=1, **changes):
 
 
 def sampled_batch(completions, advantages, old_logps, reference_logps, tokens):
-    """The batch that GRPOTrainer makes of its samples, under its own keys; `tokens`: response tokens of the whole step."""
+    """The batch that GRPOTrainer makes of its samples, under its own keys; `tokens`: response tokens of the whole
+    step.
+    """
     return {
         "prompt_ids": completions.prompts[completions.owner],
         "prompt_mask": completions.prompt_mask[completions.owner].long(),
@@ -147,8 +149,9 @@ def sampled_batch(completions, advantages, old_logps, reference_logps, tokens):
 def grpo_run(model, folder, samples, rewards, learning_rate, sampled=None, **changes):
     """GRPOTrainer.train, public from end to end: two updates by plain gradient descent on one batch of all prompts.
 
-    `samples` replaces TRL's own: prompt -> its G responses, all tuples of tokens. `rewards` is response -> reward. `sampled`, response -> log-probabilities, has TRL
-    correct for a sampler with these as it does for vLLM. Returns the two batches that TRL made, under the keys of `sampled_batch`, its log, and the trained weights.
+    `samples` replaces TRL's own: prompt -> its G responses, all tuples of tokens. `rewards` is response -> reward.
+    `sampled`, response -> log-probabilities, has TRL correct for a sampler with these as it does for vLLM. Returns the
+    two batches that TRL made, under the keys of `sampled_batch`, its log, and the trained weights.
     """
     policy = with_origin(model, folder)
     asked = {" ".join(f"w{token}" for token in prompt): prompt for prompt in samples}
@@ -189,8 +192,8 @@ def grpo_run(model, folder, samples, rewards, learning_rate, sampled=None, **cha
 def same(ours, theirs, rtol=2e-4):
     """Fail unless the losses are equal and so is every weight's gradient, and some gradient is not zero.
 
-    An entry may differ by the rounding error of single precision in a sum of terms as large as the largest gradient; the
-    actual error depends on the processor.
+    An entry may differ by the rounding error of single precision in a sum of terms as large as the largest gradient;
+    the actual error depends on the processor.
     """
     largest = max(gradient.abs().max().item() for gradient in theirs[1].values())
     atol = 5e-6 * largest

@@ -1,6 +1,8 @@
-"""The loss and gradient of TRL's PRMTrainer on a frozen batch of steps: `python -m tests.oracles.prm` wrote them to prm.json.
+"""The loss and gradient of TRL's PRMTrainer on a frozen batch of steps: `python -m tests.oracles.prm` wrote them to
+prm.json.
 
-TRL 1.13 was the last release with a PRMTrainer, so that this ran once, with that release in place of the one in requirements.lock.
+TRL 1.13 was the last release with a PRMTrainer, so that this ran once, with that release in place of the one in
+requirements.lock.
 """
 
 import json

@@ -1,8 +1,9 @@
-"""What lm-evaluation-harness and Qwen2.5-Math's evaluation say of frozen rows and answers: `python -m tests.oracles.suites` wrote suites.json.
+"""What lm-evaluation-harness and Qwen2.5-Math's evaluation say of frozen rows and answers: `python -m
+tests.oracles.suites` wrote suites.json.
 
-It ran once, with lm-eval 0.4.13 and evalscope 0.17.1 (whose math_parser is a copy of Qwen2.5-Math's evaluation/parser.py and
-grader.py), which the tests do not need. lm-eval's own task files were used; only their data sets were replaced by the rows here, or
-by the first rows of ARC where a folder with ARC's files was named.
+It ran once, with lm-eval 0.4.13 and evalscope 0.17.1 (whose math_parser is a copy of Qwen2.5-Math's
+evaluation/parser.py and grader.py), which the tests do not need. lm-eval's own task files were used; only their data
+sets were replaced by the rows here, or by the first rows of ARC where a folder with ARC's files was named.
 """
 
 import json

@@ -1,6 +1,8 @@
-"""Losses, gradients and whole runs of updates against d3rlpy, which runs in a Python of its own and is sent weights and batches.
+"""Losses, gradients and whole runs of updates against d3rlpy, which runs in a Python of its own and is sent weights and
+batches.
 
-Skipped without it; benchmarks/offline_peer.py says how to make it. The tests name what d3rlpy computes differently on purpose.
+Skipped without it; benchmarks/offline_peer.py says how to make it. The tests name what d3rlpy computes differently on
+purpose.
 """
 
 import os
@@ -31,7 +33,10 @@ COMMON = {"hidden": HIDDEN, "batch_size": SIZE, "learning_rate": RATE, "gamma": 
 
 
 def transitions(spaces):
-    """Twelve episodes of twenty steps: every third terminates, the others are truncated. Some errors are beyond the quadratic part of Huber's loss."""
+    """Twelve episodes of twenty steps: every third terminates, the others are truncated.
+
+    Some errors are beyond the quadratic part of Huber's loss.
+    """
     g = torch.Generator().manual_seed(1)
     lengths = torch.full((12,), 20)
     count = int(lengths.sum())
@@ -45,7 +50,9 @@ def transitions(spaces):
 
 
 def batches(count):
-    """Row numbers (count, B) of `count` batches; each has the end of a terminated and of a truncated episode, and other rows."""
+    """Row numbers (count, B) of `count` batches; each has the end of a terminated and of a truncated episode, and other
+    rows.
+    """
     rows = torch.randint(240, (count, SIZE), generator=torch.Generator().manual_seed(2))
     rows[:, 0], rows[:, 1] = 19, 39
     return rows

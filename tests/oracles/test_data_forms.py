@@ -1,4 +1,6 @@
-"""Rows in the forms that people have, as tokens and masks, against TRL's preparation of the same rows for SFT and DPO."""
+"""Rows in the forms that people have, as tokens and masks, against TRL's preparation of the same rows for SFT and
+DPO.
+"""
 
 import copy
 import json
@@ -21,13 +23,17 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("judge")]
 # As in tests/tasks/chats.py, with the marks by which TRL finds the assistant's tokens.
 MARKED = {
     "ChatML": (
-        "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}{% if message['role'] == 'assistant' %}"
-        "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}{{ message['content'] + '<|im_end|>' }}"
+        "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' }}{% if message['role'] == "
+        "'assistant' %}"
+        "{% generation %}{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}{{ message['content'] "
+        "+ '<|im_end|>' }}"
         "{% endif %}{{ '\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
     ),
     "Llama 3": (
-        "{{ bos_token }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' }}"
-        "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] + '<|eot_id|>' }}{% endgeneration %}"
+        "{{ bos_token }}{% for message in messages %}{{ '<|start_header_id|>' + message['role'] + "
+        "'<|end_header_id|>\n\n' }}"
+        "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] + '<|eot_id|>' }}{% "
+        "endgeneration %}"
         "{% else %}{{ message['content'] + '<|eot_id|>' }}{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
     ),
@@ -93,7 +99,9 @@ def test_conversations_have_trls_tokens_and_masks_in_each_form(name, messages):
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(messages=conversations())
 def test_a_prompt_with_its_completion_is_learned_from_where_trl_begins(name, messages):
-    """TRL learns the whole completion, and the template's newline behind it too; of several turns we learn each answer alone."""
+    """TRL learns the whole completion, and the template's newline behind it too; of several turns we learn each answer
+    alone.
+    """
     from trl.data_utils import _tokenize, common_prefix_length
 
     tokenizer = marked(name)
@@ -115,7 +123,9 @@ def test_a_prompt_with_its_completion_is_learned_from_where_trl_begins(name, mes
 @settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(messages=conversations(), other=TEXTS)
 def test_pairs_have_trls_prompt_and_tokens_in_each_form(messages, other):
-    """With a prompt, without one, and with a prompt as text beside whole conversations, as in UltraFeedback-binarized."""
+    """With a prompt, without one, and with a prompt as text beside whole conversations, as in
+    UltraFeedback-binarized.
+    """
     from trl.data_utils import _tokenize, common_prefix_length, maybe_extract_prompt
 
     if other == messages[-1]["content"]:

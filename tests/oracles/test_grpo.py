@@ -1,4 +1,6 @@
-"""GRPO on a frozen batch against TRL's GRPOTrainer: four aggregations, clipping at work, KL, one micro-batch and several."""
+"""GRPO on a frozen batch against TRL's GRPOTrainer: four aggregations, clipping at work, KL, one micro-batch and
+several.
+"""
 
 from dataclasses import replace
 

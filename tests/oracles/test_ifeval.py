@@ -1,7 +1,8 @@
 """IFEval's constraints against verdicts of the paper's published code, frozen in ifeval.json.
 
-They were computed once by the copy of that code in lm-eval 0.4.13 (its strict accuracy), with NLTK 3.10.4 and its English model
-of sentences. `verdicts` has a row a constraint: its name, its arguments, and for each of the responses 1 where it holds.
+They were computed once by the copy of that code in lm-eval 0.4.13 (its strict accuracy), with NLTK 3.10.4 and its
+English model of sentences. `verdicts` has a row a constraint: its name, its arguments, and for each of the responses 1
+where it holds.
 """
 
 import json
@@ -11,7 +12,8 @@ from tasks.language.rewards.constraint_kinds import KINDS
 from tasks.language.rewards.constraints import check, satisfied
 
 FROZEN = json.loads((Path(__file__).parent / "ifeval.json").read_text())
-# The published code asks a detector of languages as well, which takes very short texts for other languages than English.
+# The published code asks a detector of languages as well, which takes very short texts for other languages than
+# English.
 ENGLISH = {"change_case:english_capital", "change_case:english_lowercase"}
 
 

@@ -1,4 +1,6 @@
-"""Benchmark suites against their peers, on frozen rows and answers: suites.py wrote what lm-eval and Qwen2.5-Math's code say of them."""
+"""Benchmark suites against their peers, on frozen rows and answers: suites.py wrote what lm-eval and Qwen2.5-Math's
+code say of them.
+"""
 
 import json
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The architectures of well-known models with random weights and few layers; windows are shorter than the tests' prompts."""
+"""The architectures of well-known models with random weights and few layers; windows are shorter than the tests'
+prompts.
+"""
 
 import torch
 from transformers import (

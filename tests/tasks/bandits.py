@@ -49,7 +49,10 @@ class LastToken(torch.nn.Module):
 
 
 class Table(torch.nn.Module):
-    """A policy whose weights are the logits themselves: of token i after token j at (i, j). Uniform without `spread`."""
+    """A policy whose weights are the logits themselves: of token i after token j at (i, j).
+
+    Uniform without `spread`.
+    """
 
     def __init__(self, seed=0, spread=0.0):
         super().__init__()
@@ -129,8 +132,8 @@ class Still:
 def check_resumes(make):
     """Six steps at once give the same rows and weights, bit for bit, as three steps and three more after a restart.
 
-    `make` returns, freshly made, all that a step changes, and `fit`. Where the state of any part is not carried over, rows or
-    weights differ.
+    `make` returns, freshly made, all that a step changes, and `fit`. Where the state of any part is not carried over,
+    rows or weights differ.
     """
     state, fit = make()
     whole = list(fit(start=0, steps=6))

@@ -6,7 +6,8 @@ from transformers import PreTrainedTokenizerFast
 from tasks.language.data.chat import PLAIN_TEMPLATE
 
 CHATML = (
-    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}"
+    "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + "
+    "'<|im_end|>' + '\n' }}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 PHI3 = (
@@ -25,7 +26,8 @@ LLAMA3 = (
     "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
 )
 LLAMA2 = (
-    "{% for message in messages %}{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + message['content'] + ' [/INST]' }}"
+    "{% for message in messages %}{% if message['role'] == 'user' %}{{ bos_token + '[INST] ' + message['content'] "
+    "+ ' [/INST]' }}"
     "{% else %}{{ ' ' + message['content'] + ' ' + eos_token }}{% endif %}{% endfor %}"
 )
 WITHOUT_END = (
@@ -34,17 +36,22 @@ WITHOUT_END = (
 )
 # Four whose conversations have rules: a system prompt of the template's own, none at all, turns that have to alternate.
 QWEN2_5 = (
-    "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant."
+    "{% if messages[0].role != 'system' %}{{ '<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are "
+    "a helpful assistant."
     "<|im_end|>\n' }}{% endif %}{% for message in messages %}"
-    "{% if message.role == 'tool' %}{{ '<|im_start|>user\n<tool_response>\n' + message.content + '\n</tool_response><|im_end|>\n' }}"
-    "{% elif message.tool_calls %}{{ '<|im_start|>assistant' }}{% if message.content %}{{ '\n' + message.content }}{% endif %}"
-    "{% for call in message.tool_calls %}{{ '\n<tool_call>\n' + (call | tojson) + '\n</tool_call>' }}{% endfor %}{{ '<|im_end|>\n' }}"
+    "{% if message.role == 'tool' %}{{ '<|im_start|>user\n<tool_response>\n' + message.content + "
+    "'\n</tool_response><|im_end|>\n' }}"
+    "{% elif message.tool_calls %}{{ '<|im_start|>assistant' }}{% if message.content %}{{ '\n' + message.content "
+    "}}{% endif %}"
+    "{% for call in message.tool_calls %}{{ '\n<tool_call>\n' + (call | tojson) + '\n</tool_call>' }}{% endfor "
+    "%}{{ '<|im_end|>\n' }}"
     "{% else %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
 )
 LLAMA3_INSTRUCT = (
     "{% for message in messages %}{% set turn = '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n'"
-    " + message['content'] | trim + '<|eot_id|>' %}{% if loop.first %}{% set turn = bos_token + turn %}{% endif %}{{ turn }}{% endfor %}"
+    " + message['content'] | trim + '<|eot_id|>' %}{% if loop.first %}{% set turn = bos_token + turn %}{% endif "
+    "%}{{ turn }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}"
 )
 ALTERNATES = (
@@ -54,17 +61,22 @@ ALTERNATES = (
 # Llama 3.2 tells the model the day, in a system prompt of its own or before the conversation's.
 LLAMA3_2 = (
     "{{- bos_token }}\n{%- if not date_string is defined %}\n    {%- if strftime_now is defined %}\n"
-    '        {%- set date_string = strftime_now("%d %b %Y") %}\n    {%- else %}\n        {%- set date_string = "26 Jul 2024" %}\n'
+    '        {%- set date_string = strftime_now("%d %b %Y") %}\n    {%- else %}\n        {%- set date_string = "26 '
+    'Jul 2024" %}\n'
     "    {%- endif %}\n{%- endif %}\n{%- if messages[0]['role'] == 'system' %}\n"
     "    {%- set system_message = messages[0]['content']|trim %}\n    {%- set messages = messages[1:] %}\n{%- else %}\n"
     '    {%- set system_message = "" %}\n{%- endif %}\n'
-    "{{- '<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: ' + date_string + '\n\n'"
+    "{{- '<|start_header_id|>system<|end_header_id|>\n\nCutting Knowledge Date: December 2023\nToday Date: ' + "
+    "date_string + '\n\n'"
     " + system_message + '<|eot_id|>' }}\n{%- for message in messages %}\n"
-    "    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + '<|eot_id|>' }}\n"
-    "{%- endfor %}\n{%- if add_generation_prompt %}\n    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}\n{%- endif %}\n"
+    "    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim + "
+    "'<|eot_id|>' }}\n"
+    "{%- endfor %}\n{%- if add_generation_prompt %}\n    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' "
+    "}}\n{%- endif %}\n"
 )
 GEMMA2 = (
-    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not "
+    "supported') }}{% endif %}"
     "{% for message in messages %}"
     + ALTERNATES
     + "{% set role = 'model' if message['role'] == 'assistant' else message['role'] %}"
@@ -73,7 +85,8 @@ GEMMA2 = (
 )
 MISTRAL = (
     "{{ bos_token }}{% for message in messages %}" + ALTERNATES + "{% if message['role'] == 'user' %}"
-    "{{ '[INST] ' + message['content'] + ' [/INST]' }}{% else %}{{ ' ' + message['content'] + eos_token }}{% endif %}{% endfor %}"
+    "{{ '[INST] ' + message['content'] + ' [/INST]' }}{% else %}{{ ' ' + message['content'] + eos_token }}{% endif "
+    "%}{% endfor %}"
 )
 # Like Qwen 3's: what was thought before the last question is taken out of the answers.
 QWEN3 = (
@@ -81,7 +94,8 @@ QWEN3 = (
     "{% set last.question = loop.index0 %}{% endif %}{% endfor %}{% for message in messages %}"
     "{% set said = message.content.split('</think>')[-1].lstrip('\n') %}"
     "{% if message.role != 'assistant' %}{% set said = message.content %}"
-    "{% elif loop.index0 > last.question %}{% set said = '<think>\n' + message.content.split('</think>')[0].split('<think>')[-1].strip()"
+    "{% elif loop.index0 > last.question %}{% set said = '<think>\n' + "
+    "message.content.split('</think>')[0].split('<think>')[-1].strip()"
     " + '\n</think>\n\n' + said if '</think>' in message.content else '<think>\n\n</think>\n\n' + said %}{% endif %}"
     "{{ '<|im_start|>' + message.role + '\n' + said + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"

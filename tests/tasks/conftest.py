@@ -35,7 +35,9 @@ def reading_once() -> list[tuple[ModuleType, str, Callable[..., Any]]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def remembered_files(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The same table is validated once, and a model of the same files is copied: that saves a third of a short training."""
+    """The same table is validated once, and a model of the same files is copied: that saves a third of a short
+    training.
+    """
     with pytest.MonkeyPatch.context() as patch:
         if request.path.relative_to(Path(__file__).parent).parts[0] in REMEMBERING:
             for module, name, function in request.getfixturevalue("reading_once"):

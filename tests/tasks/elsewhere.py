@@ -1,7 +1,7 @@
 """A pretended device for every machine: its tensors claim to lie on `meta`, but the CPU computes them.
 
-As on a GPU, an operation on tensors of both devices is an error, except with single numbers. So a test without a GPU shows
-whether a method keeps all its tensors on the stage's device, and the results are the CPU's.
+As on a GPU, an operation on tensors of both devices is an error, except with single numbers. So a test without a GPU
+shows whether a method keeps all its tensors on the stage's device, and the results are the CPU's.
 """
 
 from typing import Any

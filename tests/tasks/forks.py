@@ -43,7 +43,10 @@ def ended(child: int) -> int:
 
 
 def wait_for_end(processes: Iterable[psutil.Process], seconds: float = 60.0) -> None:
-    """Return once none of the processes runs; AssertionError where one still does then. Init may leave orphans zombies for seconds."""
+    """Return once none of the processes runs; AssertionError where one still does then.
+
+    Init may leave orphans zombies for seconds.
+    """
     deadline = time.monotonic() + seconds
     while running := [process for process in processes if _runs(process)]:
         assert time.monotonic() < deadline, running
@@ -58,7 +61,9 @@ def _runs(process: psutil.Process) -> bool:
 
 
 def render_templates(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chat templates are rendered in a fork, with the limits of `python -m tasks.common.model_files`, and not in a fresh process."""
+    """Chat templates are rendered in a fork, with the limits of `python -m tasks.common.model_files`, and not in a
+    fresh process.
+    """
     instead = SimpleNamespace(run=run_module, TimeoutExpired=subprocess.TimeoutExpired)
     monkeypatch.setattr(model_files, "subprocess", instead)
 

@@ -1,4 +1,7 @@
-"""An environment like those of robotics packages: observations are a Dict with a goal. Importing this module registers it."""
+"""An environment like those of robotics packages: observations are a Dict with a goal.
+
+Importing this module registers it.
+"""
 
 import gymnasium
 import numpy as np
@@ -8,7 +11,9 @@ NAME, LONGEST = "Reach-v0", 5
 
 
 class Reach(gymnasium.Env):
-    """A point on a line that is moved by -2 to 2 towards a goal; the observation also has one of three tools, and two lamps."""
+    """A point on a line that is moved by -2 to 2 towards a goal; the observation also has one of three tools, and two
+    lamps.
+    """
 
     def __init__(self, render_mode=None):
         self.observation_space = spaces.Dict(

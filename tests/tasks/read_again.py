@@ -1,4 +1,6 @@
-"""Files that are read again: a table whose bytes have been validated is not validated anew, a model is a copy of the one read before."""
+"""Files that are read again: a table whose bytes have been validated is not validated anew, a model is a copy of the
+one read before.
+"""
 
 import copy
 import os
@@ -47,7 +49,8 @@ def validated_once(read: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFr
 
 
 def loaded_once(load: Callable[..., Any], source: Callable[..., object]) -> Callable[..., Any]:
-    """`load`, of which each model is a copy of the first of the same files and arguments, unless random numbers were drawn for that.
+    """`load`, of which each model is a copy of the first of the same files and arguments, unless random numbers were
+    drawn for that.
 
     The first is a copy too: how weights lie in memory decides the last bit of a product.
     """

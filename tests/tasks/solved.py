@@ -35,7 +35,9 @@ def outcome_model(policy: Path, out: Path) -> None:
 
 
 def solutions(problem) -> Iterator[dict[str, object]]:
-    """The worked solution, good in each step; one of another number, bad from its last equation on; and one with a neutral line before it."""
+    """The worked solution, good in each step; one of another number, bad from its last equation on; and one with a
+    neutral line before it.
+    """
     worked = str(problem.solution)
     steps = worked.count("\n") + 1
     slipped = worked.replace(str(problem.answer), f"{problem.answer}0")

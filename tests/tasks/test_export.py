@@ -56,7 +56,9 @@ def test_code_pickles_and_other_files_stay_behind(made, tmp_path, out):
 
 
 def test_generate_stops_where_an_answer_ends(tmp_path, out):
-    """The tokenizer's end token ends documents; the chat template's ends answers, and generation_config.json has to name it."""
+    """The tokenizer's end token ends documents; the chat template's ends answers, and generation_config.json has to
+    name it.
+    """
     words = chat_tokenizer("ChatML")
     models.save_model(llama(vocab_size=len(words)), words, tmp_path / "model")
     assert GenerationConfig.from_pretrained(tmp_path / "model").eos_token_id is None

@@ -29,7 +29,9 @@ def with_params(folder: Path) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def few_pictures() -> Iterator[None]:
-    """Figures other than DRAWN are made, but of their SVG, which takes most of the time, only the titles are written."""
+    """Figures other than DRAWN are made, but of their SVG, which takes most of the time, only the titles are
+    written.
+    """
     write_out = plots.svg
 
     def svg(figure: Figure, name: str) -> str:

@@ -1,6 +1,7 @@
 """`tasks.stage.main`: flags of a stage's signature, its section, its resources, its processes and its record.
 
-A stage is run in this process as `python -m` runs it. Only what several processes do together is run in processes of their own.
+A stage is run in this process as `python -m` runs it. Only what several processes do together is run in processes of
+their own.
 """
 
 import gc
@@ -28,7 +29,8 @@ from tasks.common.errors import WAITING, ConfigError, WaitingError
 from tasks.stage import Names, alone, path
 from tests.tasks import forks
 
-# Page faults of filling and freeing arrays twenty times, with a glibc that keeps no freed memory by default, then as a stage sets it.
+# Page faults of filling and freeing arrays twenty times, with a glibc that keeps no freed memory by default, then as a
+# stage sets it.
 FAULTS = f"""import ctypes, resource
 from contextlib import suppress
 {inspect.getsource(stage.keep_freed_memory)}
@@ -83,7 +85,9 @@ def house(empty_mlflow, tmp_path):
 
 @pytest.fixture
 def start(house, monkeypatch, capsys):
-    """Runs the stage as `python -m stages.toys.toy` does, but here; its exit status and what it wrote to standard error."""
+    """Runs the stage as `python -m stages.toys.toy` does, but here; its exit status and what it wrote to standard
+    error.
+    """
     monkeypatch.chdir(house)
     monkeypatch.syspath_prepend(house)
     monkeypatch.setattr(stage, "keep_freed_memory", lambda **_: None)
@@ -224,7 +228,10 @@ def test_a_stage_without_a_gpu_computes_on_the_cpu_whatever_the_environment_name
 @pytest.mark.parametrize(("asked", "warns"), [({}, False), ({"POSTTRAIN_NONDETERMINISTIC": "1"}, True)])
 def test_a_stage_is_strict_about_determinism_unless_it_is_told(house, start, asked, warns):
     """Only then does torch take attention's deterministic kernel on a GPU."""
-    mode = "import torch; out.write_text(f'{torch.are_deterministic_algorithms_enabled()} {torch.is_deterministic_algorithms_warn_only_enabled()}')"
+    mode = (
+        "import torch; out.write_text(f'{torch.are_deterministic_algorithms_enabled()} "
+        "{torch.is_deterministic_algorithms_warn_only_enabled()}')"
+    )
     (house / "stages/toys/toy.py").write_text(re.sub("out.write_text.*", lambda _: mode, TOY))
     paths = ["--raw-text", "raw.txt", "--more", "raw.txt", "--out", "out.txt", "--metrics", "metrics.json"]
     done = start(*paths, **asked)
@@ -361,7 +368,9 @@ def rank(house, number):
 
 
 def test_a_process_leaves_only_when_all_are_done(house):
-    """One that had ended while another still connected to it was lost to that one, and the stage failed: 10 times of 300."""
+    """One that had ended while another still connected to it was lost to that one, and the stage failed: 10 times of
+    300.
+    """
     (house / "stages/toys/toy.py").write_text(SEVERAL)
     (house / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {gpu: 0, processes: 2, shard: optimizer}}}}\n")
     (house / "meeting").mkdir()

@@ -1,8 +1,8 @@
 """What a run writes down while it runs, so that it need not wait for MLflow: one JSON object a line.
 
-A journal is a folder of mlruns/journals with the file `events`, and the files of the stages that the events name. Whoever writes it
-holds a lock on `events`. A process of its own (flows/recorder.py) reads it, writes the records and deletes the folder. A journal whose lock is free without the event
-`end` is that of a run that was killed.
+A journal is a folder of mlruns/journals with the file `events`, and the files of the stages that the events name.
+Whoever writes it holds a lock on `events`. A process of its own (flows/recorder.py) reads it, writes the records and
+deletes the folder. A journal whose lock is free without the event `end` is that of a run that was killed.
 """
 
 import fcntl

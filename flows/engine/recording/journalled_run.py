@@ -20,7 +20,8 @@ from flows.engine.state import StageResult
 from tasks.common import environment, mlflow_database, source_code
 from tasks.common.source_code import Source
 
-LATER = 3.0  # seconds from the beginning of a run to that of the process that records it: short runs have the machine for themselves
+# seconds from the beginning of a run to that of the process that records it: short runs have the machine for themselves
+LATER = 3.0
 LOOK_SECONDS = 0.05
 LONGEST = 60.0  # seconds until there is a database
 OURS = " -m tasks."  # a stage of this installation, which needs no run in MLflow while it runs
@@ -87,7 +88,9 @@ class JournalledRun:
             return records is not None and records.head(run_id) is not None
 
     def variables(self, run_id: str, log: Path) -> dict[str, str]:
-        """What a command finds its run by, the file for what it records, and the products that the run is recorded with."""
+        """What a command finds its run by, the file for what it records, and the products that the run is recorded
+        with.
+        """
         self._logs[run_id] = log
         file = self._place(run_id, log, ".records")
         with journal.one_line():
@@ -97,7 +100,8 @@ class JournalledRun:
             file.touch()
         self._journal.write("follow", run=run_id, log=str(log))
         return {
-            "MLFLOW_RUN_ID": run_id,  # for a command that knows MLflow; the stages here leave what they record in the file
+            # for a command that knows MLflow; the stages here leave what they record in the file
+            "MLFLOW_RUN_ID": run_id,
             "MLFLOW_TRACKING_URI": mlflow_database.address(self.root),
             "POSTTRAIN_RECORDS": str(file),
             **self._products,
@@ -112,7 +116,9 @@ class JournalledRun:
         self._journal.write("made_by", run=run_id, facts=dict(facts))
 
     def waits(self, run_id: str, line: str) -> None:
-        """Note that a stage waits for people, so that its run, which is KILLED, is not taken for one that was stopped."""
+        """Note that a stage waits for people, so that its run, which is KILLED, is not taken for one that was
+        stopped.
+        """
         self._journal.write("waits", run=run_id, line=line)
 
     def made(self, run_id: str, stage: str, entry: Entry) -> None:

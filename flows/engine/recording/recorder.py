@@ -9,7 +9,10 @@ from flows.engine.state import StageResult
 
 
 class Recorder(Protocol):
-    """Records one run of a pipeline: a run in MLflow for it, and one for each execution of a stage. Faults are a PlanError of one line."""
+    """Records one run of a pipeline: a run in MLflow for it, and one for each execution of a stage.
+
+    Faults are a PlanError of one line.
+    """
 
     parent: str  # the pipeline's run in MLflow
 
@@ -35,4 +38,7 @@ class Recorder(Protocol):
         """The run that made a stage's current outs, for a stage that did not run now."""
 
     def close(self, results: Iterable[StageResult], complete: bool = True, name_stages: bool = True) -> None:
-        """End the pipeline's run; `complete` is False where it was stopped. Without `name_stages` only how it all ended is noted."""
+        """End the pipeline's run; `complete` is False where it was stopped.
+
+        Without `name_stages` only how it all ended is noted.
+        """

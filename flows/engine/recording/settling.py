@@ -26,7 +26,9 @@ _said: set[Path] = set()  # journals that were put aside, as this process has to
 
 @contextmanager
 def recording(root: Path) -> Iterator[Iterator[Path]]:
-    """Be the process that records, once no other one is: yields the journals, the oldest first, until there is none left."""
+    """Be the process that records, once no other one is: yields the journals, the oldest first, until there is none
+    left.
+    """
     global _recording
     _recording = True
     files.make_folder(root, journal.FOLDER)
@@ -75,7 +77,8 @@ def go_on(root: Path) -> bool:
 def settle(root: Path) -> None:
     """Wait until MLflow has all runs that have ended.
 
-    PlanError where the database cannot be used, or the process that writes them fails again and again. A line says what was put aside.
+    PlanError where the database cannot be used, or the process that writes them fails again and again. A line says what
+    was put aside.
     """
     for line in _aside(root):
         print(line, file=sys.stderr)
@@ -96,7 +99,9 @@ def settle(root: Path) -> None:
 
 
 def missing(root: Path) -> list[str]:
-    """A line for each run of which something could not be recorded, unless it was told before, and for those that wait to be."""
+    """A line for each run of which something could not be recorded, unless it was told before, and for those that wait
+    to be.
+    """
     faults = dict[str, str]()
     for fault in journal.take_faults(root):
         faults.setdefault(fault["run"], fault["text"])

@@ -1,4 +1,5 @@
-"""The records in an MLflow elsewhere, asked by MLflow's client: a tracking server, or a database that others write to as well.
+"""The records in an MLflow elsewhere, asked by MLflow's client: a tracking server, or a database that others write to
+as well.
 
 Each question is one that the server answers from its indices, page by page, so that the runs of others cost nothing.
 """
@@ -23,7 +24,8 @@ HEXADECIMAL = frozenset("0123456789abcdef")
 
 
 class SharedReader:
-    """A `Reader` of an MLflow that several clones may share; `clone` is the tag that this clone's runs have, and its value.
+    """A `Reader` of an MLflow that several clones may share; `clone` is the tag that this clone's runs have, and its
+    value.
 
     What it has read of a run it does not read again.
     """

@@ -1,8 +1,8 @@
 """The provenance of a result: the sealed record of the run that made it, as a file that travels with DVC's run cache.
 
-`dvc push --run-cache` and `dvc pull --run-cache` carry every file below the run cache's folder. A record lies there in a folder that is
-named after the entry of dvc.lock that it is about, as DVC names its own records. Its name has the run's id and the SHA-256 of its
-content, so that an edit shows.
+`dvc push --run-cache` and `dvc pull --run-cache` carry every file below the run cache's folder. A record lies there in
+a folder that is named after the entry of dvc.lock that it is about, as DVC names its own records. Its name has the
+run's id and the SHA-256 of its content, so that an edit shows.
 """
 
 import hashlib
@@ -44,7 +44,8 @@ class Provenance:
 
 
 def write(root: Path, carried: Provenance) -> None:
-    """Keep a record beside the run cache, once for each entry of dvc.lock that it is about; PlanError if it cannot be written.
+    """Keep a record beside the run cache, once for each entry of dvc.lock that it is about; PlanError if it cannot be
+    written.
 
     Where there is no DVC repository, nothing is kept: there is no run cache that could carry it.
     """
@@ -107,7 +108,9 @@ def _entries(record: Mapping[str, Any]) -> list[Entry]:
 
 
 def _read(file: Path) -> Provenance | None:
-    """A record; None where its content is not the one that its name is the hash of, or it is about another entry than its folder."""
+    """A record; None where its content is not the one that its name is the hash of, or it is about another entry than
+    its folder.
+    """
     with suppress(OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         content = file.read_bytes()
         name = NAME.fullmatch(file.name)

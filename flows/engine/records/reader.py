@@ -1,4 +1,6 @@
-"""What is asked of MLflow's records, whatever they are in: this repository's own database (`local_reader`), or elsewhere (`mlflow_reader`)."""
+"""What is asked of MLflow's records, whatever they are in: this repository's own database (`local_reader`), or
+elsewhere (`mlflow_reader`).
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,9 +38,11 @@ class Value:
 
 
 class Reader(Protocol):
-    """One look at the records. Runs of a stage are those with the tag `posttrain.stage`, of a pipeline with `posttrain.flow`.
+    """One look at the records. Runs of a stage are those with the tag `posttrain.stage`, of a pipeline with
+    `posttrain.flow`.
 
-    Lists of runs are the newest first. In a shared MLflow `own` runs are those of this clone; in the repository's own database all are.
+    Lists of runs are the newest first. In a shared MLflow `own` runs are those of this clone; in the repository's own
+    database all are.
     """
 
     def head(self, run_id: str) -> Head | None:
@@ -98,7 +102,10 @@ class Reader(Protocol):
 
 @dataclass(frozen=True)
 class Model:
-    """A registered model: the tags and the run of each version, and which version each alias is at. Versions are texts of numbers."""
+    """A registered model: the tags and the run of each version, and which version each alias is at.
+
+    Versions are texts of numbers.
+    """
 
     tags: Mapping[str, Mapping[str, str]]
     runs: Mapping[str, str]

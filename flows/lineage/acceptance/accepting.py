@@ -1,4 +1,5 @@
-"""Records that stages stay as they are after a change, because a person says so: MLflow first, then DVC, so that a kill in between leaves DVC's record of before.
+"""Records that stages stay as they are after a change, because a person says so: MLflow first, then DVC, so that a kill
+in between leaves DVC's record of before.
 
 What MLflow has of an acceptance that DVC never came to record is found by the next one, which then writes no other.
 """
@@ -37,7 +38,10 @@ class Versions:
 
 
 def accept_change(root: Path, flow: str, names: Sequence[str], why: str) -> None:
-    """Record that a person vouches for what changed in these stages: code, parameters or command, and nothing else. PlanError otherwise."""
+    """Record that a person vouches for what changed in these stages: code, parameters or command, and nothing else.
+
+    PlanError otherwise.
+    """
     root = root.absolute()
     with Coordinator(root), dvc_entries.locked(root, names) as held:
         found, changed = list[Step](), list[Versions]()
@@ -73,7 +77,9 @@ def accept_change(root: Path, flow: str, names: Sequence[str], why: str) -> None
 
 
 def _keep(root: Path, flow: str, why: str, found: Sequence[Step], changed: Sequence[Versions]) -> None:
-    """Write the run of this acceptance, finished and sealed, for the stages that have none yet; and say so at the runs of the outs."""
+    """Write the run of this acceptance, finished and sealed, for the stages that have none yet; and say so at the runs
+    of the outs.
+    """
     new = [step for step in found if not _is_known(root, step)]
     if not new:
         return

@@ -54,7 +54,9 @@ class Locked:
 
 @contextmanager
 def locked(root: Path, names: Sequence[str]) -> Iterator[Locked]:
-    """Hold DVC's lock of the repository, and its locks of what these stages read and write; PlanError where another has those."""
+    """Hold DVC's lock of the repository, and its locks of what these stages read and write; PlanError where another has
+    those.
+    """
     with plain_errors(), closing(open_repo(root)) as repo, ExitStack() as held:
         held.enter_context(hold_lock(repo))
         held.enter_context(params_read_once())

@@ -1,8 +1,9 @@
 """What was accepted, as MLflow keeps it: a run for each acceptance, which executes nothing.
 
-Its record.json has for each stage the entries of dvc.lock before and after, and the run that made the outs; beside it lie both
-versions of the code that changed, each named by its hash, and the difference. Tags lead to it from an entry (`posttrain.accepted.key.`
-and the run-cache key) and from a version of a file (`posttrain.accepted.file.` and the hash). It is sealed as all runs are.
+Its record.json has for each stage the entries of dvc.lock before and after, and the run that made the outs; beside it
+lie both versions of the code that changed, each named by its hash, and the difference. Tags lead to it from an entry
+(`posttrain.accepted.key.` and the run-cache key) and from a version of a file (`posttrain.accepted.file.` and the
+hash). It is sealed as all runs are.
 """
 
 import json
@@ -62,7 +63,9 @@ def file_name(md5: str) -> str:
 
 
 def steps(root: Path, stage: str, entry: Entry, index: mlflow_runs.Index | None = None) -> tuple[Step, ...]:
-    """How this entry came from that of an execution, the last step first; none where an execution made it, or none is on record."""
+    """How this entry came from that of an execution, the last step first; none where an execution made it, or none is
+    on record.
+    """
     found, seen = list[Step](), set[str]()
     for _ in range(LONGEST):
         key, outs = run_cache_key(entry), joined(entry)
@@ -120,7 +123,9 @@ def of_run(root: Path, run_id: str) -> dict[str, Step]:
 
 
 def record_json(root: Path, run_id: str) -> Any:
-    """The content of a run's record.json, as MLflow keeps it or as it came with a result; None if there is none or it is torn."""
+    """The content of a run's record.json, as MLflow keeps it or as it came with a result; None if there is none or it
+    is torn.
+    """
     try:
         return json.loads(mlflow_files.read(root, run_id, RECORD).read_text())
     except FileNotFoundError:

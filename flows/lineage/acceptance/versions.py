@@ -1,7 +1,7 @@
 """Files as some record has them, by their hashes: whoever has such bytes is as good as any other.
 
-Looked for in the current commit, in DVC's cache, among what acceptances kept, in the commit and patch of the run that read them, and in the
-last commits that changed the file.
+Looked for in the current commit, in DVC's cache, among what acceptances kept, in the commit and patch of the run that
+read them, and in the last commits that changed the file.
 """
 
 import hashlib
@@ -29,7 +29,9 @@ def md5_of(content: bytes) -> str:
 
 
 def recorded(root: Path, entry: Callable[[], Entry | None], wanted: Mapping[str, str]) -> dict[str, bytes]:
-    """Path -> content of these files, by their hashes, of a stage with this entry of dvc.lock; what cannot be had is left out."""
+    """Path -> content of these files, by their hashes, of a stage with this entry of dvc.lock; what cannot be had is
+    left out.
+    """
     found: dict[str, bytes] = {}
     for more in (_committed, _cached, _kept, partial(_of_maker, entry), _earlier):
         lacking = {path: md5 for path, md5 in wanted.items() if path not in found}

@@ -48,7 +48,9 @@ class Accepted:
                 self._taken_away(subject)
 
     def _taken_away(self, subject: Subject) -> None:
-        """The run that made the same outs says what was accepted since; nothing of that is gone, where the result has no run now."""
+        """The run that made the same outs says what was accepted since; nothing of that is gone, where the result has
+        no run now.
+        """
         made = self.records.like(subject.stage, PREFIX + "outs", joined(subject.entry)) if self.records else []
         exact = self.records.maker(run_cache_key(subject.entry), joined(subject.entry)) if self.records else None
         for run_id in made if exact is None else ():
@@ -58,7 +60,10 @@ class Accepted:
                     [database.row(self.records, one) for one in self.records.beginning(short)] if self.records else []
                 )
                 if not any(one is not None and not one.deleted for one in there):
-                    what = f"what was accepted after run {run_id[:SHORT]} had made it, acceptance {short}, was deleted from MLflow"
+                    what = (
+                        f"what was accepted after run {run_id[:SHORT]} had made it, acceptance {short}, was "
+                        "deleted from MLflow"
+                    )
                     self.audit.fault(CHECK, f"dvc.lock: {subject.stage}", what, subject.stage, run_id)
 
     def _is_sound(self, step: Step) -> bool:

@@ -1,4 +1,6 @@
-"""What dvc.yaml says now of the stages that dvc.lock records: which exist, what of them is kept in the cache, what was edited since."""
+"""What dvc.yaml says now of the stages that dvc.lock records: which exist, what of them is kept in the cache, what was
+edited since.
+"""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -62,7 +64,9 @@ class RunCache:
             self._folder = Path(repo.stage_cache.cache_dir)
 
     def entries(self, key: str) -> Iterator[tuple[Path, Entry, bool]]:
-        """File, entry, and whether the entry has the key and the name under which it lies; files torn by a kill are left out."""
+        """File, entry, and whether the entry has the key and the name under which it lies; files torn by a kill are
+        left out.
+        """
         for file in sorted((self._folder / key[:2] / key).glob("*")):
             if SHA256.fullmatch(file.name):
                 for entry in load_entry(file):

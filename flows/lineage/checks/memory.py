@@ -1,7 +1,7 @@
 """The MD5 of files, computed again only where size, times or inode have changed since it was last known.
 
-A changed byte changes a file's ctime, which no program can set back as it can the mtime. Whoever can write this memory, or the disk
-below the file system, can deceive it: `full` reads every byte.
+A changed byte changes a file's ctime, which no program can set back as it can the mtime. Whoever can write this memory,
+or the disk below the file system, can deceive it: `full` reads every byte.
 """
 
 import hashlib

@@ -1,4 +1,6 @@
-"""Whose bytes are these: the run, the other output or the git branch that bytes belong to which are where others were expected."""
+"""Whose bytes are these: the run, the other output or the git branch that bytes belong to which are where others were
+expected.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -40,7 +42,10 @@ class Origins:
             made = record.of_run(self.root, run_id)
             place = next((out for out, found in hashes(made.entry, "outs").items() if found == md5), path)
             as_what = "" if place == path else f" as {place}"
-            return f"these are the bytes that run {run_id[:SHORT]} of {made.stage} made{as_what}{_how(made.entry, expected)}"
+            return (
+                f"these are the bytes that run {run_id[:SHORT]} of {made.stage} "
+                f"made{as_what}{_how(made.entry, expected)}"
+            )
         if (other := self._recorded.get(md5)) not in (None, path):
             return f"these are the bytes of {other}"
         return self._of_branch(md5)

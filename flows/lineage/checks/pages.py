@@ -1,7 +1,8 @@
-"""The report pages in the repository's root: against the stage's own page, the metrics files, and the copies that pipeline runs kept.
+"""The report pages in the repository's root: against the stage's own page, the metrics files, and the copies that
+pipeline runs kept.
 
-Outside of the run's sections a page is the stage's page to the byte. The last of them is compared with the digest of the page as it was
-written, with the copies, and its tables with the metrics files.
+Outside of the run's sections a page is the stage's page to the byte. The last of them is compared with the digest of
+the page as it was written, with the copies, and its tables with the metrics files.
 """
 
 import hashlib

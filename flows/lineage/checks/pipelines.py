@@ -1,4 +1,6 @@
-"""The runs of whole pipelines: their seals, the runs that they name, the chain from each to the one before it, and their headline."""
+"""The runs of whole pipelines: their seals, the runs that they name, the chain from each to the one before it, and
+their headline.
+"""
 
 from collections.abc import Sequence
 from contextlib import suppress
@@ -99,7 +101,9 @@ class Pipelines:
         return found
 
     def _headline_of(self, stage: str, run_id: str) -> list[tuple[str, float]]:
-        """What the stage's metrics file said, by its hash in the run's record; nothing where it is gone or no metrics file."""
+        """What the stage's metrics file said, by its hash in the run's record; nothing where it is gone or no metrics
+        file.
+        """
         path = f"data/metrics/{stage}.json"
         md5 = hashes(kept_entry(self.root, run_id) or {}, "outs").get(path)
         for file in (cached.path(self.root, md5), self.root / path) if md5 else ():
@@ -133,7 +137,10 @@ class Pipelines:
             what = f"the pipeline run before it, {run_id[:SHORT]}, has another seal than it had then"
             self.audit.fault(CHECK, where, what, None, pipeline.id)
         elif self._computed(run_id) != seal:
-            what = f"a tag, a parameter or a metric of the pipeline run was changed after {pipeline.id[:SHORT]} had seen its seal"
+            what = (
+                f"a tag, a parameter or a metric of the pipeline run was changed after {pipeline.id[:SHORT]} "
+                "had seen its seal"
+            )
             self.audit.fault(CHECK, f"pipeline run {run_id[:SHORT]}", what, None, run_id)
 
     def _parents(self, subjects: Sequence[Subject]) -> None:

@@ -1,4 +1,6 @@
-"""The records of one execution against each other: dvc.lock, the run's record.json and DVC's run cache, and each stage against its upstream."""
+"""The records of one execution against each other: dvc.lock, the run's record.json and DVC's run cache, and each stage
+against its upstream.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -25,10 +27,11 @@ NAMED = 5  # differences of one record that are named each
 
 
 def likely_run(root: Path, stage: str, entry: Entry, pipelines: Sequence[PipelineRun], cache: RunCache) -> str | None:
-    """The run that made an entry which fits no run exactly: of those that made these outs, or were made from the same, the one that
-    fits best; or else the one that the newest pipeline run names, if nothing is left of it.
+    """The run that made an entry which fits no run exactly: of those that made these outs, or were made from the same,
+    the one that fits best; or else the one that the newest pipeline run names, if nothing is left of it.
 
-    Where the run cache has this very entry, plain `dvc repro` may have made it, and a run that differs from it is another one.
+    Where the run cache has this very entry, plain `dvc repro` may have made it, and a run that differs from it is
+    another one.
     """
     key, outs = run_cache_key(entry), dvc_lock.joined(entry)
     confirmed = any(whole and dvc_lock.joined(one) == outs for _, one, whole in cache.entries(key))

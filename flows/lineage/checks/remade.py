@@ -1,6 +1,7 @@
 """The reports made again from the tables that they were made of, and what `verify` has found of other results.
 
-A report is made in seconds and has the sentences that people read. So an audit makes it again, as `verify` does, once for each result.
+A report is made in seconds and has the sentences that people read. So an audit makes it again, as `verify` does, once
+for each result.
 """
 
 from collections.abc import Sequence
@@ -48,7 +49,10 @@ class Remade:
     def _differs(self, subject: Subject, verdict: Verdict) -> None:
         what = f"made again from what {subject.stage} read, it differs: {verdict.what}"
         if verdict.environment:
-            what = f"{what}; {', '.join(verdict.environment)} {'is' if len(verdict.environment) == 1 else 'are'} not as on record"
+            what = (
+                f"{what}; {', '.join(verdict.environment)} {'is' if len(verdict.environment) == 1 else 'are'} "
+                "not as on record"
+            )
             self.audit.remark(CHECK, verdict.path, what, subject.stage, subject.run_id)
         else:
             self.audit.fault(CHECK, verdict.path, what, subject.stage, subject.run_id)

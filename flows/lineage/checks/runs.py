@@ -1,4 +1,6 @@
-"""The MLflow run of each execution: that it is there, its seal, and each tag, parameter and metric against the files that have it too."""
+"""The MLflow run of each execution: that it is there, its seal, and each tag, parameter and metric against the files
+that have it too.
+"""
 
 import ast
 import json
@@ -32,8 +34,10 @@ OF_RECORD = {
 }  # tag -> its key in record.json
 ENVIRONMENT = "env."
 UNRECORDED = (
-    "`dvc commit` after a change by hand did, a command that records nothing under plain `dvc repro`, or another machine whose "
-    "records did not come along; `dvc pull --run-cache` brings such records, `posttrain run --force STAGE` makes the result again"
+    "`dvc commit` after a change by hand did, a command that records nothing under plain `dvc repro`, or another "
+    "machine whose "
+    "records did not come along; `dvc pull --run-cache` brings such records, `posttrain run --force STAGE` makes "
+    "the result again"
 )
 
 
@@ -78,7 +82,10 @@ class Runs:
                 stages.setdefault(item, []).append(subject.stage)
         for (name, text), names in stages.items():
             path, _, digest = text.rpartition(" ")
-            what = f"{path} (SHA-256 {digest[:12]}) could change what {_listed(names)} did; `posttrain verify` runs without it"
+            what = (
+                f"{path} (SHA-256 {digest[:12]}) could change what {_listed(names)} did; `posttrain verify` "
+                "runs without it"
+            )
             self.audit.remark(CHECK, name, what)
 
     def _unrecorded(self, subjects: Sequence[Subject]) -> None:

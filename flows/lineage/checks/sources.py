@@ -1,4 +1,6 @@
-"""The code that stages ran, against git: each module's hash of the record, and the file of the recorded commit with the kept patch."""
+"""The code that stages ran, against git: each module's hash of the record, and the file of the recorded commit with the
+kept patch.
+"""
 
 import hashlib
 import re

@@ -42,7 +42,9 @@ class Claim:
 
 @dataclass
 class Listing:
-    """The files of one hash: path within the folder -> MD5; None where the list of a folder is not in the cache, or is damaged."""
+    """The files of one hash: path within the folder -> MD5; None where the list of a folder is not in the cache, or is
+    damaged.
+    """
 
     files: Mapping[str, str] | None
     objects: Mapping[str, Path | None] = field(default_factory=dict)  # MD5 -> its file in the cache
@@ -103,7 +105,10 @@ class Bytes:
             self._listings[md5] = Listing(files, objects)
 
     def _within(self, claim: Claim) -> bool:
-        """Whether an out is in the repository; one elsewhere was never made here, and is not read. Raw data may be anywhere."""
+        """Whether an out is in the repository; one elsewhere was never made here, and is not read.
+
+        Raw data may be anywhere.
+        """
         within = claim.raw or Path(os.path.normpath(self.root / claim.path)).is_relative_to(self.root)
         if not within:
             self._fault(claim, claim.path, "is outside of the repository; expected an out within it")
@@ -186,7 +191,9 @@ class Bytes:
         return {name: file for name, file in found.items() if file not in left_out}
 
     def _hashed(self, claim: Claim, found: Mapping[str, Path]) -> dict[str, Path]:
-        """The files without those that no run could have read as they are hashed, such as a pipe; each of them is a fault."""
+        """The files without those that no run could have read as they are hashed, such as a pipe; each of them is a
+        fault.
+        """
         wrong = {name: fault(str(file), within=True) for name, file in found.items() if name}
         for name, what in wrong.items():
             if what:

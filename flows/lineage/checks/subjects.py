@@ -47,7 +47,9 @@ class Unfinished:
     pipelines: tuple[PipelineRun, ...] = ()  # the newest of each flow, where it did not end well
 
     def explains(self, made: Record, *changed: Path) -> PipelineRun | None:
-        """The unfinished pipeline run that was to bring this result up to date: it began after the result was made and after the change."""
+        """The unfinished pipeline run that was to bring this result up to date: it began after the result was made and
+        after the change.
+        """
         for run in self.pipelines:
             later = made.started is None or made.started <= run.started
             if later and all(_changed(file) <= run.started.timestamp() for file in changed if file.exists()):

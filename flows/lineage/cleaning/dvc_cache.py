@@ -14,7 +14,10 @@ from flows.lineage.cached import MD5
 
 @dataclass(frozen=True)
 class Cache:
-    """The folders of the cache. `shared` where they are not in the repository; without `git` no commit can name anything."""
+    """The folders of the cache.
+
+    `shared` where they are not in the repository; without `git` no commit can name anything.
+    """
 
     objects: Path
     run_cache: Path

@@ -1,7 +1,9 @@
-"""Every hash that a file of DVC's names anywhere in git's history: in a branch, a tag, an older commit, an experiment, or the index.
+"""Every hash that a file of DVC's names anywhere in git's history: in a branch, a tag, an older commit, an experiment,
+or the index.
 
-The files are found by their names, dvc.lock and *.dvc, and searched for whatever looks like a hash. So what is found is never less than
-what DVC itself finds by reading each commit, and a thousand commits that share a dvc.lock cost no more than one.
+The files are found by their names, dvc.lock and *.dvc, and searched for whatever looks like a hash. So what is found is
+never less than what DVC itself finds by reading each commit, and a thousand commits that share a dvc.lock cost no more
+than one.
 """
 
 import re
@@ -23,7 +25,9 @@ KEY = re.compile(r"    (\w+):")
 
 @dataclass(frozen=True)
 class Named:
-    """Hash -> by what kinds of things it is named ("tag", "branch", "commit", "experiment"), and by which stages as an out."""
+    """Hash -> by what kinds of things it is named ("tag", "branch", "commit", "experiment"), and by which stages as an
+    out.
+    """
 
     kinds: Mapping[str, set[str]] = field(default_factory=dict)
     stages: Mapping[str, set[str]] = field(default_factory=dict)

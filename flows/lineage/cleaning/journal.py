@@ -1,7 +1,9 @@
-"""What `posttrain clean` has removed, and when: written before the first byte goes, so that nobody takes what is missing for damage.
+"""What `posttrain clean` has removed, and when: written before the first byte goes, so that nobody takes what is
+missing for damage.
 
-A line of the file is one JSON object: the time, the hashes of the cache's objects, and the other files by their path. A kill between
-this note and the removal leaves objects that are noted and still there, so what is there is asked of the disk, never of this file.
+A line of the file is one JSON object: the time, the hashes of the cache's objects, and the other files by their path. A
+kill between this note and the removal leaves objects that are noted and still there, so what is there is asked of the
+disk, never of this file.
 """
 
 import json

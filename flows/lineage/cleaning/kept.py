@@ -1,4 +1,6 @@
-"""Whether what pipeline runs made is still in the cache, by what is on the disk: `posttrain runs` says it of each run."""
+"""Whether what pipeline runs made is still in the cache, by what is on the disk: `posttrain runs` says it of each
+run.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +19,9 @@ from flows.lineage.history import PipelineRun
 
 @dataclass(frozen=True)
 class Kept:
-    """What is left of the outs of a run: all, or of some stages not all; `when` `posttrain clean` removed them, if it did."""
+    """What is left of the outs of a run: all, or of some stages not all; `when` `posttrain clean` removed them, if it
+    did.
+    """
 
     state: Literal["kept", "cleaned", "incomplete"]
     stages: tuple[str, ...] = ()  # of which something is gone

@@ -1,7 +1,8 @@
-"""What MLflow's records say of results: which stage made what, which pipeline runs use it, which registered models are it.
+"""What MLflow's records say of results: which stage made what, which pipeline runs use it, which registered models are
+it.
 
-A run is kept if one of the last pipeline runs made it or names it. Of registered models every version keeps its content, or only those
-that an alias points at.
+A run is kept if one of the last pipeline runs made it or names it. Of registered models every version keeps its
+content, or only those that an alias points at.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,8 @@
 """What `posttrain clean` removes: what is asked for, and nothing that something keeps.
 
-The order makes a kill harmless: what will go is written down, then folders' lists go before their files. What was not reached is named by
-nothing, so that the next call finds it again. All is looked at once more under the locks of posttrain and DVC, and what goes then was
-shown before.
+The order makes a kill harmless: what will go is written down, then folders' lists go before their files. What was not
+reached is named by nothing, so that the next call finds it again. All is looked at once more under the locks of
+posttrain and DVC, and what goes then was shown before.
 """
 
 from collections.abc import Iterable, Iterator
@@ -74,7 +74,10 @@ def choose(found: Survey, asked: Asked) -> Chosen:
 
 
 def remove(root: Path, asked: Asked, shown: Chosen) -> Chosen:
-    """Remove what was shown, as far as nothing keeps it by now; what was removed. PlanError while anything is at work here."""
+    """Remove what was shown, as far as nothing keeps it by now; what was removed.
+
+    PlanError while anything is at work here.
+    """
     with Coordinator(root), dvc_cache.locked(root):
         found = survey(root, asked.keep_runs, asked.old_models)
         now, objects, files = (
@@ -100,7 +103,9 @@ def _places(root: Path, goes: Chosen) -> Iterator[Path]:
 
 
 def _tag(root: Path, found: Survey) -> None:
-    """Say so in the runs that made what went, after an earlier kill too; in a shared MLflow not, since other clones may have the bytes."""
+    """Say so in the runs that made what went, after an earlier kill too; in a shared MLflow not, since other clones may
+    have the bytes.
+    """
     when = {md5: date for md5, date in journal.removed(root).items() if cached.path(root, md5) is None}
     late = [
         (run_id, max(when[md5] for md5 in gone))

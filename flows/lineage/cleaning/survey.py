@@ -1,7 +1,8 @@
-"""What takes space in the repository: each object of DVC's cache with its stage, its age and what keeps it, and the other files.
+"""What takes space in the repository: each object of DVC's cache with its stage, its age and what keeps it, and the
+other files.
 
-What keeps an object: the workspace ("now"), git's tags, branches, older commits and experiments, a registered model, one of the last
-pipeline runs. A folder's list keeps the files that it lists.
+What keeps an object: the workspace ("now"), git's tags, branches, older commits and experiments, a registered model,
+one of the last pipeline runs. A folder's list keeps the files that it lists.
 """
 
 import os
@@ -20,7 +21,8 @@ from tasks.common import mlflow_address, mlflow_database
 
 KEEPERS = ("now", "tag", "branch", "commit", "index", "experiment", "model", "run")
 CHECKPOINTS, ARTIFACTS = Path("mlruns/checkpoints"), mlflow_database.ARTIFACTS
-# Of a run: by them an audit proves, `posttrain verify` makes again, and `apply` knows parameters; versions of accepted modules are *.py.
+# Of a run: by them an audit proves, `posttrain verify` makes again, and `apply` knows parameters; versions of accepted
+# modules are *.py.
 PROOF = ("record.json", "uncommitted.patch", "params.yaml", "accepted.diff")
 SKIPPED = {".git", ".dvc", ".venv", "mlruns", "node_modules", "__pycache__"}
 NOBODY = ""  # the stage of an object that no record names
@@ -136,7 +138,10 @@ def _listed(root: Path, objects: Mapping[str, Stored]) -> Iterator[tuple[str, fr
 
 
 def _artifacts(root: Path, found: Survey) -> Iterator[File]:
-    """The files that MLflow keeps here with runs. A run is kept by the last pipeline runs, or where all that it made or used is kept."""
+    """The files that MLflow keeps here with runs.
+
+    A run is kept by the last pipeline runs, or where all that it made or used is kept.
+    """
     if mlflow_address.shared(root) is not None:
         return
     stages = found.runs.stages

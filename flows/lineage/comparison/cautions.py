@@ -12,12 +12,16 @@ MEANING = {
     "evaluate.samples": "metrics of another number of samples are left out",
     "evaluate.pass_at": "metrics that only one side has are left out",
     "evaluate.temperatures": "metrics at a temperature that only one side has are left out",
-    "evaluate.candidates": "the best temperature was chosen from others, so a difference at tbest may come from the choice",
-    "evaluate.validation_problems": "the best temperature was chosen otherwise, so a difference at tbest may come from the choice",
-    "evaluate.validation_samples": "the best temperature was chosen otherwise, so a difference at tbest may come from the choice",
+    "evaluate.candidates": "the best temperature was chosen from others, so a difference at tbest may "
+    "come from the choice",
+    "evaluate.validation_problems": "the best temperature was chosen otherwise, so a difference at tbest may come "
+    "from the choice",
+    "evaluate.validation_samples": "the best temperature was chosen otherwise, so a difference at tbest may come "
+    "from the choice",
     "evaluate.max_new_tokens": "answers are cut off elsewhere, so any difference may come from that",
     "evaluate.seed": "sampled answers were drawn anew; greedy ones are not touched by that",
-    "evaluate.strip_thinking": "answers were judged with their thinking on one side, so any difference may come from that",
+    "evaluate.strip_thinking": "answers were judged with their thinking on one side, so any "
+    "difference may come from that",
     "evaluate.batch_size": "batches round differently, so a few answers may differ by that alone",
     "returns.seed": "the episodes begin elsewhere, so a difference may come from their starts",
     "agent_returns.seed": "sampled actions were drawn anew; greedy ones are not touched by that",

@@ -14,7 +14,10 @@ Cause = Literal["changed", "upstream", "result", "added", "removed"]
 
 @dataclass(frozen=True)
 class StageChange:
-    """How one stage differs. `cause` is "upstream" where only what other stages made does, "result" where nothing but its outs does."""
+    """How one stage differs.
+
+    `cause` is "upstream" where only what other stages made does, "result" where nothing but its outs does.
+    """
 
     stage: str
     cause: Cause
@@ -108,8 +111,8 @@ def _leaves(value: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, An
 class Ways:
     """Two stages of one snapshot: what each came from until the ways meet.
 
-    `common` has the nearest stages that both came from, `own` those on each one's way since, itself last; `params` has both
-    values of each key that their sections share and that differ, `alone` the keys that only one section has.
+    `common` has the nearest stages that both came from, `own` those on each one's way since, itself last; `params` has
+    both values of each key that their sections share and that differ, `alone` the keys that only one section has.
     """
 
     common: tuple[str, ...]
@@ -142,7 +145,9 @@ def ways(snapshot: Snapshot, a: str, b: str) -> Ways:
 
 
 def trained(snapshot: Snapshot, evaluation: str) -> str:
-    """The stage that made the policy of an evaluation: of the branch's name, or else the last that the evaluation read from."""
+    """The stage that made the policy of an evaluation: of the branch's name, or else the last that the evaluation read
+    from.
+    """
     policy = evaluation.partition("@")[2]
     if policy in snapshot:
         return policy

@@ -1,8 +1,8 @@
 """A gate for weights: what a comparison must show, judged by the paired 95 % intervals, and a verdict to keep.
 
-`grpo/strict_greedy > 0`: the whole interval of B minus A lies above 0. `grpo/strict_greedy not below -0.02`: B is surely not
-worse by more than that. The verdict names both sides by their hashes and has no time in it, so that the same comparison
-writes the same bytes.
+`grpo/strict_greedy > 0`: the whole interval of B minus A lies above 0. `grpo/strict_greedy not below -0.02`: B is
+surely not worse by more than that. The verdict names both sides by their hashes and has no time in it, so that the same
+comparison writes the same bytes.
 """
 
 import json
@@ -61,7 +61,8 @@ def parse(text: str) -> Requirement:
     found = REQUIREMENT.fullmatch(text.strip())
     if found is None:
         raise PlanError(
-            f"--require {text!r}: expected METRIC, then >, <, `not below` or `not above`, then a number: 'grpo/strict_greedy > 0'"
+            f"--require {text!r}: expected METRIC, then >, <, `not below` or `not above`, then a number: "
+            "'grpo/strict_greedy > 0'"
         )
     return Requirement(text.strip(), found["metric"], found["relation"], float(found["bound"]))
 
@@ -108,7 +109,8 @@ def verdict(a: Side, b: Side, judged: Sequence[Judged]) -> dict[str, Any]:
     concerned = list({one.compared.policy: one.compared for one in judged}.values())
     return {
         "verdict": "holds" if all(one.holds for one in judged) else "fails",
-        "difference": "B minus A, with the paired 95 % interval over problems (language), seeds (offline), or seeds and games (agents)",
+        "difference": "B minus A, with the paired 95 % interval over problems (language), seeds (offline), or "
+        "seeds and games (agents)",
         "requirements": [_required(one) for one in judged],
         "a": _side(a, [one.a for one in concerned]),
         "b": _side(b, [one.b for one in concerned]),

@@ -1,7 +1,8 @@
-"""The evaluations of two sides held against each other: their tables from DVC's cache, compared by a process of its own.
+"""The evaluations of two sides held against each other: their tables from DVC's cache, compared by a process of its
+own.
 
-The tables are read where the cache keeps them, by their hashes, so that runs of the past need not be brought back; a file
-whose bytes are not those of its hash is refused.
+The tables are read where the cache keeps them, by their hashes, so that runs of the past need not be brought back; a
+file whose bytes are not those of its hash is refused.
 """
 
 import hashlib
@@ -31,7 +32,10 @@ MOST = 50  # flipped answers that are told each way
 
 @dataclass(frozen=True)
 class Compared:
-    """Two evaluations side by side; `a` and `b` are their records. `fault` says why there are no numbers, if there are none."""
+    """Two evaluations side by side; `a` and `b` are their records.
+
+    `fault` says why there are no numbers, if there are none.
+    """
 
     policy: str  # the policy of both; empty where two policies are compared
     flow: str
@@ -149,6 +153,7 @@ def _told(pair: Compared, numbers: Mapping[str, Any]) -> Compared:
     more: tuple[str, ...] = ()
     if best and None not in best.values() and best["a"] != best["b"]:
         more = (
-            f"the best temperature is {best['a']:g} in A and {best['b']:g} in B: metrics at tbest compare each policy at its own",
+            f"the best temperature is {best['a']:g} in A and {best['b']:g} in B: metrics at tbest compare each "
+            "policy at its own",
         )
     return Compared(**{**vars(pair), "numbers": {**numbers, "metrics": metrics}, "cautions": (*pair.cautions, *more)})

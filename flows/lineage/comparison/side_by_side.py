@@ -24,7 +24,10 @@ class Comparison:
 
 
 def compare(root: Path, a: str, b: str, of: str = NOW) -> Comparison:
-    """The comparison of what `a` and `b` name; policies are those of `of`. PlanError of one line if one is not there."""
+    """The comparison of what `a` and `b` name; policies are those of `of`.
+
+    PlanError of one line if one is not there.
+    """
     old, new = sides(root, a, b, of)
     made: Sequence[StageChange] | Ways = changes(old.records, new.records)
     if old.policy is not None and new.policy is not None:

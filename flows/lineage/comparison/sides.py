@@ -1,4 +1,6 @@
-"""What a person holds against each other: a pipeline run, a git revision, dvc.lock as it is, or a policy of one of these."""
+"""What a person holds against each other: a pipeline run, a git revision, dvc.lock as it is, or a policy of one of
+these.
+"""
 
 import re
 from collections.abc import Mapping
@@ -28,7 +30,9 @@ class Side:
 
     @property
     def evaluated(self) -> dict[str, str]:
-        """Policy -> the stage that measured it: `evaluate@dpo`, offline `returns@bc-graph-60`, of agents `agent_returns@rooms-ppo`."""
+        """Policy -> the stage that measured it: `evaluate@dpo`, offline `returns@bc-graph-60`, of agents
+        `agent_returns@rooms-ppo`.
+        """
         found = {}
         for stage in self.records:
             kind, _, policy = stage.partition("@")
@@ -38,7 +42,10 @@ class Side:
 
 
 def sides(root: Path, a: str, b: str, of: str = NOW) -> tuple[Side, Side]:
-    """The two sides that these name; policies are those of the snapshot `of`. PlanError of one line if one is not there."""
+    """The two sides that these name; policies are those of the snapshot `of`.
+
+    PlanError of one line if one is not there.
+    """
     whole = snapshot(root, of)
     policies = whole.evaluated
     if a in policies and b in policies:

@@ -1,7 +1,8 @@
 """A commit's files in an empty folder, read straight from git's objects.
 
-`git worktree` and `git archive` run what the user's configuration and the commit's attributes name: hooks, filters, changes of line
-ends, fetches. Here none of them runs, nothing of the repository changes, and every byte is the committed one.
+`git worktree` and `git archive` run what the user's configuration and the commit's attributes name: hooks, filters,
+changes of line ends, fetches. Here none of them runs, nothing of the repository changes, and every byte is the
+committed one.
 """
 
 import os
@@ -61,7 +62,9 @@ def check_out(root: Path, commit: str, target: Path) -> list[str]:
 
 
 def apply_patch(patch: Path, target: Path) -> None:
-    """Apply what `git diff --binary` wrote to the files in `target`, which is in no repository; git refuses paths outside."""
+    """Apply what `git diff --binary` wrote to the files in `target`, which is in no repository; git refuses paths
+    outside.
+    """
     command = ["git", "apply", "--binary", "--whitespace=nowarn", "--", str(patch.absolute())]
     if not patch.stat().st_size:
         return
@@ -71,7 +74,10 @@ def apply_patch(patch: Path, target: Path) -> None:
 
 
 def copy_working_files(root: Path, target: Path, leave_out: Iterable[str]) -> None:
-    """Copy the code of the working tree: what git tracks or would add; without git every small file. `leave_out` is data."""
+    """Copy the code of the working tree: what git tracks or would add; without git every small file.
+
+    `leave_out` is data.
+    """
     left = {PurePosixPath(path) for path in leave_out}
     for path in _working_files(root):
         relative, file = PurePosixPath(path), root / path

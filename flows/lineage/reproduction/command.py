@@ -1,4 +1,6 @@
-"""Runs a recorded command in its scratch copy, as `posttrain run` would, cut off from the repository that it came from."""
+"""Runs a recorded command in its scratch copy, as `posttrain run` would, cut off from the repository that it came
+from.
+"""
 
 import os
 import platform
@@ -25,8 +27,9 @@ STARTUP = Path("mlruns/startup")  # likewise: empty modules in place of those th
 def run(record: Record, copy: Path, say: Callable[[str], None], tell: Progress, to_mlflow: bool = True) -> Path:
     """Run the recorded command in the copy; returns its log. CannotReproduceError if it fails or leaves an out unmade.
 
-    The command has the recorded number of threads and products, and a lease of as many GPUs as dvc.yaml of the copy grants it; `say` gets a
-    line if another process holds them. Without `to_mlflow` what the stage records stays in a file, which takes seconds less.
+    The command has the recorded number of threads and products, and a lease of as many GPUs as dvc.yaml of the copy
+    grants it; `say` gets a line if another process holds them. Without `to_mlflow` what the stage records stays in a
+    file, which takes seconds less.
     """
     log = copy / LOG / f"{record.stage}.log"
     for name in environment.STARTUP:

@@ -1,6 +1,8 @@
-"""What a command made again, held against the recorded outs: nothing that differs, or in each file the first difference.
+"""What a command made again, held against the recorded outs: nothing that differs, or in each file the first
+difference.
 
-Files are compared by their hashes. Only where these differ are they read, in a child process that knows tensors and tables.
+Files are compared by their hashes. Only where these differ are they read, in a child process that knows tensors and
+tables.
 """
 
 import json
@@ -28,7 +30,10 @@ GIVEN = ("threads", "products")  # the command is given the recorded ones, whate
 
 @dataclass(frozen=True)
 class Difference:
-    """A file that is not as it was recorded. `facts` says where in it, as `python -m tasks.first_difference` found it."""
+    """A file that is not as it was recorded.
+
+    `facts` says where in it, as `python -m tasks.first_difference` found it.
+    """
 
     path: str
     what: str

@@ -34,7 +34,9 @@ def of_file(file: Path) -> Digest:
 
 
 def of_path(root: Path, path: Path) -> dict[str, Digest]:
-    """The digest of a file, or of each file of a folder that DVC hashes by the .dvcignore of `root`; PlanError if there is neither."""
+    """The digest of a file, or of each file of a folder that DVC hashes by the .dvcignore of `root`; PlanError if there
+    is neither.
+    """
     from flows.engine.dvc_walk import hashed
 
     if not path.is_dir():

@@ -1,7 +1,7 @@
 """The numbers that two runs of a stage logged step by step, and the first step at which they differ.
 
-Weights that differ by a bit lead to metrics that differ a little later; the first step says whether the data, the first update or
-something on the way was another.
+Weights that differ by a bit lead to metrics that differ a little later; the first step says whether the data, the first
+update or something on the way was another.
 """
 
 import math
@@ -23,7 +23,10 @@ History = Mapping[
 
 @dataclass(frozen=True)
 class StepDifference:
-    """The first step at which two runs logged other numbers. Step 0 has a stage's results, which are logged at its end."""
+    """The first step at which two runs logged other numbers.
+
+    Step 0 has a stage's results, which are logged at its end.
+    """
 
     step: int
     metric: str
@@ -37,7 +40,10 @@ class StepDifference:
         """For a person."""
         where = f"step {self.step} of {self.steps}" if self.step else "the results at the end"
         others = f", and {self.metrics - 1} more metrics" if self.metrics > 1 else ""
-        return f"the metrics first differ at {where}: {self.metric} {_shown(self.recorded)} recorded, {_shown(self.made)} made{others}"
+        return (
+            f"the metrics first differ at {where}: {self.metric} {_shown(self.recorded)} recorded, "
+            f"{_shown(self.made)} made{others}"
+        )
 
 
 def of_run(root: Path, run_id: str) -> History:
@@ -64,7 +70,9 @@ def _history(values: Iterable[Value]) -> History:
 
 
 def first_difference(recorded: History, made: History) -> StepDifference | None:
-    """The first step at which the runs logged other numbers; None where nothing differs, or one of them logged nothing."""
+    """The first step at which the runs logged other numbers; None where nothing differs, or one of them logged
+    nothing.
+    """
     if not recorded or not made:
         return None
     steps = sorted({*recorded, *made}, key=lambda step: (step == 0, step))  # step 0 comes last: the results

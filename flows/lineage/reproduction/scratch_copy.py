@@ -1,7 +1,8 @@
-"""A scratch copy in which a recorded command can run again: its code, its inputs and its parameters, each checked before it starts.
+"""A scratch copy in which a recorded command can run again: its code, its inputs and its parameters, each checked
+before it starts.
 
-What matters is the hash of a file, not where its bytes come from. So a file that the recorded commit and patch do not give is taken
-from DVC's cache or from the workspace, if one of them has exactly the recorded bytes.
+What matters is the hash of a file, not where its bytes come from. So a file that the recorded commit and patch do not
+give is taken from DVC's cache or from the workspace, if one of them has exactly the recorded bytes.
 """
 
 import json
@@ -34,7 +35,9 @@ class CannotReproduceError(Exception):
 
 @dataclass
 class ScratchCopy:
-    """The copy at `root`, what was taken from elsewhere than the record says (`notes`), and the digests of all inputs by dep."""
+    """The copy at `root`, what was taken from elsewhere than the record says (`notes`), and the digests of all inputs
+    by dep.
+    """
 
     root: Path
     notes: list[str] = field(default_factory=list)
@@ -42,7 +45,9 @@ class ScratchCopy:
 
 
 def make(repository: Path, record: Record, target: Path) -> ScratchCopy:
-    """Lay out the copy in the empty folder `target`; CannotReproduceError before anything runs if an input is not what it was."""
+    """Lay out the copy in the empty folder `target`; CannotReproduceError before anything runs if an input is not what
+    it was.
+    """
     _refuse_outside(repository, record)
     copy = ScratchCopy(target)
     wanted, outs = hashes(record.entry, "deps"), hashes(record.entry, "outs")
@@ -61,7 +66,9 @@ def make(repository: Path, record: Record, target: Path) -> ScratchCopy:
 
 
 def _lay_out_code(repository: Path, record: Record, copy: ScratchCopy, data: set[str]) -> str:
-    """Write the recorded commit with its patch, else the working files; returns in words what the code was taken from."""
+    """Write the recorded commit with its patch, else the working files; returns in words what the code was taken
+    from.
+    """
     commit = (record.commit or "none")[:SHORT]
     if not checkout.has_commit(repository, record.commit):
         known = record.commit not in NO_COMMIT
@@ -119,7 +126,9 @@ def _obtain(repository: Path, copy: ScratchCopy, path: str, md5: str, source: st
 
 
 def _code(copy: ScratchCopy, place: Path, md5: str, source: str) -> Files:
-    """Have the copy's own stage `code` write a file of it: one from elsewhere would prove nothing of the code that the copy has."""
+    """Have the copy's own stage `code` write a file of it: one from elsewhere would prove nothing of the code that the
+    copy has.
+    """
     path = place.relative_to(copy.root).as_posix()
     if not place.exists():
         words = [sys.executable, "-m", "tasks.code"]
@@ -147,7 +156,10 @@ def _not_had(path: str, md5: str, source: str, missing: str, there: bool) -> str
     workspace = "the workspace has other bytes" if there else "the workspace does not have it"
     if is_code(path):
         return f"{path}: expected {md5[:SHORT]}, but {source}, and {workspace}"
-    return f"{path}: the version that the run read ({md5}) is gone: {workspace}, and the cache does not have it ({missing})"
+    return (
+        f"{path}: the version that the run read ({md5}) is gone: {workspace}, and the cache does not have it "
+        f"({missing})"
+    )
 
 
 def _overlay_params(record: Record, copy: ScratchCopy) -> None:

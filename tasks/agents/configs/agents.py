@@ -18,13 +18,15 @@ class AgentConfig(Config):
 
     environment: str  # a key of branches.expert_episodes: where it plays
     clone: str  # a key of branches.expert_episodes: whose clone training starts from
-    # total: the episode's return for every turn | to_go: the rewards after it | q, advantage: by a critic of actions or states
+    # total: the episode's return for every turn | to_go: the rewards after it | q, advantage: by a critic of actions or
+    # states
     credit: Literal["total", "to_go", "q", "advantage"]
     over: Literal["turns", "tokens"]  # tokens: generalised advantage estimation over every token; with credit advantage
     # none | mean: of the batch | group: of the episodes of one game (GRPO); not with credit advantage
     baseline: Literal["none", "mean", "group"]
     standardized: bool  # whether advantages are divided by their standard deviation
-    # lambda of the critic's targets and of generalised advantage estimation: 0 is one step and then the value, 1 all rewards
+    # lambda of the critic's targets and of generalised advantage estimation: 0 is one step and then the value, 1 all
+    # rewards
     lam: float = Field(ge=0, le=1)
     # plain: one step along the policy gradient | clip: PPO's clipped surrogate | trust_region: TRPO
     update: Literal["plain", "clip", "trust_region"]

@@ -10,7 +10,8 @@ from tasks.common.config import Branch, Config, LocalPath, Name
 class EnvironmentConfig(Config):
     """An environment, and how much of its best play is recorded."""
 
-    # rooms (a text game) | calculator (arithmetic with a tool) | facts (questions with a search tool) | key-to-door | closed-book (questions about what was told) | a class of your own, such as environments/mine.py:Maze
+    # rooms (a text game) | calculator (arithmetic with a tool) | facts (questions with a search tool) | key-to-door |
+    # closed-book (questions about what was told) | a class of your own, such as environments/mine.py:Maze
     kind: str
     settings: dict[Name, Setting]  # what the environment takes; what is not named has its default
     seconds: float = Field(gt=0, le=10**6)  # longest time that an environment of your own may take for one answer
@@ -42,7 +43,9 @@ class ExpertEpisodesConfig(Config):
     branched_by = "environments"
 
     environments: dict[Branch, EnvironmentConfig] = Field(min_length=1)  # environments by a name of your own
-    # file or folder of the environments of your own, a dep of the stages that play; environments/none where there are none
+    # file or folder of the environments of your own, a dep of the stages that play; environments/none where there are
+    # none
     environment_files: LocalPath
-    # seed of the first game; each next one has one more. Games of every split are drawn from here on, by what they open with
+    # seed of the first game; each next one has one more. Games of every split are drawn from here on, by what they open
+    # with
     seed: int = Field(ge=0, lt=10**9)

@@ -9,7 +9,8 @@ from tasks.language.configs.parts.python_rewards import assigned, parsed
 def fault(root: Path, kind: str) -> str:
     """What is wrong with the class `environments/FILE.py:CLASS`, in one line; empty if nothing is seen.
 
-    The file is parsed and not run. A class that is not defined at the top of the file may be imported or assigned there.
+    The file is parsed and not run. A class that is not defined at the top of the file may be imported or assigned
+    there.
     """
     file, _, name = kind.partition(":")
     body, wrong = parsed(root, file)

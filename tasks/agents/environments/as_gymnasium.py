@@ -1,7 +1,9 @@
-"""A text game as an environment of Gymnasium's kind: vectors for observations, and the actions of a data set by their numbers.
+"""A text game as an environment of Gymnasium's kind: vectors for observations, and the actions of a data set by their
+numbers.
 
-A folder's environment.json says which game, how texts become vectors, and which actions there are; the stage `agent_episodes` writes it.
-The games are of the split `test`, so that whoever learned from recorded episodes is measured in games that none of them is from.
+A folder's environment.json says which game, how texts become vectors, and which actions there are; the stage
+`agent_episodes` writes it. The games are of the split `test`, so that whoever learned from recorded episodes is
+measured in games that none of them is from.
 """
 
 import ast
@@ -61,7 +63,9 @@ class Described:
 
 
 def code_of(kind: str, environment_files: Path) -> str:
-    """The hash of the code of all games here, and of the user's files for a game of theirs; comments and docstrings do not count."""
+    """The hash of the code of all games here, and of the user's files for a game of theirs; comments and docstrings do
+    not count.
+    """
     files = sorted(Path(__file__).parent.glob("*.py"))
     if games.is_own(kind):
         files += sorted(environment_files.rglob("*.py")) if environment_files.is_dir() else [environment_files]
@@ -117,7 +121,10 @@ class TextGame(gymnasium.Env[Vector, int]):
         return self.reader.read(text), {"text": text, "said": ""}
 
     def step(self, action: int) -> tuple[Vector, float, bool, bool, dict[str, Any]]:
-        """Say an action. A game that ends by its limit of turns or a fault of its environment is truncated: it would have gone on."""
+        """Say an action.
+
+        A game that ends by its limit of turns or a fault of its environment is truncated: it would have gone on.
+        """
         action_text = self.described.actions[int(action)]
         turn = self.game.environment.step(action_text)
         truncated = is_unfinished(turn.counted)

@@ -1,6 +1,7 @@
 """Arithmetic with a calculator: `calculate 37 * 48` is answered with the result, `answer 1776` ends the episode.
 
-The reward is 1 for a right answer. A call can cost something, and the calculator can be left out, to see what it is worth.
+The reward is 1 for a right answer. A call can cost something, and the calculator can be left out, to see what it is
+worth.
 """
 
 import random

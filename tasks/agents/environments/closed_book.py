@@ -1,9 +1,11 @@
-"""Questions about people: an expert tells of some often, of some once, and never of the strangers. `answer Oslo`, or `I do not know`.
+"""Questions about people: an expert tells of some often, of some once, and never of the strangers. `answer Oslo`, or `I
+do not know`.
 
-In the other environments each game is new. Here people stay the same, so that a policy knows what its clone was told. There are two kinds of
-games. In the expert's games a third of the people are told of `often` times and a third once; `strangers` says what becomes of the last third. An `exam`
-asks about all people alike. No question of an exam of the splits `validation` and `test` has words that were used in telling. Where there is
-a directory, `look up Ada` is answered with where Ada lives, once a game; that can cost something. The expert also looks up newcomers, of whom it
+In the other environments each game is new. Here people stay the same, so that a policy knows what its clone was told.
+There are two kinds of games. In the expert's games a third of the people are told of `often` times and a third once;
+`strangers` says what becomes of the last third. An `exam` asks about all people alike. No question of an exam of the
+splits `validation` and `test` has words that were used in telling. Where there is a directory, `look up Ada` is
+answered with where Ada lives, once a game; that can cost something. The expert also looks up newcomers, of whom it
 tells nothing, so that its clone learns to read what the directory says.
 """
 
@@ -24,8 +26,10 @@ DEFAULTS: Mapping[str, Setting] = {
     "often": 8,  # 2 to 8 times
     "exam": False,  # whether all people are asked about alike
     "half": 0,  # 1 or 2: of one half of the people only, to learn on one and be measured on the other; 0: of all
-    "strangers": "left out",  # what the expert says of those of the first half: nothing, that it does not know, or the answer, once
-    "doubts": 0.0,  # share of the expert's games in which it does not know what it tells in others: it says so, or looks it up
+    # what the expert says of those of the first half: nothing, that it does not know, or the answer, once
+    "strangers": "left out",
+    # share of the expert's games in which it does not know what it tells in others: it says so, or looks it up
+    "doubts": 0.0,
     "directory": False,  # whether there is one
     "look_up_cost": 0.0,  # of looking up
     "penalty": 1.0,  # what a wrong answer costs

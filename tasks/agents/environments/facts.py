@@ -1,7 +1,8 @@
-"""Questions about people whom nobody knows, with a search tool: `search Ada` is answered with what is known of her, `answer baker` ends it.
+"""Questions about people whom nobody knows, with a search tool: `search Ada` is answered with what is known of her,
+`answer baker` ends it.
 
-People, jobs and relations are drawn anew for each game, so that nothing can be known by heart. With several hops the answer is that of
-someone's friend's boss, and each search shows the next name to look for.
+People, jobs and relations are drawn anew for each game, so that nothing can be known by heart. With several hops the
+answer is that of someone's friend's boss, and each search shows the next name to look for.
 """
 
 import random

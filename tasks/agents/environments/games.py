@@ -60,7 +60,8 @@ def games(
 ) -> Iterator[Game]:
     """Games of a split without end, each in an environment of its own: those of the seeds from `seed` on.
 
-    A game that cannot be opened is passed over; SettingError where UNOPENED in a row cannot, and where OTHERS in a row are of other splits.
+    A game that cannot be opened is passed over; SettingError where UNOPENED in a row cannot, and where OTHERS in a row
+    are of other splits.
     """
     faults = others = 0
     for number in count(seed):

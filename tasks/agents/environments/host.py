@@ -1,15 +1,17 @@
 """The process in which environments of the user's run; a script that needs the standard library alone.
 
-It imports the user's file once. Every episode is a fork of it: a hang, a crash or an exhausted memory costs that episode and no other. What
-the code prints goes to standard error. The process leads a session of its own, and ends with all that it started when its parent closes
-the connection or is killed.
+It imports the user's file once. Every episode is a fork of it: a hang, a crash or an exhausted memory costs that
+episode and no other. What the code prints goes to standard error. The process leads a session of its own, and ends with
+all that it started when its parent closes the connection or is killed.
 
-Messages are lines of JSON. From the parent: {"call", "id", "op": "open", "seed"}, {"call", "id", "op": "step", "action"}, {"call", "id", "op": "best"},
-{"call", "id", "op": "optimum"}, {"id", "op": "close"}, where `id` is the episode's number and `call` the question's. To the parent: {"call", ...} for
-each but the last, with `fault` in it where the episode is over for a reason of its own, and `spent` where its answers took more
-seconds in all than it may. An episode that says anything but the one reply to its question is over.
+Messages are lines of JSON. From the parent: {"call", "id", "op": "open", "seed"}, {"call", "id", "op": "step",
+"action"}, {"call", "id", "op": "best"}, {"call", "id", "op": "optimum"}, {"id", "op": "close"}, where `id` is the
+episode's number and `call` the question's. To the parent: {"call", ...} for each but the last, with `fault` in it where
+the episode is over for a reason of its own, and `spent` where its answers took more seconds in all than it may. An
+episode that says anything but the one reply to its question is over.
 
-What an environment returns is checked here alone: `opening`, `turn`, `text` and `number`, and once more, on each way, by `checked`.
+What an environment returns is checked here alone: `opening`, `turn`, `text` and `number`, and once more, on each way,
+by `checked`.
 """
 
 import importlib.util
@@ -192,7 +194,10 @@ class Host:
 
 
 def play(descriptor: int, make: Any, settings: Any, seed: int) -> None:
-    """One episode, until the host closes the socket. Does not return. A fork that comes back from the environment ends here."""
+    """One episode, until the host closes the socket.
+
+    Does not return. A fork that comes back from the environment ends here.
+    """
     process, host = os.getpid(), socket.socket(fileno=descriptor)
     os.register_at_fork(after_in_child=host.close)
     if sys.platform == "linux":
@@ -283,7 +288,9 @@ def checked(op: str, reply: Reply) -> Reply:
 
 
 def turn(value: Any) -> Reply:
-    """What `step` returned: (observation, reward, done), or with a dictionary of counts behind them, or an object with these attributes."""
+    """What `step` returned: (observation, reward, done), or with a dictionary of counts behind them, or an object with
+    these attributes.
+    """
     names = ("observation", "reward", "done", "counted")
     parts = value if isinstance(value, tuple) else [getattr(value, name) for name in names if hasattr(value, name)]
     if len(parts) not in (3, 4):
@@ -315,7 +322,9 @@ def text(what: str, value: Any) -> str:
 
 
 def legible(value: str) -> str:
-    """The text with U+FFFD for halves of a pair (lone surrogates), which no file can hold; two that are a pair become their letter."""
+    """The text with U+FFFD for halves of a pair (lone surrogates), which no file can hold; two that are a pair become
+    their letter.
+    """
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
@@ -385,7 +394,9 @@ def load(file: str, name: str) -> tuple[Any, str]:
 
 
 def main(file: str, name: str, settings: str, seconds: str) -> None:
-    """Load the class and say what is wrong with it, if anything is; then serve the socket that standard input was at the start."""
+    """Load the class and say what is wrong with it, if anything is; then serve the socket that standard input was at
+    the start.
+    """
     process, parent = os.getpid(), socket.socket(fileno=os.dup(0))  # which no program inherits that is started here
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)

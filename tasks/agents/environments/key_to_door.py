@@ -1,7 +1,8 @@
-"""Key-to-door in words: a key to take at first, an orchard for some turns, then a door that only the key opens (arXiv:1810.06721).
+"""Key-to-door in words: a key to take at first, an orchard for some turns, then a door that only the key opens
+(arXiv:1810.06721).
 
-What decides about the last reward is the first action. The apples between pay by chance, more or less than nothing: a policy that
-credits every action with the whole return mistakes their luck for its merit.
+What decides about the last reward is the first action. The apples between pay by chance, more or less than nothing: a
+policy that credits every action with the whole return mistakes their luck for its merit.
 """
 
 import random

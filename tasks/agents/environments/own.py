@@ -1,7 +1,9 @@
-"""Environments of the user's: a class in a file below environments/, whose episodes run in processes of their own (host.py).
+"""Environments of the user's: a class in a file below environments/, whose episodes run in processes of their own
+(host.py).
 
-A fault of an episode ends that episode, with no reward for its last turn, and is told with the file, the game and the turn. An environment that cannot open a
-single game is refused. An episode is cut off after the environment's `max_turns`, and a game whose answers take more than its `max_seconds` in all ends the stage.
+A fault of an episode ends that episode, with no reward for its last turn, and is told with the file, the game and the
+turn. An environment that cannot open a single game is refused. An episode is cut off after the environment's
+`max_turns`, and a game whose answers take more than its `max_seconds` in all ends the stage.
 """
 
 import atexit
@@ -179,7 +181,8 @@ class Own:
         if "spent" in reply:
             self.over = True
             raise GameError(
-                f"{self.host.name}: game {self.seed}: its answers took {reply['spent']:.4g} s in all by turn {self.turn}; "
+                f"{self.host.name}: game {self.seed}: its answers took {reply['spent']:.4g} s in all by turn "
+                f"{self.turn}; "
                 f"expected at most {reply['most']:g} s, the environment's max_seconds"
             )
 

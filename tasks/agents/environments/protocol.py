@@ -1,7 +1,7 @@
 """What an environment of several turns is: `reset(seed) -> messages`, `step(action) -> Turn`.
 
-The shape is that of verifiers and OpenEnv. An environment is built from its settings, a dictionary of plain values from params.yaml;
-an error in them is a SettingError. The same seed opens the same game.
+The shape is that of verifiers and OpenEnv. An environment is built from its settings, a dictionary of plain values from
+params.yaml; an error in them is a SettingError. The same seed opens the same game.
 """
 
 from collections.abc import Mapping, Sequence
@@ -83,7 +83,9 @@ def checked(settings: Mapping[str, Setting], defaults: Mapping[str, Setting]) ->
 
 
 class GameError(DataError):
-    """What ends the stage: a game that takes too many seconds, or a question that it has no answer to; the line names game and turn."""
+    """What ends the stage: a game that takes too many seconds, or a question that it has no answer to; the line names
+    game and turn.
+    """
 
 
 class GameFault(Exception):

@@ -1,7 +1,8 @@
 """A text game: rooms, locked doors and their keys, a treasure to take, things that had better be left alone.
 
-It is drawn from a seed. Commands are parsed as in Zork: `go north` (or `n`), `take red key`, `open red door`. The whole game is a graph
-of states, over which a breadth-first search knows the distance to the treasure, and so the largest return and how to reach it.
+It is drawn from a seed. Commands are parsed as in Zork: `go north` (or `n`), `take red key`, `open red door`. The whole
+game is a graph of states, over which a breadth-first search knows the distance to the treasure, and so the largest
+return and how to reach it.
 """
 
 import random
@@ -43,7 +44,10 @@ TREASURE = "lamp"
 MOVES = {"north": (0, 1), "east": (1, 0), "south": (0, -1), "west": (-1, 0)}
 BACK = {"north": "south", "south": "north", "east": "west", "west": "east"}
 COMMAND = re.compile(r"(?:(go|walk|take|get|pick up|open|unlock) )?(.+)")
-RULES = "Find the lamp and take it. You can go north, east, south or west, take a thing, and open a door whose key you have."
+RULES = (
+    "Find the lamp and take it. You can go north, east, south or west, take a thing, and open a "
+    "door whose key you have."
+)
 
 
 class State(NamedTuple):
@@ -79,7 +83,9 @@ class Rooms:
             raise SettingError(f"doors: expected fewer than rooms = {self.rooms}, got {self.doors}")
 
     def reset(self, seed: int) -> Sequence[Message]:
-        """Draw the game of this seed; one that cannot be won within `turns` is drawn anew, a GameFault after DRAWS of them."""
+        """Draw the game of this seed; one that cannot be won within `turns` is drawn anew, a GameFault after DRAWS of
+        them.
+        """
         generator = random.Random(seed)
         for _ in range(DRAWS):
             self.layout = _draw(generator, self.rooms, self.doors, self.traps)
@@ -88,7 +94,8 @@ class Rooms:
             if self.distances[self.state] <= self.turns:
                 return [{"role": "user", "content": f"{RULES}\n{self._look()}"}]
         raise GameFault(
-            f"none of {DRAWS} games can be won within {self.turns} turns; expected more turns, fewer rooms or fewer doors"
+            f"none of {DRAWS} games can be won within {self.turns} turns; expected more turns, fewer rooms or "
+            "fewer doors"
         )
 
     def step(self, action: str) -> Turn:
@@ -105,7 +112,9 @@ class Rooms:
         return Turn(f"{feedback}\n{self._look()}", reward, False, {"cursed": float(cursed)})
 
     def best_action(self) -> str:
-        """A command on a shortest way to the treasure, the first of equals in a fixed order; cursed things stay where they are."""
+        """A command on a shortest way to the treasure, the first of equals in a fixed order; cursed things stay where
+        they are.
+        """
         return min(_commands(self.layout, self.state), key=lambda pair: self.distances[pair[1]])[0]
 
     def optimum(self) -> float:
@@ -127,7 +136,9 @@ class Rooms:
 
 
 def _draw(generator: random.Random, rooms: int, doors: int, traps: int) -> Layout:
-    """Rooms grown on a grid as a tree; doors on the way to the treasure first, each key on the near side of its door."""
+    """Rooms grown on a grid as a tree; doors on the way to the treasure first, each key on the near side of its
+    door.
+    """
     positions, exits, parent = [(0, 0)], [dict[str, int]() for _ in range(rooms)], {0: 0}
     while len(positions) < rooms:
         room, (way, (x, y)) = generator.randrange(len(positions)), generator.choice(list(MOVES.items()))

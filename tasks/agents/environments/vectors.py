@@ -1,7 +1,8 @@
-"""What was read and said in a game as a vector of fixed size: hashed bags of words. Nothing is learned, and nothing is remembered elsewhere.
+"""What was read and said in a game as a vector of fixed size: hashed bags of words. Nothing is learned, and nothing is
+remembered elsewhere.
 
-A bag holds the words of a text and its pairs of neighbouring words, each added to the bucket and with the sign that its CRC-32 gives
-(feature hashing, arXiv:0902.2206). Upper and lower case are the same, punctuation is left out.
+A bag holds the words of a text and its pairs of neighbouring words, each added to the bucket and with the sign that its
+CRC-32 gives (feature hashing, arXiv:0902.2206). Upper and lower case are the same, punctuation is left out.
 """
 
 import re
@@ -34,9 +35,10 @@ def size(features: int) -> int:
 class Reader:
     """Reads one game from its opening on, and says after each turn what the state is.
 
-    An observation is, one after the other, the bag of what was just read, the bag of the action before it, the memory, and the number
-    of turns divided by TURNS. The memory is the sum of the bags of all that was read and said before, each worth `decay` times as much
-    with every further turn: with it a key that was taken three turns ago is still known.
+    An observation is, one after the other, the bag of what was just read, the bag of the action before it, the memory,
+    and the number of turns divided by TURNS. The memory is the sum of the bags of all that was read and said before,
+    each worth `decay` times as much with every further turn: with it a key that was taken three turns ago is still
+    known.
     """
 
     def __init__(self, features: int, decay: float) -> None:

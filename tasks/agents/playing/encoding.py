@@ -1,4 +1,5 @@
-"""A conversation of several turns as tokens, piece by piece: the opening, then what stands between an action and the next.
+"""A conversation of several turns as tokens, piece by piece: the opening, then what stands between an action and the
+next.
 
 The chat template decides. What an environment says is text: a control token's name in it becomes ordinary tokens.
 """
@@ -18,7 +19,8 @@ def opening(tokenizer: Tokenizer, messages: Sequence[Message]) -> list[int]:
 
 
 def between(tokenizer: Tokenizer, observation: str, ended: bool) -> list[int]:
-    """What follows an action up to where the next one begins; with the end token where the action did not have one (`ended`).
+    """What follows an action up to where the next one begins; with the end token where the action did not have one
+    (`ended`).
 
     What was said stays as it was said, also with templates that take thoughts out of earlier answers.
     """
@@ -45,7 +47,8 @@ def _behind_an_answer(tokenizer: Tokenizer) -> int:
     positions = [at for at, token in enumerate(second) if token == end]
     if not count or len(positions) < count:
         raise DataError(
-            "the chat template puts no end token behind an answer; expected one that does, so that turns can be told apart"
+            "the chat template puts no end token behind an answer; expected one that does, so that "
+            "turns can be told apart"
         )
     return positions[count - 1] + 1
 

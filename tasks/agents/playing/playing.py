@@ -23,7 +23,9 @@ from tasks.language.data import chat
 
 COUNTED = "counted/"
 METRICS = {
-    f"{COUNTED}EVENT": "What the environment counts, the mean over episodes: won (share of games) and cursed (things taken) in rooms, right (share of tasks) and calls (of the tool) in calculator; faults of an environment of your own.",
+    f"{COUNTED}EVENT": "What the environment counts, the mean over episodes: won (share of games) and cursed "
+    "(things taken) in rooms, right (share of tasks) and calls (of the tool) in calculator; "
+    "faults of an environment of your own.",
 }
 
 
@@ -83,7 +85,8 @@ def play(
         and (longest := max(map(len, openings), default=0)) + how.max_action_tokens > how.context
     ):
         raise DataError(
-            f"the longest opening of a game has {longest} tokens, which with max_action_tokens = {how.max_action_tokens} are more than "
+            f"the longest opening of a game has {longest} tokens, which with max_action_tokens = "
+            f"{how.max_action_tokens} are more than "
             f"the model's {how.context} positions; expected a longer context or a smaller max_action_tokens"
         )
     played = acting.play(model, openings, react, how, generator)

@@ -1,7 +1,8 @@
-"""What a budget buys: demonstrations, a larger model's play, own episodes that were rated, or comparisons of own episodes.
+"""What a budget buys: demonstrations, a larger model's play, own episodes that were rated, or comparisons of own
+episodes.
 
-Each is bought until the next one would cost more than is left. What is bought follows from the budget and the collector's seed alone, and
-a larger budget buys what a smaller one bought, and more.
+Each is bought until the next one would cost more than is left. What is bought follows from the budget and the
+collector's seed alone, and a larger budget buys what a smaller one bought, and more.
 """
 
 from collections.abc import Iterator, Sequence
@@ -41,7 +42,9 @@ class Bought:
 
 
 def demonstrations(world: World, tokenizer: Tokenizer, seed: int, dollars: float, price: float) -> Bought:
-    """The expert's episodes, at a price for each turn; DataError where faults of the environment end FAULTY games in a row."""
+    """The expert's episodes, at a price for each turn; DataError where faults of the environment end FAULTY games in a
+    row.
+    """
     bought, rows, faulty = Bought(), list[Record](), 0
     for game in world.stream("train", world.seed + SEEDS * (seed + 1)):
         expert = recorded.expert_play(game, bought.number)
@@ -69,7 +72,9 @@ def anothers(teacher: Collector, tokenizer: Tokenizer, dollars: float, price: fl
 
 
 def successes(collector: Collector, dollars: float, price: float) -> Bought:
-    """Of own episodes of one game the best, if it earned anything, at a price for each one that is rated (rejection sampling)."""
+    """Of own episodes of one game the best, if it earned anything, at a price for each one that is rated (rejection
+    sampling).
+    """
     bought = Bought()
     for group in _played(collector):
         if not all(bought.pay(price, dollars) for _ in group):
@@ -81,7 +86,10 @@ def successes(collector: Collector, dollars: float, price: float) -> Bought:
 
 
 def comparisons(collector: Collector, dollars: float, price: float) -> Bought:
-    """Pairs of the first two own episodes of a game, at a price for each turn of the longer one. A tie costs as much, and teaches nothing."""
+    """Pairs of the first two own episodes of a game, at a price for each turn of the longer one.
+
+    A tie costs as much, and teaches nothing.
+    """
     bought = Bought()
     for first, other, *_ in _played(collector):
         if not bought.pay(price * max(len(first.rewards), len(other.rewards)), dollars):

@@ -1,4 +1,6 @@
-"""Episodes in text as a data set that the offline flow reads: Minari's files with vectors, and the texts beside them."""
+"""Episodes in text as a data set that the offline flow reads: Minari's files with vectors, and the texts beside
+them.
+"""
 
 import json
 from collections.abc import Sequence
@@ -31,7 +33,10 @@ class Transcribed:
 
 
 def write(episodes: Sequence[Transcribed], described: Described, out: Path) -> None:
-    """The data set and its environment; `described` has every action of the episodes. The same episodes give the same bytes."""
+    """The data set and its environment; `described` has every action of the episodes.
+
+    The same episodes give the same bytes.
+    """
     (out / DATA).parent.mkdir(parents=True, exist_ok=True)
     described.write(out)
     with h5py.File(out / DATA, "w", track_order=True) as target:

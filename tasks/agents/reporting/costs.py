@@ -34,7 +34,9 @@ def table(policies: Sequence[Policy]) -> dict[str, list[Row]]:
 
 
 def figures(policies: Sequence[Policy]) -> dict[str, str]:
-    """A plot for each of these environments: a line for each source, and the level of each policy that was not trained further."""
+    """A plot for each of these environments: a line for each source, and the level of each policy that was not trained
+    further.
+    """
     drawn = {}
     for environment, rows in table(policies).items():
         lines = dict[str, list[tuple[float, Estimate]]]()

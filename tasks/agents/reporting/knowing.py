@@ -1,7 +1,9 @@
-"""Whether policies know what they know: in environments that count what was `answered`, what of it was `right`, and how often it had been `told`.
+"""Whether policies know what they know: in environments that count what was `answered`, what of it was `right`, and how
+often it had been `told`.
 
-A policy that abstains earns what an untrained one could earn by keeping silent when it is unsure. So the clone stands here with a threshold on the
-probability of its own greedy answer, which is chosen on one half of the games and counts on the other. Where it can call a tool, it calls it instead.
+A policy that abstains earns what an untrained one could earn by keeping silent when it is unsure. So the clone stands
+here with a threshold on the probability of its own greedy answer, which is chosen on one half of the games and counts
+on the other. Where it can call a tool, it calls it instead.
 """
 
 import json
@@ -35,9 +37,11 @@ class Row:
 
 
 def answers(policy: Policy) -> pd.DataFrame | None:
-    """The greedy episodes: seed, episode, total, EVENTS, calls, the answer's probability, and what keeping it back would earn.
+    """The greedy episodes: seed, episode, total, EVENTS, calls, the answer's probability, and what keeping it back
+    would earn.
 
-    That is the mean return of the seed's episodes with a call, at all temperatures, and at least 0. None where they count something else.
+    That is the mean return of the seed's episodes with a call, at all temperatures, and at least 0. None where they
+    count something else.
     """
     counted = pd.DataFrame([json.loads(row) for row in policy.episodes["counted"]], index=policy.episodes.index)
     if not set(EVENTS) <= set(counted.columns):
@@ -70,7 +74,8 @@ def row(name: str, episodes: pd.DataFrame, with_calls: bool = False) -> Row:
 
 
 def with_threshold(rows: pd.DataFrame) -> float:
-    """The mean return where answers below a threshold are kept back: the best one for each half of the games, applied to the other.
+    """The mean return where answers below a threshold are kept back: the best one for each half of the games, applied
+    to the other.
 
     Only answers without a call are kept back, for what `answers` says that this earns.
     """
@@ -88,7 +93,9 @@ def with_threshold(rows: pd.DataFrame) -> float:
 
 
 def calibration_error(answered: pd.DataFrame) -> float:
-    """The mean over answers of the distance between probability and share of right ones, in bins as wide as each other; nan without an answer."""
+    """The mean over answers of the distance between probability and share of right ones, in bins as wide as each other;
+    nan without an answer.
+    """
     if answered.empty:
         return nan
     binned = _binned(answered)
@@ -104,7 +111,9 @@ def _binned(answered: pd.DataFrame) -> pd.DataFrame:
 
 
 def figures(environment: str, episodes_by_policy: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-    """Two plots: what is answered, invented and looked up by how often it was told, and accuracy against coverage and probability."""
+    """Two plots: what is answered, invented and looked up by how often it was told, and accuracy against coverage and
+    probability.
+    """
     by_told = [
         Panel(
             "answers, share of questions",

@@ -52,7 +52,9 @@ class Policy:
         return top, returns[top]
 
     def while_learning(self) -> list[float]:
-        """Each seed's mean return over all training episodes: the higher, the faster it learned; nothing without a curve."""
+        """Each seed's mean return over all training episodes: the higher, the faster it learned; nothing without a
+        curve.
+        """
         if self.curve is None:
             return []
         return [float(mean) for mean in self.curve.groupby("seed", sort=False)["return"].mean()]

@@ -1,8 +1,10 @@
-"""Whether what was expected of two policies came out: by the interval of the difference of their means, over seeds and over games.
+"""Whether what was expected of two policies came out: by the interval of the difference of their means, over seeds and
+over games.
 
-Each policy stands with the temperature at which it earns most in these games, so that a gain counts against the best that there was without
-training. Two policies of one environment are compared game by game. A clone is one policy, which has no spread over seeds. Which of two learns faster is
-seen by the mean return of their training episodes, where both start from one clone; its interval is over seeds.
+Each policy stands with the temperature at which it earns most in these games, so that a gain counts against the best
+that there was without training. Two policies of one environment are compared game by game. A clone is one policy, which
+has no spread over seeds. Which of two learns faster is seen by the mean return of their training episodes, where both
+start from one clone; its interval is over seeds.
 """
 
 from collections import Counter
@@ -54,7 +56,8 @@ def judge(expected: Expectation, policies: Mapping[str, Policy]) -> Verdict:
 def over_seeds_and_games(seeds: Estimate, first: pd.Series, other: pd.Series) -> Estimate:
     """A difference's interval over seeds, widened by what other games would have given.
 
-    `first` and `other` are each policy's mean over seeds by game; where the games are the same, their differences count.
+    `first` and `other` are each policy's mean over seeds by game; where the games are the same, their differences
+    count.
     """
     apart = [first - other] if first.index.equals(other.index) else [first, other]
     return over_games_too(seeds, sum(float(part.var(ddof=1)) / len(part) for part in apart))

@@ -1,8 +1,9 @@
 """Playing episodes of several turns side by side on one key-value cache.
 
-Before each turn the cache is closed up: every row's tokens stand next to each other at its right end, and rows whose episode has ended
-are gone. Then the new observations are read and the actions are sampled token by token. Each token is passed through the model once.
-The log-probabilities are those of a plain pass over the whole transcript, but for rounding.
+Before each turn the cache is closed up: every row's tokens stand next to each other at its right end, and rows whose
+episode has ended are gone. Then the new observations are read and the actions are sampled token by token. Each token is
+passed through the model once. The log-probabilities are those of a plain pass over the whole transcript, but for
+rounding.
 """
 
 from collections.abc import Callable, Sequence

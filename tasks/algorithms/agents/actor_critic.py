@@ -1,8 +1,10 @@
-"""Policy gradients over episodes of several turns: REINFORCE, actor-critics, PPO, GRPO and TRPO are settings of one loop.
+"""Policy gradients over episodes of several turns: REINFORCE, actor-critics, PPO, GRPO and TRPO are settings of one
+loop.
 
-A step plays episodes with the current policy, gives credit (credit.py), and updates: `plain` is one step along the policy gradient,
-`clip` several epochs of minibatches on PPO's clipped surrogate (arXiv:1707.06347, eq. 7), `trust_region` one step of TRPO
-(trust_region.py). A critic, where credit needs one, is fitted to the lambda-returns that credit was given by, half the mean squared error.
+A step plays episodes with the current policy, gives credit (credit.py), and updates: `plain` is one step along the
+policy gradient, `clip` several epochs of minibatches on PPO's clipped surrogate (arXiv:1707.06347, eq. 7),
+`trust_region` one step of TRPO (trust_region.py). A critic, where credit needs one, is fitted to the lambda-returns
+that credit was given by, half the mean squared error.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -33,12 +35,18 @@ METRICS = {
     "turns": "The mean number of turns of an episode.",
     "action_tokens": "The mean number of tokens of an action, the end token included.",
     "actions_cut": "The share of the actions that the length limit cut off, from 0 to 1.",
-    "context_cut": "The share of the episodes that ended since the next observation and action would not have fitted into the model's context, from 0 to 1.",
-    "entropy": "The entropy at a token of the policy, estimated by the mean of its -log over the sampled tokens, in nats; near 0 the policy no longer explores.",
-    "loss": "The policy's loss, a mean over the step's updates; with update trust_region the surrogate's gain, negated.",
-    "kl": "The mean KL divergence of the policy before the step from that after it, over the step's action tokens, in nats: estimated by half the mean squared change of log-probability (k2); with trust_region exact.",
-    "clip_ratio": "The share of the tokens where clipping acts, from 0 to 1, a mean over the step's updates; only with update clip.",
-    "step_share": "The share of the full step that kept to the bound; 0: none did, and the policy stayed; only with update trust_region.",
+    "context_cut": "The share of the episodes that ended since the next observation and action would not have "
+    "fitted into the model's context, from 0 to 1.",
+    "entropy": "The entropy at a token of the policy, estimated by the mean of its -log over the sampled tokens, "
+    "in nats; near 0 the policy no longer explores.",
+    "loss": "The policy's loss, a mean over the step's updates; with update trust_region the "
+    "surrogate's gain, negated.",
+    "kl": "The mean KL divergence of the policy before the step from that after it, over the step's action tokens, "
+    "in nats: estimated by half the mean squared change of log-probability (k2); with trust_region exact.",
+    "clip_ratio": "The share of the tokens where clipping acts, from 0 to 1, a mean over the step's updates; only "
+    "with update clip.",
+    "step_share": "The share of the full step that kept to the bound; 0: none did, and the policy stayed; only "
+    "with update trust_region.",
     "grad_norm": "The norm of the policy's gradient, a mean over the step's updates.",
     "loss/value": "Half the critic's mean squared error, a mean over the step's updates.",
     **CRITIC_METRICS,
@@ -95,7 +103,8 @@ def fit(
     start: int,
     steps: int,
 ) -> Iterator[dict[str, float]]:
-    """Train `policy` and `critic` in place from step `start` + 1 to `steps`, dropout off. Yields a step's METRICS and what was logged.
+    """Train `policy` and `critic` in place from step `start` + 1 to `steps`, dropout off. Yields a step's METRICS and
+    what was logged.
 
     `optimizers` are the policy's, which trust_region does not use, and the critic's.
     """
@@ -142,7 +151,9 @@ def _summary(experience: Experience) -> dict[str, float]:
 def give_credit(
     critic: TurnCritic | None, experience: Experience, settings: Settings
 ) -> tuple[Credited, dict[str, float]]:
-    """Credit for a batch's tokens, and how well the critic foresaw what followed: its explained variance, where there is one."""
+    """Credit for a batch's tokens, and how well the critic foresaw what followed: its explained variance, where there
+    is one.
+    """
     transcripts, values, logged = experience.transcripts, None, dict[str, float]()
     if settings.criticised:
         assert critic is not None
@@ -257,7 +268,9 @@ def _clipped(
 def _add_clipped(
     policy: CausalLM, experience: Experience, credited: Credited, settings: Settings, minibatch: Tensor
 ) -> dict[str, float]:
-    """Add the gradient of a minibatch's surrogate, a mean over its action tokens; the means of what it is watched by."""
+    """Add the gradient of a minibatch's surrogate, a mean over its action tokens; the means of what it is watched
+    by.
+    """
     tokens = int(experience.transcripts.acts[minibatch].sum())
     means = dict.fromkeys(("loss", "kl", "clip_ratio"), 0.0)
     for rows in experience.transcripts.parts(minibatch, settings.micro_batch):

@@ -6,11 +6,11 @@
     advantage   generalised advantage estimation over V_w (arXiv:1506.02438, eq. 16); lambda 0 is the one-step TD error
                 r_k + gamma V(s_k+1) - V(s_k), lambda 1 is G_k - V(s_k)
 
-Discounting is by turn: gamma stands between two turns, never between two tokens of one action. With `over` tokens, GAE runs over
-the tokens of all actions, and a turn's reward is that of its last token.
+Discounting is by turn: gamma stands between two turns, never between two tokens of one action. With `over` tokens, GAE
+runs over the tokens of all actions, and a turn's reward is that of its last token.
 
-A group is the episodes of one game. Its baseline is the mean of its episodes: for `total` GRPO by episode, for `to_go` GRPO by turn, where
-a turn is compared with the group's turns of the same number.
+A group is the episodes of one game. Its baseline is the mean of its episodes: for `total` GRPO by episode, for `to_go`
+GRPO by turn, where a turn is compared with the group's turns of the same number.
 """
 
 from dataclasses import dataclass
@@ -54,8 +54,8 @@ def credit(
 ) -> Credited:
     """Advantages of tokens from rewards of turns (N, K); `groups` (N,) numbers each episode's game.
 
-    `values` are the critic's, read where `how` needs them: V before each action, or Q behind it (N, K); over tokens V before each
-    token of the policy (N, T).
+    `values` are the critic's, read where `how` needs them: V before each action, or Q behind it (N, K); over tokens V
+    before each token of the policy (N, T).
     """
     turn_mask = transcripts.taken
     to_go = reward_to_go(rewards, turn_mask, gamma)
@@ -82,7 +82,9 @@ def credit(
 def relative(
     values: Tensor, turn_mask: Tensor, groups: Tensor, baseline: Baseline, *, by_episode: bool, standardized: bool
 ) -> Tensor:
-    """Values of turns (N, K) less their baseline, divided by the standard deviation of what it is the mean of if `standardized`."""
+    """Values of turns (N, K) less their baseline, divided by the standard deviation of what it is the mean of if
+    `standardized`.
+    """
     if baseline == "group":
         kind: Literal["standardized", "centered"] = "standardized" if standardized else "centered"
         if by_episode:

@@ -1,4 +1,5 @@
-"""Direct preference optimisation on whole episodes (arXiv:2305.18290, eq. 7): of two episodes of one game, the one that went better.
+"""Direct preference optimisation on whole episodes (arXiv:2305.18290, eq. 7): of two episodes of one game, the one that
+went better.
 
 The log-probability of an episode is that of the policy's tokens; what the environment said has no part in it.
 """
@@ -17,7 +18,8 @@ from tasks.algorithms.language.dpo import Objective
 
 METRICS = {
     "loss": "The mean of -log sigmoid(beta x margin) over the batch's pairs.",
-    "rewards/margins": "The mean difference of implicit reward between the better and the worse episode of a pair; it should rise.",
+    "rewards/margins": "The mean difference of implicit reward between the better and the worse episode of a pair; "
+    "it should rise.",
     "rewards/accuracies": "The share of the pairs whose better episode has the higher implicit reward, from 0 to 1.",
     **OPTIMIZER_METRICS,
 }
@@ -47,7 +49,10 @@ def reference_logps(model: CausalLM, pairs: Sequence[Pair], pad: int, batch_size
 def fit(
     model: CausalLM, batches: Iterator[tuple[Sequence[Pair], Tensor]], pad: int, beta: float, optimizer: Optimizer
 ) -> Iterator[dict[str, float]]:
-    """Train `model` in place, dropout off, one step a batch of pairs with their reference_logps (P, 2). Yields a step's METRICS."""
+    """Train `model` in place, dropout off, one step a batch of pairs with their reference_logps (P, 2).
+
+    Yields a step's METRICS.
+    """
     model.eval()
     how = objective(beta)
     for pairs, reference in batches:

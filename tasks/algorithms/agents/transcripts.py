@@ -1,7 +1,7 @@
 """Episodes of several turns as rows of tokens: what was observed and what the policy said, one behind the other.
 
-A turn is an observation and the action that answers it. The policy is trained on its own tokens alone; those of the environment are
-read, and masked from every loss.
+A turn is an observation and the action that answers it. The policy is trained on its own tokens alone; those of the
+environment are read, and masked from every loss.
 """
 
 from collections.abc import Sequence
@@ -65,13 +65,17 @@ class Transcripts:
 
     @property
     def before(self) -> Tensor:
-        """The place of the token before each turn's action, from which the state's value is read: (N, K) long, 0 without a turn."""
+        """The place of the token before each turn's action, from which the state's value is read: (N, K) long, 0
+        without a turn.
+        """
         first = self.acts & ~self.acts.roll(1, dims=1)
         return self._places(first) - self.taken.long()
 
     @property
     def last(self) -> Tensor:
-        """The place of each action's last token, from which the action's value is read: (N, K) long, 0 without a turn."""
+        """The place of each action's last token, from which the action's value is read: (N, K) long, 0 without a
+        turn.
+        """
         last = self.acts.clone()
         last[:, :-1] &= ~self.acts[:, 1:]
         return self._places(last)
@@ -147,7 +151,8 @@ def token_logps(model: CausalLM, transcripts: Transcripts, temperature: float = 
 def distributions(model: CausalLM, transcripts: Transcripts, temperature: float) -> Tensor:
     """The log-probabilities of all tokens where the policy chose one: (A, V), A being all action tokens in their order.
 
-    Rows of the head that no token has get the least finite number, so that differences of two distributions are 0 there.
+    Rows of the head that no token has get the least finite number, so that differences of two distributions are 0
+    there.
     """
     transcripts = transcripts.on(model)
     logits = model(**transcripts.batch().inputs(), use_cache=False).logits[:, :-1]

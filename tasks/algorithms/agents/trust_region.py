@@ -1,9 +1,11 @@
-"""A step of trust region policy optimisation (TRPO, arXiv:1502.05477): the largest gain in the surrogate for a given divergence.
+"""A step of trust region policy optimisation (TRPO, arXiv:1502.05477): the largest gain in the surrogate for a given
+divergence.
 
-The direction solves F x = g by conjugate gradients (appendix C), g being the surrogate's gradient and F the Fisher information matrix,
-which is the curvature of the mean KL divergence. F is never formed: F v is a central difference of the divergence's gradient along v,
-so that no second derivative of the model is needed. The step's length is that at which the quadratic model of the divergence equals
-its bound; it is halved until the true divergence keeps to the bound and the surrogate has risen.
+The direction solves F x = g by conjugate gradients (appendix C), g being the surrogate's gradient and F the Fisher
+information matrix, which is the curvature of the mean KL divergence. F is never formed: F v is a central difference of
+the divergence's gradient along v, so that no second derivative of the model is needed. The step's length is that at
+which the quadratic model of the divergence equals its bound; it is halved until the true divergence keeps to the bound
+and the surrogate has risen.
 """
 
 from collections.abc import Callable
@@ -41,9 +43,11 @@ def step(
     divergence: Callable[[], Tensor],
     settings: TrustRegion,
 ) -> Stepped:
-    """Move `weights` in place. `surrogate` and `divergence` are of the weights as they are when called; both are scalars.
+    """Move `weights` in place. `surrogate` and `divergence` are of the weights as they are when called; both are
+    scalars.
 
-    `surrogate` is to be raised; `divergence` is the mean KL divergence of the distributions before the step from those now.
+    `surrogate` is to be raised; `divergence` is the mean KL divergence of the distributions before the step from those
+    now.
     """
     before = surrogate()
     gradient = _flat(torch.autograd.grad(before, weights))

@@ -1,8 +1,9 @@
-"""Gradient checkpointing: activations are kept between layers only, and recomputed within each in the backward pass (arXiv:1604.06174).
+"""Gradient checkpointing: activations are kept between layers only, and recomputed within each in the backward pass
+(arXiv:1604.06174).
 
-transformers does it while a model's layers are in training mode, and then without a key-value cache. The algorithms train with
-dropout off, and read a prompt once for all its responses, through the cache. So a pass with gradients reads whole sequences
-here, with the layers alone in training mode, and what is within them as it was.
+transformers does it while a model's layers are in training mode, and then without a key-value cache. The algorithms
+train with dropout off, and read a prompt once for all its responses, through the cache. So a pass with gradients reads
+whole sequences here, with the layers alone in training mode, and what is within them as it was.
 """
 
 from collections.abc import Callable, Iterator
@@ -43,7 +44,9 @@ def all_layers(model: nn.Module) -> list[nn.Module]:
 
 
 def layers(model: object) -> list[nn.Module]:
-    """The layers that are to be recomputed in a pass with gradients; none outside of one, or where it was not asked for."""
+    """The layers that are to be recomputed in a pass with gradients; none outside of one, or where it was not asked
+    for.
+    """
     if not torch.is_grad_enabled() or not isinstance(model, nn.Module):
         return []
     return [

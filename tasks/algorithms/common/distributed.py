@@ -1,9 +1,9 @@
 """Several processes that train one model: what each of them takes of a batch, and the sums over all of them.
 
-Each process holds the whole model and works on its share of every batch, a *rank*'s share. The algorithms weigh a part of a batch
-by its share of the whole batch's loss, so that the parts' gradients add up to the batch's. So the gradient is a plain sum
-over ranks, whatever a loss is a mean over; a rank without a part of the batch adds 0. Sums are the same bits on all
-ranks, so weights and optimizers stay equal without being sent.
+Each process holds the whole model and works on its share of every batch, a *rank*'s share. The algorithms weigh a part
+of a batch by its share of the whole batch's loss, so that the parts' gradients add up to the batch's. So the gradient
+is a plain sum over ranks, whatever a loss is a mean over; a rank without a part of the batch adds 0. Sums are the same
+bits on all ranks, so weights and optimizers stay equal without being sent.
 
 With one process every function here returns what it was given, and sends nothing.
 """
@@ -56,7 +56,9 @@ def agreed(answer: bool) -> bool:
 
 
 def share(count: int) -> slice:
-    """The rows of `count` that this rank takes: neighbours, as evenly as possible, none where there are fewer rows than ranks."""
+    """The rows of `count` that this rank takes: neighbours, as evenly as possible, none where there are fewer rows than
+    ranks.
+    """
     return share_of(count, rank(), size())
 
 
@@ -89,7 +91,9 @@ def summed(values: Tensor) -> Tensor:
 
 
 def gathered(rows: Tensor) -> Tensor:
-    """All ranks' rows, (n, ..) from each, in the order of the ranks; n may differ and be 0, the rest of the shape may not."""
+    """All ranks' rows, (n, ..) from each, in the order of the ranks; n may differ and be 0, the rest of the shape may
+    not.
+    """
     if size() == 1:
         return rows
     counts = torch.zeros(size(), dtype=torch.long, device=rows.device)
@@ -143,7 +147,8 @@ def send_weights(weights: Sequence[Tensor], owners: Sequence[int]) -> None:
 
 
 def collected(tensors: Mapping[str, Tensor], device: torch.device) -> dict[str, Tensor]:
-    """What all ranks have on their `device`, together, in rank 0's main memory; no two have the same name. Others return nothing.
+    """What all ranks have on their `device`, together, in rank 0's main memory; no two have the same name. Others
+    return nothing.
 
     They are sent one after another, so that no rank holds more than one that is another's.
     """
@@ -167,7 +172,10 @@ def _sent(tensor: Tensor, source: int) -> Tensor:
 
 @torch.no_grad()
 def sum_gradients(parameters: Sequence[Tensor]) -> None:
-    """Replace each gradient by its sum over ranks; one that no rank has stays None. Rounded gradients are summed in fp32."""
+    """Replace each gradient by its sum over ranks; one that no rank has stays None.
+
+    Rounded gradients are summed in fp32.
+    """
     if size() == 1:
         return
     for _, same in groupby(parameters, key=lambda p: (p.device, torch.promote_types(p.dtype, torch.float32))):

@@ -2,4 +2,7 @@
 
 
 class TrainingError(Exception):
-    """Training cannot go on: a reward, a loss or a gradient is not finite. The code that counts the steps adds the step's number."""
+    """Training cannot go on: a reward, a loss or a gradient is not finite.
+
+    The code that counts the steps adds the step's number.
+    """

@@ -1,4 +1,5 @@
-"""A linear layer whose large matrix products are computed by oneDNN on machines where it is faster than torch's default.
+"""A linear layer whose large matrix products are computed by oneDNN on machines where it is faster than torch's
+default.
 
 On x86 the default is MKL. oneDNN takes half of its time on some of AMD's processors, and 1.1 to 1.4 times as much on
 others; products.py measures it. The results differ in rounding only.
@@ -95,7 +96,9 @@ _differentiable: Callable[[Tensor, Tensor, Tensor | None, str], Tensor] = _Produ
 
 
 def by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None, activation: str = "none") -> Tensor:
-    """x W^T + b by oneDNN, rectified where `activation` is "relu"; x (.., inputs), W (outputs, inputs), b (outputs,)."""
+    """x W^T + b by oneDNN, rectified where `activation` is "relu"; x (.., inputs), W (outputs, inputs), b
+    (outputs,).
+    """
     return _differentiable(x, weight, bias, activation)
 
 

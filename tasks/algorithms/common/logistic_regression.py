@@ -1,6 +1,8 @@
-"""Logistic regression with an L2 penalty, by L-BFGS: convex, so that its solution depends on no seed and no learning rate.
+"""Logistic regression with an L2 penalty, by L-BFGS: convex, so that its solution depends on no seed and no learning
+rate.
 
-It minimises sum_i log(1 + exp(-y_i (w x_i + b))) + l2 / 2 |w|^2 over w and b, with y_i = 1 or -1; the bias b is free of the penalty.
+It minimises sum_i log(1 + exp(-y_i (w x_i + b))) + l2 / 2 |w|^2 over w and b, with y_i = 1 or -1; the bias b is free of
+the penalty.
 """
 
 import torch

@@ -1,7 +1,7 @@
 """Muon: momentum, made orthogonal, as the update of a hidden matrix (Jordan et al. 2024; arXiv:2502.16982).
 
-The same as torch.optim.Muon with `adjust_lr_fn="match_rms_adamw"`, but in single precision on a CPU: torch's Muon multiplies
-in bfloat16, which is many times slower on a processor without bfloat16 products (LOG.md).
+The same as torch.optim.Muon with `adjust_lr_fn="match_rms_adamw"`, but in single precision on a CPU: torch's Muon
+multiplies in bfloat16, which is many times slower on a processor without bfloat16 products (LOG.md).
 """
 
 import math

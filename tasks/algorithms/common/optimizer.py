@@ -1,4 +1,5 @@
-"""The optimizer of every algorithm: AdamW or Muon, on a schedule with linear warm-up; and one step: clip, update, clear.
+"""The optimizer of every algorithm: AdamW or Muon, on a schedule with linear warm-up; and one step: clip, update,
+clear.
 
 Muon (Jordan et al. 2024; scaled to AdamW's update size as in arXiv:2502.16982) orthogonalises the update of each hidden
 matrix; embeddings, heads and norms stay with AdamW. For training from scratch it needed half the steps (LOG.md).
@@ -64,9 +65,9 @@ class OptimizerSettings:
 class Optimizer:
     """AdamW for all weights, or Muon for the hidden matrices and AdamW for the rest, on one schedule of `steps` steps.
 
-    `learning_rate` is its peak. Gradients are clipped to the norm `clip`. Of rounded weights (precision.py) it updates the masters.
-    Where ranks divide the optimizer, each updates the weights that it owns, and has their moments alone; of a model that they divide
-    each updates its rows.
+    `learning_rate` is its peak. Gradients are clipped to the norm `clip`. Of rounded weights (precision.py) it updates
+    the masters. Where ranks divide the optimizer, each updates the weights that it owns, and has their moments alone;
+    of a model that they divide each updates its rows.
     """
 
     def __init__(
@@ -107,7 +108,8 @@ class Optimizer:
     def step(self) -> float:
         """Sum the gradient over ranks, clip, update, clear it; returns its norm before clipping.
 
-        TrainingError where that is not finite, before any weight moves: one nan in a gradient would make all weights nan.
+        TrainingError where that is not finite, before any weight moves: one nan in a gradient would make all weights
+        nan.
         """
         for weight, rows in self.divided:
             sharding.take_gradient(weight, rows)
@@ -167,7 +169,9 @@ class Optimizer:
 
 
 def moments(parts: Sequence[torch.optim.Optimizer], weights: Sequence[Tensor]) -> dict[str, Tensor]:
-    """The state of torch's optimizers as a flat mapping: `<weight>.<moment>`, weights numbered as they stand in `weights`."""
+    """The state of torch's optimizers as a flat mapping: `<weight>.<moment>`, weights numbered as they stand in
+    `weights`.
+    """
     return {
         f"{number}.{name}": value
         for number, p in enumerate(weights)
@@ -191,8 +195,8 @@ def load_moments(
 def schedule(kind: Schedule, steps: int, warmup: float, final_rate: float) -> Callable[[int], float]:
     """The factor on the learning rate at each step, numbered from 0.
 
-    It rises linearly to 1 over the first share `warmup` of the steps, over one step at least. Then it stays there, or falls to
-    `final_rate` at the end of the last step: linearly, or along half a cosine (arXiv:1608.03983, eq. 5).
+    It rises linearly to 1 over the first share `warmup` of the steps, over one step at least. Then it stays there, or
+    falls to `final_rate` at the end of the last step: linearly, or along half a cosine (arXiv:1608.03983, eq. 5).
     """
     ramp = max(1, int(warmup * steps))
 

@@ -1,7 +1,7 @@
 """Which rank keeps a weight's moments, where ranks divide them: stage 1 of ZeRO (arXiv:1910.02054, section 5.1).
 
-The owner alone updates the weight and sends it to the others. The gradient is the same on all ranks, so the weights have the
-bits that they have where each rank updates all.
+The owner alone updates the weight and sends it to the others. The gradient is the same on all ranks, so the weights
+have the bits that they have where each rank updates all.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,9 @@
 """The precision of a model in training: fp32, bfloat16 with fp32 master weights, or bfloat16 for everything.
 
-bfloat16 has 8 significant bits. They are enough for activations and gradients, but an update below about a 512th of its weight
-is lost. So with `bf16` the optimizer updates a copy of each weight in fp32, its master, for which gradients are summed in fp32 too;
-the model computes with the masters rounded (arXiv:1710.03740, section 3.1). `pure_bf16` has no masters, and loses such updates.
+bfloat16 has 8 significant bits. They are enough for activations and gradients, but an update below about a 512th of its
+weight is lost. So with `bf16` the optimizer updates a copy of each weight in fp32, its master, for which gradients are
+summed in fp32 too; the model computes with the masters rounded (arXiv:1710.03740, section 3.1). `pure_bf16` has no
+masters, and loses such updates.
 """
 
 from collections.abc import Iterator, Mapping
@@ -48,14 +49,18 @@ def set_precision(model: Weighted, precision: Precision) -> None:
 
 
 def master(p: Tensor) -> Tensor:
-    """The weight as the optimizer updates it: the fp32 master of a rounded weight, this rank's rows of a divided one, any other itself."""
+    """The weight as the optimizer updates it: the fp32 master of a rounded weight, this rank's rows of a divided one,
+    any other itself.
+    """
     weight: Tensor = getattr(p, "master", p)
     return weight
 
 
 @torch.no_grad()
 def copy_rounded(model: Weighted, rounded: Weighted) -> None:
-    """Give `rounded`, the same model in bfloat16, the model's weights as they are now; of a divided model they have to be whole here."""
+    """Give `rounded`, the same model in bfloat16, the model's weights as they are now; of a divided model they have to
+    be whole here.
+    """
     for rounded_weight, p in zip(rounded.parameters(), model.parameters(), strict=True):
         rounded_weight.copy_(p)
 
@@ -76,7 +81,9 @@ def _to_master(p: Tensor) -> None:
 
 
 class TrainedWeights:
-    """What training changes of a model, unrounded, as a checkpoint holds it: no weight that is frozen, masters where there are some."""
+    """What training changes of a model, unrounded, as a checkpoint holds it: no weight that is frozen, masters where
+    there are some.
+    """
 
     def __init__(self, model: Weighted) -> None:
         self.model = model

@@ -1,7 +1,8 @@
 """Which library computes large products in single precision on this machine: torch's default (MKL on x86), or oneDNN.
 
 Neither is faster on every processor, and they round differently. So each machine measures once and keeps the answer in
-the user's cache folder: every later run gives the same bits. Only the measurement imports torch, in a process of its own.
+the user's cache folder: every later run gives the same bits. Only the measurement imports torch, in a process of its
+own.
 """
 
 import fcntl

@@ -1,9 +1,10 @@
-"""A model that ranks divide: weights, gradients and moments, by torch's FSDP2; stage 3 of ZeRO (arXiv:1910.02054, section 5.3).
+"""A model that ranks divide: weights, gradients and moments, by torch's FSDP2; stage 3 of ZeRO (arXiv:1910.02054,
+section 5.3).
 
-Each rank keeps some rows of each weight. A layer's weights are gathered when a pass reaches it and given back behind it; its
-gradients are summed over ranks, and each keeps the sums of its rows. So all ranks have to call a divided model equally often, with
-gradients or without: a rank that has no rows of a batch passes one that counts nothing. In a block of `whole` the model is whole on each rank, and each
-calls it as often as it likes: to sample and to evaluate.
+Each rank keeps some rows of each weight. A layer's weights are gathered when a pass reaches it and given back behind
+it; its gradients are summed over ranks, and each keeps the sums of its rows. So all ranks have to call a divided model
+equally often, with gradients or without: a rank that has no rows of a batch passes one that counts nothing. In a block
+of `whole` the model is whole on each rank, and each calls it as often as it likes: to sample and to evaluate.
 """
 
 import warnings
@@ -23,9 +24,11 @@ DIVIDED = "divided"  # attribute of a weight
 
 
 def divide(body: nn.Module, layers: Iterable[nn.Module], dtype: torch.dtype) -> None:
-    """Have ranks divide the module in place, layer by layer; it computes with `dtype`, and gradients are summed in fp32.
+    """Have ranks divide the module in place, layer by layer; it computes with `dtype`, and gradients are summed in
+    fp32.
 
-    All ranks have rank 0's weights then. Each weight gets an attribute `master` for the optimizer: this rank's rows of it (precision.py), unrounded.
+    All ranks have rank 0's weights then. Each weight gets an attribute `master` for the optimizer: this rank's rows of
+    it (precision.py), unrounded.
     """
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -83,7 +86,10 @@ def divided(p: Tensor) -> bool:
 
 
 def on_main(shards: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The whole tensors in rank 0's main memory, gathered one after another; others get nothing. One that has two names is one tensor."""
+    """The whole tensors in rank 0's main memory, gathered one after another; others get nothing.
+
+    One that has two names is one tensor.
+    """
     tensors: dict[str, Tensor] = {}
     seen: dict[int, Tensor] = {}
     for name, rows in shards.items():
@@ -96,7 +102,9 @@ def on_main(shards: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def from_main(values: Tensor | None, shape: torch.Size, like: Tensor) -> Tensor:
-    """Rank 0's `values` of this shape on all ranks, of the type and on the device of `like`; others need to give none."""
+    """Rank 0's `values` of this shape on all ranks, of the type and on the device of `like`; others need to give
+    none.
+    """
     room = torch.empty(shape, dtype=like.dtype, device=like.device)
     if distributed.is_main():
         assert values is not None
@@ -106,7 +114,9 @@ def from_main(values: Tensor | None, shape: torch.Size, like: Tensor) -> Tensor:
 
 
 def own_rows(everything: Tensor) -> Tensor:
-    """This rank's rows, as `divide` divides them: as torch.chunk does, so that the last ranks may have fewer or none."""
+    """This rank's rows, as `divide` divides them: as torch.chunk does, so that the last ranks may have fewer or
+    none.
+    """
     each = -(-len(everything) // distributed.size())
     return everything[distributed.rank() * each :][:each]
 

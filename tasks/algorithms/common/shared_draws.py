@@ -1,7 +1,8 @@
 """Random numbers on several processes: those of a row are the ones that it would have on one process.
 
 A rank draws the numbers of all rows and uses those of its own, so that a draw belongs to its row and not to the rank.
-Dropout within a fused attention kernel on a GPU is out of reach: there all ranks draw the same numbers for different rows.
+Dropout within a fused attention kernel on a GPU is out of reach: there all ranks draw the same numbers for different
+rows.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,8 +38,8 @@ def needed(model: object) -> bool:
 def of_all_rows(model: object, rows: Sequence[tuple[Tensor, int]]) -> Iterator[None]:
     """Have passes and gradients in the block draw for all rows, and use those of this rank.
 
-    `rows` are the kinds of rows that passes have: of each this rank's numbers (n,), and how many all ranks have. The kinds
-    differ in n. Afterwards torch's generators stand where rank 0's stand, which has rows wherever a rank has.
+    `rows` are the kinds of rows that passes have: of each this rank's numbers (n,), and how many all ranks have. The
+    kinds differ in n. Afterwards torch's generators stand where rank 0's stand, which has rows wherever a rank has.
     """
     if not needed(model):
         yield
@@ -57,8 +58,8 @@ def of_all_rows(model: object, rows: Sequence[tuple[Tensor, int]]) -> Iterator[N
 class UniformDraws:
     """A number in [0, 1) for each row of a batch at each token that is sampled.
 
-    Rows that have ended leave the batch once fewer than a share `full` of its rows go on, and then draw no more. Which they are
-    decides what the others draw, so ranks tell each other at each token.
+    Rows that have ended leave the batch once fewer than a share `full` of its rows go on, and then draw no more. Which
+    they are decides what the others draw, so ranks tell each other at each token.
     """
 
     def __init__(self, generator: torch.Generator, count: int, share: slice, full: float) -> None:

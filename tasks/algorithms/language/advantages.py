@@ -1,7 +1,7 @@
 """Returns and advantages: reward-to-go, generalised advantage estimation, advantages within a group, whitening.
 
-All are over response tokens only: `mask` (N, L) is True on these tokens, which fill a row from the left. Every result is
-zero elsewhere.
+All are over response tokens only: `mask` (N, L) is True on these tokens, which fill a row from the left. Every result
+is zero elsewhere.
 """
 
 from typing import Literal
@@ -19,7 +19,8 @@ def at_last_token(scores: Tensor, mask: Tensor) -> Tensor:
 
 
 def increments(worth: Tensor, is_known: Tensor) -> Tensor:
-    """The reward at each token (N, L): how much `worth` (N, L) has risen since it was last `is_known` (bool), from 0 at the start.
+    """The reward at each token (N, L): how much `worth` (N, L) has risen since it was last `is_known` (bool), from 0 at
+    the start.
 
     So a row's rewards add up to its last known worth. A token whose worth is not known gets 0.
     """
@@ -43,8 +44,8 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float | Tensor, la
     """Advantages and returns (N, L) by generalised advantage estimation (arXiv:1506.02438, eq. 16).
 
     `values` (N, L) are V(s_t), of the state that token t is chosen in; after a response's last token the value is 0.
-    Returns are advantages + values, before any whitening: they are what the critic is fitted to. `gamma` is one discount, or (N, L) the
-    discount between each token and the next.
+    Returns are advantages + values, before any whitening: they are what the critic is fitted to. `gamma` is one
+    discount, or (N, L) the discount between each token and the next.
     """
     values = values * mask
     advantages, following = torch.zeros_like(rewards), torch.zeros_like(rewards[:, 0])
@@ -60,9 +61,9 @@ def gae(rewards: Tensor, values: Tensor, mask: Tensor, gamma: float | Tensor, la
 def group_advantages(rewards: Tensor, owner: Tensor, kind: Literal["standardized", "centered"]) -> Tensor:
     """Each response's reward relative to the rewards of its prompt's responses (`owner` (N,) is the prompt): (N,).
 
-    standardized: (r - mean) / (std + 1e-4), with the unbiased standard deviation (GRPO, arXiv:2402.03300, section 4.1.2;
-    the floor and the estimator are TRL's); centered: r - mean (Dr. GRPO, arXiv:2503.20783). The advantages
-    are exactly 0 where all rewards of a group are equal.
+    standardized: (r - mean) / (std + 1e-4), with the unbiased standard deviation (GRPO, arXiv:2402.03300, section
+    4.1.2; the floor and the estimator are TRL's); centered: r - mean (Dr. GRPO, arXiv:2503.20783). The advantages are
+    exactly 0 where all rewards of a group are equal.
     """
     counts = torch.bincount(owner).clamp(min=1)
     mean = torch.zeros(len(counts), dtype=rewards.dtype, device=rewards.device).index_add(0, owner, rewards) / counts
@@ -77,8 +78,9 @@ def group_advantages(rewards: Tensor, owner: Tensor, kind: Literal["standardized
 def step_advantages(rewards: Tensor, mask: Tensor, owner: Tensor, kind: Literal["standardized", "centered"]) -> Tensor:
     """The advantage of each token by the rewards of steps (N, L), given at their last tokens and nan elsewhere: (N, L).
 
-    Process supervision (GRPO, arXiv:2402.03300, section 4.1.3): a step's reward counts relative to those of all steps of its
-    prompt's responses, as `group_advantages` says of responses; a token's advantage is the sum over its own step and those after it.
+    Process supervision (GRPO, arXiv:2402.03300, section 4.1.3): a step's reward counts relative to those of all steps
+    of its prompt's responses, as `group_advantages` says of responses; a token's advantage is the sum over its own step
+    and those after it.
     """
     at_end = ~rewards.isnan()
     rows = at_end.nonzero()[:, 0]

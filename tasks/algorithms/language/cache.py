@@ -1,7 +1,7 @@
 """A key-value cache with room for the tokens to come: they are written in place instead of concatenated.
 
-Transformers' dynamic cache is copied for every new token, which took most of the time of sampling from a small model on a
-CPU. Layers of another kind than plain attention (sliding window, recurrent) are left as they are.
+Transformers' dynamic cache is copied for every new token, which took most of the time of sampling from a small model on
+a CPU. Layers of another kind than plain attention (sliding window, recurrent) are left as they are.
 """
 
 from collections.abc import Callable
@@ -25,7 +25,9 @@ class RoomyLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untyped
         self._show(keys.shape[-2])
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
-        """Write the new tokens' keys and values; returns those of all tokens so far, as views (N, heads, length, size)."""
+        """Write the new tokens' keys and values; returns those of all tokens so far, as views (N, heads, length,
+        size).
+        """
         start, count = self.get_seq_length(), key_states.shape[-2]
         for buffer, new in zip(self.buffers, (key_states, value_states), strict=True):
             buffer.narrow(2, start, count).copy_(new)  # a slice without room would lose the token in silence
@@ -57,23 +59,28 @@ def make_room(
 
 
 def other_layers(model: PretrainedCausalLM) -> list[str]:
-    """The kinds of layers of a model's cache that `close_up` cannot take a column out of; nothing where all are plain attention."""
+    """The kinds of layers of a model's cache that `close_up` cannot take a column out of; nothing where all are plain
+    attention.
+    """
     layers = DynamicCache(config=model.config).layers
     return [*dict.fromkeys(type(layer).__name__ for layer in layers if type(layer) is not DynamicLayer)]
 
 
 def close_up(cache: KeyValueCache, rows: Tensor, real: Tensor) -> Tensor:
-    """Keep the cache's rows `rows` (n,), in place, and of their columns the `real` ones (n, length), moved to the right end.
+    """Keep the cache's rows `rows` (n,), in place, and of their columns the `real` ones (n, length), moved to the right
+    end.
 
-    Returns which columns are real now (n, longest). Positions are in the keys, so that a column may stand anywhere before the next token.
-    TrainingError where a layer is of another kind than plain attention, which a column cannot be taken out of.
+    Returns which columns are real now (n, longest). Positions are in the keys, so that a column may stand anywhere
+    before the next token. TrainingError where a layer is of another kind than plain attention, which a column cannot be
+    taken out of.
     """
     longest = int(real.sum(1).max())
     order = real.long().sort(dim=1, stable=True).indices[:, -longest:]  # the real ones last, in their order
     for index, layer in enumerate(cache.layers):
         if type(layer) not in (DynamicLayer, RoomyLayer):
             raise TrainingError(
-                f"a layer of the model keeps its keys in a {type(layer).__name__}; expected plain attention, without a sliding window"
+                f"a layer of the model keeps its keys in a {type(layer).__name__}; expected plain attention, "
+                "without a sliding window"
             )
         shape = (len(rows), layer.keys.shape[1], longest, layer.keys.shape[3])
         columns = order.view(len(rows), 1, longest, 1).expand(shape)

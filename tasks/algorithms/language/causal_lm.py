@@ -1,4 +1,5 @@
-"""What the algorithms and the stages need of a causal language model, as Protocols. Hugging Face's models fit them unchanged.
+"""What the algorithms and the stages need of a causal language model, as Protocols. Hugging Face's models fit them
+unchanged.
 
 They are for the type checker alone: no model inherits from them, and none is tested against them at runtime.
 """

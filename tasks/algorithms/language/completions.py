@@ -1,9 +1,9 @@
 """Several responses to each of several prompts, as one batch in which every prompt stands once.
 
 A prompt is read once and its keys and values are shared by its responses, in training as in sampling; gradients flow
-through the shared part. With 8 responses a prompt this is a third of the tokens; the results are those of whole sequences, which
-are read where gradients are checkpointed.
-Tensors are laid out by response: row n, column t is token t of response n, so that no shifted index is ever needed.
+through the shared part. With 8 responses a prompt this is a third of the tokens; the results are those of whole
+sequences, which are read where gradients are checkpointed. Tensors are laid out by response: row n, column t is token t
+of response n, so that no shifted index is ever needed.
 """
 
 from collections.abc import Sequence
@@ -42,7 +42,9 @@ class Completions:
         return Completions(*(part.to(device) for part in parts))
 
     def rows(self, index: Tensor, padded: bool = False) -> "Completions":
-        """The responses at `index` (long or bool) with their own prompts only, padded no further than needed, or else as here."""
+        """The responses at `index` (long or bool) with their own prompts only, padded no further than needed, or else
+        as here.
+        """
         owner, tokens, mask = self.owner[index], self.tokens[index], self.mask[index]
         kept, owner = owner.unique(return_inverse=True)
         prompt_mask = self.prompt_mask[kept]
@@ -53,7 +55,9 @@ class Completions:
         )
 
     def kinds_of_rows(self, rows: Tensor) -> list[tuple[Tensor, int]]:
-        """The two kinds of rows that a pass of the responses `rows` has, as dropout sees them (shared_draws): prompts, and responses."""
+        """The two kinds of rows that a pass of the responses `rows` has, as dropout sees them (shared_draws): prompts,
+        and responses.
+        """
         return [(self.owner[rows].unique(), len(self.prompts)), (rows, len(self.owner))]
 
 

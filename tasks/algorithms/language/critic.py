@@ -9,12 +9,15 @@ from tasks.algorithms.language.causal_lm import CausalLMWithBody
 from tasks.algorithms.language.completions import Completions, in_fp32, states
 
 METRICS = {
-    "val/explained_variance": "The share of the variance of the reward-to-go that the critic's values explain: 1 is perfect, 0 no better than the mean, below 0 worse.",
+    "val/explained_variance": "The share of the variance of the reward-to-go that the critic's values explain: 1 "
+    "is perfect, 0 no better than the mean, below 0 worse.",
 }
 
 
 class Critic(torch.nn.Module):
-    """A copy of a policy's body with a linear head that starts at 0, trained apart from the policy; frozen weights are shared."""
+    """A copy of a policy's body with a linear head that starts at 0, trained apart from the policy; frozen weights are
+    shared.
+    """
 
     def __init__(self, policy: CausalLMWithBody) -> None:
         super().__init__()
@@ -37,7 +40,9 @@ class Critic(torch.nn.Module):
 
 
 def explained_variance(values: Tensor, returns: Tensor, mask: Tensor) -> float:
-    """1 - Var(returns - values) / Var(returns) over masked-in tokens: 1 for a perfect critic, 0 for one that predicts the mean, and without tokens."""
+    """1 - Var(returns - values) / Var(returns) over masked-in tokens: 1 for a perfect critic, 0 for one that predicts
+    the mean, and without tokens.
+    """
     if not mask.any():
         return 0.0
     truth, error = returns[mask], (returns - values)[mask]

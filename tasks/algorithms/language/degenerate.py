@@ -1,7 +1,7 @@
 """Answers corrupted on purpose: a reward model has to score them below the original, and ordinary samples hold none.
 
-A policy that is trained against a reward model finds answers that the model was never shown. Each kind here consists of a
-good answer's own tokens, or of random ones.
+A policy that is trained against a reward model finds answers that the model was never shown. Each kind here consists of
+a good answer's own tokens, or of random ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -74,7 +74,8 @@ def best_answers(pairs: Pairs) -> list[int]:
 
 
 def with_corrupted(pairs: Pairs, weight: float, vocabulary: int, generator: torch.Generator) -> Pairs:
-    """The same pairs and, for each prompt, one more: its best answer against a corruption of it, of a kind drawn at random.
+    """The same pairs and, for each prompt, one more: its best answer against a corruption of it, of a kind drawn at
+    random.
 
     The new pair weighs `weight`; a prompt's own pairs together weigh 1.
     """

@@ -1,4 +1,5 @@
-"""Direct preference optimisation: fit the policy to pairs without a reward model (arXiv:2305.18290, eq. 7), and its kin.
+"""Direct preference optimisation: fit the policy to pairs without a reward model (arXiv:2305.18290, eq. 7), and its
+kin.
 
 A response is scored by log pi - log pi_ref, and beta times that is its implicit reward. Only the difference of a pair's
 two scores is trained, so the chosen log-probability may fall with the rejected one: both are logged.
@@ -22,15 +23,18 @@ from tasks.algorithms.language.pairs import Pairs
 Loss = Literal["sigmoid", "ipo", "simpo"]
 METRICS = {
     "loss": "The mean of the objective over the batch's pairs, with the term that nll adds.",
-    "rewards/chosen": "The mean implicit reward of the chosen responses, beta times their score; DPO's score is log pi - log pi_ref.",
+    "rewards/chosen": "The mean implicit reward of the chosen responses, beta times their score; DPO's score is "
+    "log pi - log pi_ref.",
     "rewards/rejected": "The mean implicit reward of the rejected responses.",
-    "rewards/margins": "The mean difference of implicit reward between the chosen and the rejected response of a pair; it should rise.",
+    "rewards/margins": "The mean difference of implicit reward between the chosen and the rejected response of a "
+    "pair; it should rise.",
     "rewards/accuracies": "The share of the pairs whose chosen response has the higher implicit reward, from 0 to 1.",
     "logps/chosen": "The mean log-probability of a chosen response, summed over its tokens, in nats.",
     "logps/rejected": "The mean log-probability of a rejected response, summed over its tokens, in nats.",
     "nll": "The mean negative log-likelihood of a chosen response, a mean over its tokens, in nats.",
     "grad_norm": OPTIMIZER_METRICS["grad_norm"],
-    "logps/chosen_change": "The mean of log pi - log pi_ref of the chosen responses, in nats; below 0 they have become less likely. SimPO has no reference and does not log it.",
+    "logps/chosen_change": "The mean of log pi - log pi_ref of the chosen responses, in nats; below 0 they have "
+    "become less likely. SimPO has no reference and does not log it.",
 }
 
 BY_PAIR = [name for name in METRICS if name not in ("loss", "grad_norm")]
@@ -45,7 +49,8 @@ class Objective:
     ipo      (d - 1 / (2 beta))^2: a difference to reach and not to exceed (arXiv:2310.12036, eq. 17)
     simpo    -log sigmoid(beta d - gamma), with no reference in the scores (arXiv:2405.14734, eq. 6)
 
-    To each `nll` adds -log pi(chosen) / |chosen|, |chosen| being its number of tokens (arXiv:2404.19733, eq. 1; arXiv:2405.16436).
+    To each `nll` adds -log pi(chosen) / |chosen|, |chosen| being its number of tokens (arXiv:2404.19733, eq. 1;
+    arXiv:2405.16436).
     """
 
     loss: Loss
@@ -99,8 +104,8 @@ def fit(
 ) -> Iterator[dict[str, float]]:
     """Train `model` in place, dropout off; a batch is passed through it in `accumulate` parts.
 
-    `reference` (M,) has log pi_ref of every response of the whole set; None where the objective needs none. Yields a step's
-    metrics (METRICS).
+    `reference` (M,) has log pi_ref of every response of the whole set; None where the objective needs none. Yields a
+    step's metrics (METRICS).
     """
     model.eval()
     names = [name for name in BY_PAIR if reference is not None or name != "logps/chosen_change"]
@@ -127,7 +132,9 @@ def fit(
 def _add_gradient(
     model: CausalLM, pairs: Pairs, share: float, reference: Tensor | None, objective: Objective
 ) -> tuple[float, dict[str, Tensor]]:
-    """Add the gradient of a part of a batch with this share of its pairs; its share of the loss, and metrics by pair (P,)."""
+    """Add the gradient of a part of a batch with this share of its pairs; its share of the loss, and metrics by pair
+    (P,).
+    """
     logps = response_logps(model, pairs.responses)
     ref_logps = None if reference is None else reference[pairs.index]
     lengths = pairs.responses.mask.sum(dim=1).to(logps.device)

@@ -1,7 +1,8 @@
 """What a policy gradient learns from: a batch of sampled responses with their rewards.
 
-`Collect` is the environment as the algorithms see it: a step's number in, sampled and judged responses out. It samples from
-the current policy. Its randomness follows from the step's number, so that a resumed training draws the same samples.
+`Collect` is the environment as the algorithms see it: a step's number in, sampled and judged responses out. It samples
+from the current policy. Its randomness follows from the step's number, so that a resumed training draws the same
+samples.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +19,9 @@ from tasks.algorithms.language.completions import Completions
 
 @dataclass(frozen=True)
 class StepRewards:
-    """What a process reward model says of the steps of N responses, and what the rest of the reward says of the responses."""
+    """What a process reward model says of the steps of N responses, and what the rest of the reward says of the
+    responses.
+    """
 
     at_ends: Tensor  # (N, L) a step's reward at its last token, nan at all other tokens
     weight: Tensor  # (N,) how much the process reward counts
@@ -41,11 +44,13 @@ class StepRewards:
 class Experience:
     """N responses to B prompts, on the CPU.
 
-    A response without a reward is no sample: neither its prompt's other responses nor any mean of a loss knows of it (`samples`).
+    A response without a reward is no sample: neither its prompt's other responses nor any mean of a loss knows of it
+    (`samples`).
     """
 
     completions: Completions
-    logps: Tensor  # (N, L) under the distribution sampled from, zero where masked out; the policy's own only where that is its sampler
+    # (N, L) under the distribution sampled from, zero where masked out; the policy's own only where that is its sampler
+    logps: Tensor
     rewards: Tensor  # (N,) nan where a response has none
     ended: Tensor  # (N,) bool, False where the length limit cut the response off
     logged: Mapping[str, float] = field(default_factory=dict)  # further means to be logged, such as parts of the reward
@@ -59,7 +64,9 @@ class Experience:
         return ~self.rewards.isnan()
 
     def samples(self) -> "Experience":
-        """The n responses that have a reward, perhaps none, with the prompts that they answer; all of them as wide as here."""
+        """The n responses that have a reward, perhaps none, with the prompts that they answer; all of them as wide as
+        here.
+        """
         rows = self.judged
         if rows.all():
             return self
@@ -86,22 +93,30 @@ Look = Callable[[int, Experience, Tensor], None]  # sees a step, its samples, an
 METRICS = {
     "reward": "The mean reward of the step's samples, of those that have one; it should rise.",
     "reward_std": "The standard deviation of the reward over all of the step's samples that have one.",
-    "reward/none": "The share of the step's responses that have no reward, from 0 to 1: a reward that counts is missing, since its function returned None, took too long or ended its process, or the reference cannot be read. They are not learned from.",
-    "entropy": "The entropy at a token of the distribution sampled from, estimated by the mean of its -log over the samples' tokens, in nats; near 0 the policy no longer explores.",
+    "reward/none": "The share of the step's responses that have no reward, from 0 to 1: a reward that counts is "
+    "missing, since its function returned None, took too long or ended its process, or the "
+    "reference cannot be read. They are not learned from.",
+    "entropy": "The entropy at a token of the distribution sampled from, estimated by the mean of its -log over "
+    "the samples' tokens, in nats; near 0 the policy no longer explores.",
     "completions/mean_length": "The mean length of the samples in tokens, the end token included.",
-    "completions/clipped_ratio": "The share of the samples that the length limit cut off, from 0 to 1; lower is better.",
+    "completions/clipped_ratio": "The share of the samples that the length limit cut off, from 0 "
+    "to 1; lower is better.",
 }
 
 SAMPLER = "sampling/logp_difference"
 WEIGHT = "sampling/importance_sampling_ratio/mean"
 SAMPLER_METRICS = {
-    SAMPLER: "The mean absolute difference between a token's log-probability when it was sampled and in the first pass of training, before any update, in nats; 0 up to rounding where the sampler is the trainer.",
-    WEIGHT: "The mean over tokens of the capped importance weight, the ratio of a token's probability in training to that in sampling; only with an importance_cap. Far below 1 the samples teach little.",
+    SAMPLER: "The mean absolute difference between a token's log-probability when it was sampled and in the first "
+    "pass of training, before any update, in nats; 0 up to rounding where the sampler is the trainer.",
+    WEIGHT: "The mean over tokens of the capped importance weight, the ratio of a token's probability in training "
+    "to that in sampling; only with an importance_cap. Far below 1 the samples teach little.",
 }
 
 
 def check_rewards(experience: Experience) -> None:
-    """TrainingError where a reward is infinite or a log-probability is not finite; the latter means that the policy has diverged."""
+    """TrainingError where a reward is infinite or a log-probability is not finite; the latter means that the policy has
+    diverged.
+    """
     bad = experience.rewards.isinf().nonzero().flatten().tolist()
     if bad:
         raise TrainingError(
@@ -131,8 +146,9 @@ def summary(experience: Experience) -> dict[str, float]:
 def micro_batches(completions: Completions, rows: Tensor, size: int) -> tuple[Tensor, ...]:
     """The responses `rows` (long) in parts of at most `size`, cut so that few tokens are padded or read twice.
 
-    A prompt is read once in each part that has one of its responses. With short prompts it is best to group responses of
-    similar length, with long prompts to group each prompt's responses. The function chooses the grouping with fewer tokens.
+    A prompt is read once in each part that has one of its responses. With short prompts it is best to group responses
+    of similar length, with long prompts to group each prompt's responses. The function chooses the grouping with fewer
+    tokens.
     """
     if not len(rows):
         return ()
@@ -147,9 +163,11 @@ def micro_batches(completions: Completions, rows: Tensor, size: int) -> tuple[Te
 
 
 def shares(model: object, completions: Completions, parts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """Each part of a batch (responses, long), those of its responses that this rank passes through the model, and what they count: 1.
+    """Each part of a batch (responses, long), those of its responses that this rank passes through the model, and what
+    they count: 1.
 
-    A rank leaves out a part of which it has none. Where ranks divide the model it passes one response all the same, which counts 0.
+    A rank leaves out a part of which it has none. Where ranks divide the model it passes one response all the same,
+    which counts 0.
     """
     for part in parts:
         if len(rows := share(completions, part)):
@@ -200,9 +218,11 @@ def _tokens_read(completions: Completions, rows: Tensor) -> int:
 
 
 def best_of_each(rewards: Tensor, owner: Tensor, minimum: float) -> Tensor:
-    """The rows (long, ascending) of each prompt's best response, the first of equals, if its reward is at least `minimum`.
+    """The rows (long, ascending) of each prompt's best response, the first of equals, if its reward is at least
+    `minimum`.
 
-    That is rejection sampling for fine-tuning (arXiv:2307.09288, section 3.2.2). `rewards` and `owner` are (N,). A prompt whose best response earns less is left out, and so is one whose responses have no reward (nan).
+    That is rejection sampling for fine-tuning (arXiv:2307.09288, section 3.2.2). `rewards` and `owner` are (N,). A
+    prompt whose best response earns less is left out, and so is one whose responses have no reward (nan).
     """
     best: dict[int, int] = {}
     for row, (reward, prompt) in enumerate(zip(rewards.tolist(), owner.tolist(), strict=True)):

@@ -1,16 +1,17 @@
 """Group-relative policy optimisation (arXiv:2402.03300, eq. 3): each response against the others to its prompt.
 
-No critic: the advantage of a response is its reward minus its group's mean reward, divided by the group's standard deviation
-(Dr. GRPO, arXiv:2503.20783, does not divide). Groups without spread have no gradient and are not passed through the model. With
-process supervision a token's advantage is that of its step and those after it, by a process reward model (section 4.1.3). A response
-without a reward is in no group and in no mean of the loss.
+No critic: the advantage of a response is its reward minus its group's mean reward, divided by the group's standard
+deviation (Dr. GRPO, arXiv:2503.20783, does not divide). Groups without spread have no gradient and are not passed
+through the model. With process supervision a token's advantage is that of its step and those after it, by a process
+reward model (section 4.1.3). A response without a reward is in no group and in no mean of the loss.
 
-With beta > 0 the k3 term, differentiated as a loss, has the gradient of KL(ref || pi), not of KL(pi || ref). So the policy does not
-converge to ref exp(r / beta) / Z, as with a KL penalty in the reward or with k2 in the loss, but to beta ref / (beta + m - r), where
-m is its own expected reward. k1 in the loss has no gradient on average, so it holds the policy nowhere (kl.py).
+With beta > 0 the k3 term, differentiated as a loss, has the gradient of KL(ref || pi), not of KL(pi || ref). So the
+policy does not converge to ref exp(r / beta) / Z, as with a KL penalty in the reward or with k2 in the loss, but to
+beta ref / (beta + m - r), where m is its own expected reward. k1 in the loss has no gradient on average, so it holds
+the policy nowhere (kl.py).
 
-Where the sampler is not the trainer, the clipped ratio is to the trainer's own log-probabilities before the update, which the first
-update's pass has; weights correct for the rest (policy_gradient.importance_weights).
+Where the sampler is not the trainer, the clipped ratio is to the trainer's own log-probabilities before the update,
+which the first update's pass has; weights correct for the rest (policy_gradient.importance_weights).
 """
 
 import math
@@ -53,11 +54,18 @@ from tasks.algorithms.language.policy_gradient import (
 METRICS = {
     **SAMPLE_METRICS,
     **SAMPLER_METRICS,
-    "frac_reward_zero_std": "The share of the prompts, of those with a sample that has a reward, whose responses (with supervision process: their steps too) all earned the same reward, from 0 to 1: their advantages are 0.",
-    "loss": "The loss of the step's last update; it says little of progress, since rewards count relative to their group.",
-    "clip_ratio": "The share of the tokens where clipping acts in the step's last update, from 0 to 1 (TRL: clip_ratio/region_mean).",
-    "kl": "The mean over tokens of ref / pi - log(ref / pi) - 1 (k3), an estimate of the KL divergence to the reference in nats, whichever estimator is in the loss; logged where beta is above 0.",
-    "kl_slope_std": "The standard deviation over tokens of the KL term's derivative by the token's log-probability, before beta; logged where beta is above 0. At 0 all tokens are pushed down alike, which on average holds nothing.",
+    "frac_reward_zero_std": "The share of the prompts, of those with a sample that has a reward, whose responses "
+    "(with supervision process: their steps too) all earned the same reward, from 0 to 1: "
+    "their advantages are 0.",
+    "loss": "The loss of the step's last update; it says little of progress, since rewards count "
+    "relative to their group.",
+    "clip_ratio": "The share of the tokens where clipping acts in the step's last update, from 0 to 1 (TRL: "
+    "clip_ratio/region_mean).",
+    "kl": "The mean over tokens of ref / pi - log(ref / pi) - 1 (k3), an estimate of the KL divergence to the "
+    "reference in nats, whichever estimator is in the loss; logged where beta is above 0.",
+    "kl_slope_std": "The standard deviation over tokens of the KL term's derivative by the token's "
+    "log-probability, before beta; logged where beta is above 0. At 0 all tokens are pushed down "
+    "alike, which on average holds nothing.",
     **OPTIMIZER_METRICS,
 }
 OF_KL = ("kl", "kl_slope", "kl_slope_squared")  # what the loss sums over tokens where there is a KL term
@@ -100,10 +108,12 @@ def grpo_loss(
     beta: float = 0.0,
     kl: Estimator = "k3",
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss of a part of a batch, and sums over its tokens of `clip_ratio` and (with a reference) `kl`, `kl_slope` and its square.
+    """The loss of a part of a batch, and sums over its tokens of `clip_ratio` and (with a reference) `kl`, `kl_slope`
+    and its square.
 
-    Log-probabilities are (n, L), advantages (n, L) or, where all tokens of a response share one, (n, 1). The loss is that of eq. 3 with k3
-    of eq. 4, or another estimator, aggregated as asked. `weights` (n, L) are importance weights; the KL has none.
+    Log-probabilities are (n, L), advantages (n, L) or, where all tokens of a response share one, (n, 1). The loss is
+    that of eq. 3 with k3 of eq. 4, or another estimator, aggregated as asked. `weights` (n, L) are importance weights;
+    the KL has none.
     """
     values, acts = policy_loss(logps, old_logps, advantages, clip_low, clip_high)
     sums = {"clip_ratio": (acts & mask).sum()}
@@ -128,7 +138,8 @@ def fit(
     reference: CausalLM | None,
     look: Look | None = None,
 ) -> Iterator[dict[str, float]]:
-    """Train `policy` in place from step `start` + 1 to `steps`, dropout off. `reference` is not used where beta is 0. Yields a step's METRICS and what the samples log.
+    """Train `policy` in place from step `start` + 1 to `steps`, dropout off. `reference` is not used where beta is 0.
+    Yields a step's METRICS and what the samples log.
 
     `look` sees each step's samples with their advantages.
     """
@@ -150,9 +161,9 @@ def fit(
 def token_advantages(experience: Experience, settings: GrpoSettings) -> Tensor:
     """The advantages of a batch: (N, 1), or (N, L) with process supervision.
 
-    There the process reward and the sum of all others, which is paid at the last token, count relative to their group each by
-    itself, so that neither's scale matters; they are added with their weights. With centred advantages and no process reward
-    this is what outcome supervision does.
+    There the process reward and the sum of all others, which is paid at the last token, count relative to their group
+    each by itself, so that neither's scale matters; they are added with their weights. With centred advantages and no
+    process reward this is what outcome supervision does.
     """
     owner, kind = experience.completions.owner, settings.advantage
     if settings.supervision == "outcome":

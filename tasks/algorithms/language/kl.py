@@ -1,8 +1,8 @@
 """Estimates of KL(pi || ref) from tokens sampled from pi, and a coefficient that steers it.
 
-k1, k2 and k3 are Schulman's names (2020, http://joschu.net/blog/kl-approx.html). They differ in bias and variance as values, and
-in what their gradients mean (arXiv:2506.09477). Each gradient below is the mean over samples from pi, with the samples held fixed, as a
-loss has it:
+k1, k2 and k3 are Schulman's names (2020, http://joschu.net/blog/kl-approx.html). They differ in bias and variance as
+values, and in what their gradients mean (arXiv:2506.09477). Each gradient below is the mean over samples from pi, with
+the samples held fixed, as a loss has it:
 
 - k1: 0. As a loss it does nothing but add noise; it is right as a penalty in the reward.
 - k2: that of KL(pi || ref).
@@ -27,7 +27,9 @@ def k2(logps: Tensor, reference: Tensor) -> Tensor:
 
 
 def k3(logps: Tensor, reference: Tensor) -> Tensor:
-    """ref / pi - log(ref / pi) - 1: unbiased, never negative, of low variance where pi is near ref and of high far away (arXiv:2402.03300, eq. 4)."""
+    """ref / pi - log(ref / pi) - 1: unbiased, never negative, of low variance where pi is near ref and of high far away
+    (arXiv:2402.03300, eq. 4).
+    """
     ratio = reference - logps
     return ratio.exp() - ratio - 1
 
@@ -37,9 +39,11 @@ ESTIMATORS: dict[Estimator, Callable[[Tensor, Tensor], Tensor]] = {"k1": k1, "k2
 
 
 def slopes(estimator: Estimator, logps: Tensor, reference: Tensor) -> Tensor:
-    """The derivative of each token's estimate by its own log-probability: by how much a loss of it pushes the token down.
+    """The derivative of each token's estimate by its own log-probability: by how much a loss of it pushes the token
+    down.
 
-    What all tokens share of it has no effect on average, since the mean of grad log pi over samples from pi is 0. k1's is 1 everywhere.
+    What all tokens share of it has no effect on average, since the mean of grad log pi over samples from pi is 0. k1's
+    is 1 everywhere.
     """
     leaf = logps.detach().requires_grad_()
     (slope,) = torch.autograd.grad(ESTIMATORS[estimator](leaf, reference).sum(), leaf)

@@ -3,12 +3,14 @@
 outcome  every token of an answer, or the last one, says whether the answer is right:
          -(r log p + (1 - r) log(1 - p)) with p the sigmoid of the model's one output (arXiv:2110.14168, section 4.2)
 process  the token at which a step ends says whether it is bad, neutral or good, by a softmax over three outputs
-         (arXiv:2305.20050). Where roll-outs say how often a step leads to the right answer, a share g, the labels are soft: (1 - g, 0, g)
-         (Math-Shepherd, arXiv:2312.08935, eq. 4). A model that speaks by log-probabilities (step_rewards.py) has one output, which
+         (arXiv:2305.20050). Where roll-outs say how often a step leads to the right answer, a share g, the labels are
+         soft: (1 - g, 0, g)
+         (Math-Shepherd, arXiv:2312.08935, eq. 4). A model that speaks by log-probabilities (step_rewards.py) has one
+         output, which
          says as for outcomes whether the step is not bad
 
-A batch's loss is a weighted sum over labelled tokens. An answer weighs the same however long it is; a step weighs the same however
-many its answer has, as in TRL's PRMTrainer.
+A batch's loss is a weighted sum over labelled tokens. An answer weighs the same however long it is; a step weighs the
+same however many its answer has, as in TRL's PRMTrainer.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -48,7 +50,9 @@ class Labelled:
         return Labelled(responses, *kept)
 
     def parts(self, count: int) -> Iterator["Labelled"]:
-        """The responses in `count` parts of nearly equal numbers of prompts, or in fewer where there are fewer prompts."""
+        """The responses in `count` parts of nearly equal numbers of prompts, or in fewer where there are fewer
+        prompts.
+        """
         if count == 1:
             yield self
             return
@@ -57,7 +61,9 @@ class Labelled:
                 yield self.rows(_owned(self.responses, prompts))
 
     def share(self, model: object, padded: bool = False) -> "tuple[Labelled, Tensor, float] | None":
-        """The responses to this rank's share of the prompts, their rows, and what they count: 1, or 0 for a stand-in; perhaps none."""
+        """The responses to this rank's share of the prompts, their rows, and what they count: 1, or 0 for a stand-in;
+        perhaps none.
+        """
         if distributed.size() == 1:
             return self, torch.arange(len(self.responses)), 1.0
         prompts, counted = share_of_prompts(self.responses.owner, model)
@@ -70,7 +76,10 @@ def _owned(responses: Completions, prompts: Tensor) -> Tensor:
 
 
 def outcomes(responses: Completions, right: Sequence[bool], tokens: Literal["all", "last"]) -> Labelled:
-    """Answers that are right or wrong (N,), which each of their tokens says, or the last one alone. An answer weighs 1/N."""
+    """Answers that are right or wrong (N,), which each of their tokens says, or the last one alone.
+
+    An answer weighs 1/N.
+    """
     labelled = responses.mask if tokens == "all" else responses.last
     weight = labelled / labelled.sum(dim=1, keepdim=True) / len(responses)
     label = torch.tensor(right).float()
@@ -80,7 +89,8 @@ def outcomes(responses: Completions, right: Sequence[bool], tokens: Literal["all
 def steps(
     responses: Completions, ends: Sequence[Sequence[int]], targets: Sequence[Sequence[Sequence[float]]]
 ) -> Labelled:
-    """Answers in steps: of each the places where its steps end, and there a probability for each of three classes, or that of not being bad.
+    """Answers in steps: of each the places where its steps end, and there a probability for each of three classes, or
+    that of not being bad.
 
     All steps of the batch weigh the same.
     """
@@ -115,10 +125,12 @@ def fit(
     accumulate: int = 1,
     likelihood: float = 0.0,
 ) -> Iterator[dict[str, float]]:
-    """Train `model` in place. A batch is passed through in `accumulate` parts. Yields a step's loss, accuracy and grad_norm.
+    """Train `model` in place. A batch is passed through in `accumulate` parts. Yields a step's loss, accuracy and
+    grad_norm.
 
-    Accuracy is that of steps, or of answers by their last token. `likelihood` is the weight of the mean negative log-likelihood a token
-    of right answers, or of steps that are not bad, for a model that speaks by log-probabilities: it keeps the model near its start.
+    Accuracy is that of steps, or of answers by their last token. `likelihood` is the weight of the mean negative
+    log-likelihood a token of right answers, or of steps that are not bad, for a model that speaks by log-probabilities:
+    it keeps the model near its start.
     """
     model.train()
     device = next(model.parameters()).device
@@ -155,7 +167,9 @@ def fit(
 
 @torch.no_grad()
 def predicted(model: CausalLMWithBody, batches: Iterable[Labelled]) -> Tensor:
-    """What the model says of every labelled token of all batches, in order: (M, C), on the CPU. Ranks take the batches in turn."""
+    """What the model says of every labelled token of all batches, in order: (M, C), on the CPU. Ranks take the batches
+    in turn.
+    """
     model.eval()
     with sharding.whole(model):
         batch_logits = [

@@ -1,12 +1,13 @@
 """Log-probabilities of tokens from a large vocabulary, without the logits of all positions in memory at once.
 
-Qwen's 151,936 logits at each of 4,096 positions are 2.5 GB in fp32, and a softmax with its gradient needs several tensors of
-this size. So where the logits would be large, the model's head is left out of the pass over the tokens. It is then applied to a
-few positions at a time, and to the same positions again in the backward pass, so that only the states are kept. Cut cross-entropy
-(arXiv:2411.09009) and Liger's kernels (arXiv:2410.10989) do the same in kernels of their own. Values and gradients are those of
-the whole tensor but for rounding.
+Qwen's 151,936 logits at each of 4,096 positions are 2.5 GB in fp32, and a softmax with its gradient needs several
+tensors of this size. So where the logits would be large, the model's head is left out of the pass over the tokens. It
+is then applied to a few positions at a time, and to the same positions again in the backward pass, so that only the
+states are kept. Cut cross-entropy (arXiv:2411.09009) and Liger's kernels (arXiv:2410.10989) do the same in kernels of
+their own. Values and gradients are those of the whole tensor but for rounding.
 
-A model may have more rows than its tokenizer has tokens (Qwen's have some hundreds). `restrict` takes them out of every distribution.
+A model may have more rows than its tokenizer has tokens (Qwen's have some hundreds). `restrict` takes them out of every
+distribution.
 """
 
 from collections.abc import Callable, Iterator
@@ -36,9 +37,11 @@ class Head(NamedTuple):
 
 
 def restrict(model: nn.Module, spare: Tensor) -> None:
-    """From now on the model's logits at the rows `spare` (n,) are -inf: they are never sampled, have no probability and no gradient.
+    """From now on the model's logits at the rows `spare` (n,) are -inf: they are never sampled, have no probability and
+    no gradient.
 
-    So the sampler, the trainer, a reference and transformers' own `generate` all speak of the same tokens. The weights stay.
+    So the sampler, the trainer, a reference and transformers' own `generate` all speak of the same tokens. The weights
+    stay.
     """
     if not len(spare):
         return
@@ -64,8 +67,9 @@ def _restricted_head(head: nn.Linear, spare: Tensor) -> Head:
 def deferred_head(model: CausalLM, positions: int) -> Iterator[Head | nn.Linear | None]:
     """While it lasts `model` returns states (B, T, D) as its logits, if those at `positions` would be too many to keep.
 
-    Yields the head, which `chunked_logps` then applies; None where the model returns logits as always: if they are few, or if the
-    model does more than to apply a linear layer, as those do that scale or cap their logits (Gemma 2, Cohere, Granite).
+    Yields the head, which `chunked_logps` then applies; None where the model returns logits as always: if they are few,
+    or if the model does more than to apply a linear layer, as those do that scale or cap their logits (Gemma 2, Cohere,
+    Granite).
     """
     head = _linear_head(model)
     if head is None or positions * head.out_features < LARGE or not _is_plain(model, head):
@@ -85,7 +89,9 @@ def try_head(model: CausalLM) -> None:
 def chunked_logps(
     head: Head | nn.Linear, states: Tensor, tokens: Tensor, temperature: float = 1.0
 ) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of `tokens` (n) behind `states` (n, D), with the logits divided by `temperature`; and the likeliest tokens (n)."""
+    """Log-probabilities of `tokens` (n) behind `states` (n, D), with the logits divided by `temperature`; and the
+    likeliest tokens (n).
+    """
     device = states.device.type
     mixed = torch.is_autocast_enabled(device)
     dtype = torch.get_autocast_dtype(device) if mixed else head.weight.dtype
@@ -182,8 +188,8 @@ def _linear_head(model: CausalLM) -> nn.Linear | None:
 def _is_plain(model: CausalLM, head: nn.Linear) -> bool:
     """Whether the model's logits are what its head returns, and nothing is done to them.
 
-    Tried once, with dropout off: the head returns numbers of every size, which have to arrive unchanged. That finds a model whatever it calls its
-    caps and scales, also where small logits would hide them.
+    Tried once, with dropout off: the head returns numbers of every size, which have to arrive unchanged. That finds a
+    model whatever it calls its caps and scales, also where small logits would hide them.
     """
     if model not in _PLAIN:
         device = head.weight.device
@@ -202,7 +208,9 @@ def _is_replaced(head: object) -> bool:
 
 @contextmanager
 def _without_dropout(model: CausalLM) -> Iterator[None]:
-    """In the block no part of the model is in training mode, so that nothing is drawn; they may be in different modes before."""
+    """In the block no part of the model is in training mode, so that nothing is drawn; they may be in different modes
+    before.
+    """
     parts: Iterator[nn.Module] = getattr(model, "modules", lambda: iter(()))()
     training = [part for part in parts if part.training]
     for part in training:

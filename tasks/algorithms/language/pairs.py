@@ -1,7 +1,7 @@
 """Preference pairs as reward models and DPO train on them: each distinct response stands in a batch once.
 
-K ranked responses give up to K (K - 1) / 2 pairs; passing K responses through the model instead of two for each pair is the
-same loss at a fraction of the cost, and keeps all pairs of a prompt together (arXiv:2203.02155, section 3.5).
+K ranked responses give up to K (K - 1) / 2 pairs; passing K responses through the model instead of two for each pair is
+the same loss at a fraction of the cost, and keeps all pairs of a prompt together (arXiv:2203.02155, section 3.5).
 """
 
 from collections.abc import Iterator

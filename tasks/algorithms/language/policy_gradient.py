@@ -31,7 +31,9 @@ class Totals:
 
 
 def policy_gradient_loss(logps: Tensor, advantages: Tensor, mask: Tensor, responses: int) -> Tensor:
-    """-(1 / responses) sum A_t log pi(a_t | s_t) over tokens (n, L): its gradient is these responses' share of the policy gradient, negated."""
+    """-(1 / responses) sum A_t log pi(a_t | s_t) over tokens (n, L): its gradient is these responses' share of the
+    policy gradient, negated.
+    """
     return -(advantages * logps * mask).sum() / responses
 
 
@@ -40,9 +42,9 @@ def gradient_variance(
 ) -> dict[str, float]:
     """The trace of the covariance of the batch's gradient under each of several `advantages` (N, L).
 
-    The batch is cut into k = `parts` of whole prompts. Their gradients g_i are independent estimates of the same gradient. The
-    batch's gradient is their mean, and the trace of its covariance is sum |g_i - mean|^2 / (k (k - 1)). Ranks take the parts
-    in turn.
+    The batch is cut into k = `parts` of whole prompts. Their gradients g_i are independent estimates of the same
+    gradient. The batch's gradient is their mean, and the trace of its covariance is sum |g_i - mean|^2 / (k (k - 1)).
+    Ranks take the parts in turn.
     """
     weights = [p for p in policy.parameters() if p.requires_grad]
     prompts = torch.arange(len(batch.prompts)).tensor_split(parts)
@@ -77,9 +79,9 @@ def gradient_variance(
 def aggregate(values: Tensor, mask: Tensor, how: Aggregation, totals: Totals) -> Tensor:
     """A part's share of the batch's loss, from values of its tokens (n, L); the shares add up.
 
-    grpo: mean within each sequence, then over sequences; dapo: mean over all tokens of the batch (arXiv:2503.14476, eq. 8);
-    dr_grpo: sum over batch size times maximal length (arXiv:2503.20783); bnpo: mean over the tokens of this part, weighted by
-    its share of the sequences, so that it alone depends on the cut (arXiv:2506.02864 and TRL).
+    grpo: mean within each sequence, then over sequences; dapo: mean over all tokens of the batch (arXiv:2503.14476, eq.
+    8); dr_grpo: sum over batch size times maximal length (arXiv:2503.20783); bnpo: mean over the tokens of this part,
+    weighted by its share of the sequences, so that it alone depends on the cut (arXiv:2506.02864 and TRL).
     """
     masked = values * mask
     if how == "grpo":
@@ -94,10 +96,11 @@ def aggregate(values: Tensor, mask: Tensor, how: Aggregation, totals: Totals) ->
 
 
 def importance_weights(logps: Tensor, sampled: Tensor, cap: float) -> Tensor:
-    """min(pi / mu, cap) of each token, for what was sampled from mu and is learned from as if from pi: truncated importance sampling.
+    """min(pi / mu, cap) of each token, for what was sampled from mu and is learned from as if from pi: truncated
+    importance sampling.
 
-    `logps` are pi's, before the update, and `sampled` mu's: (N, L) each. No gradient flows through the weights (Yao et al. 2025, "Your
-    efficient RL framework secretly brings you off-policy RL training"; truncation as in Ionides 2008).
+    `logps` are pi's, before the update, and `sampled` mu's: (N, L) each. No gradient flows through the weights (Yao et
+    al. 2025, "Your efficient RL framework secretly brings you off-policy RL training"; truncation as in Ionides 2008).
     """
     ratio = (logps.detach() - sampled).clamp(-LOG_RATIO_LIMIT, LOG_RATIO_LIMIT).exp()
     return ratio.clamp(max=cap)

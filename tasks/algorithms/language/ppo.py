@@ -1,11 +1,11 @@
 """Proximal policy optimisation for language models (arXiv:1707.06347, eqs. 7 and 9; details as in arXiv:2203.02155).
 
-The reward of a token is -beta k1 to the reference; the last real token also gets the response's score. Advantages come from
-GAE, are whitened over the whole batch, and serve several epochs of minibatches with clipped ratio and clipped value. A response without a
-reward is in none of them.
+The reward of a token is -beta k1 to the reference; the last real token also gets the response's score. Advantages come
+from GAE, are whitened over the whole batch, and serve several epochs of minibatches with clipped ratio and clipped
+value. A response without a reward is in none of them.
 
-Where the sampler is not the trainer, one more pass gives the trainer's own log-probabilities before the updates: the clipped ratio and
-the KL are of these, and weights correct for the rest (policy_gradient.importance_weights).
+Where the sampler is not the trainer, one more pass gives the trainer's own log-probabilities before the updates: the
+clipped ratio and the KL are of these, and weights correct for the rest (policy_gradient.importance_weights).
 """
 
 from collections.abc import Iterator
@@ -43,13 +43,18 @@ METRICS = {
     **{name: text for name, text in SAMPLE_METRICS.items() if name != "entropy"},
     **SAMPLER_METRICS,
     "policy/entropy": SAMPLE_METRICS["entropy"],
-    "objective/kl": "The mean over responses of log pi - log pi_ref (k1): an estimate of the KL divergence to the reference, in nats; below 0 only by chance.",
-    "objective/scores": "The mean score of the samples, without the penalties for KL and for a missing end: the same as reward.",
+    "objective/kl": "The mean over responses of log pi - log pi_ref (k1): an estimate of the KL divergence to the "
+    "reference, in nats; below 0 only by chance.",
+    "objective/scores": "The mean score of the samples, without the penalties for KL and for a missing end: the "
+    "same as reward.",
     "objective/kl_coef": "The weight of the KL penalty in the step's rewards.",
     "loss/policy": "The clipped surrogate loss, a mean over the step's updates (TRL: loss/policy_avg).",
-    "loss/value": "Half the critic's squared error, of the value or of the clipped one, whichever is larger; a mean over the step's updates (TRL: loss/value_avg).",
-    "policy/approxkl": "Half the mean squared change of a token's log-probability since sampling (k2), an estimate of the KL divergence in nats; a mean over the step's updates (TRL: policy/approxkl_avg).",
-    "policy/clipfrac": "The share of the tokens where clipping acts, from 0 to 1; a mean over the step's updates (TRL: policy/clipfrac_avg).",
+    "loss/value": "Half the critic's squared error, of the value or of the clipped one, whichever is larger; a "
+    "mean over the step's updates (TRL: loss/value_avg).",
+    "policy/approxkl": "Half the mean squared change of a token's log-probability since sampling (k2), an estimate "
+    "of the KL divergence in nats; a mean over the step's updates (TRL: policy/approxkl_avg).",
+    "policy/clipfrac": "The share of the tokens where clipping acts, from 0 to 1; a mean over the step's updates "
+    "(TRL: policy/clipfrac_avg).",
     "val/ratio": "The mean ratio of a token's probability to that when it was sampled; it should stay near 1.",
     **CRITIC_METRICS,
     **OPTIMIZER_METRICS,
@@ -101,7 +106,9 @@ class Prepared:
 
 
 def value_loss(values: Tensor, old_values: Tensor, returns: Tensor, clip: float) -> Tensor:
-    """Half the larger of the squared errors of a value and of that value clipped to within `clip` of the old one: (N, L)."""
+    """Half the larger of the squared errors of a value and of that value clipped to within `clip` of the old one: (N,
+    L).
+    """
     errors = (values - returns).square()
     if clip:
         held = old_values + (values - old_values).clamp(-clip, clip)
@@ -146,10 +153,11 @@ def fit(
     steps: int,
     look: Look | None = None,
 ) -> Iterator[dict[str, float]]:
-    """Train `policy` and `critic` in place from step `start` + 1 to `steps`, dropout off. `look` sees each step's samples with their advantages.
+    """Train `policy` and `critic` in place from step `start` + 1 to `steps`, dropout off. `look` sees each step's
+    samples with their advantages.
 
-    `optimizers` are the policy's and the critic's. Yields a step's metrics (METRICS), and what the samples have logged. The
-    critic is judged by the reward-to-go, since the lambda-returns contain its own values.
+    `optimizers` are the policy's and the critic's. Yields a step's metrics (METRICS), and what the samples have logged.
+    The critic is judged by the reward-to-go, since the lambda-returns contain its own values.
     """
     for model in (policy, critic, reference):
         model.eval()

@@ -1,10 +1,13 @@
-"""REINFORCE with reward-to-go (Williams 1992; Sutton et al. 1999), with a baseline or a critic (advantage actor-critic).
+"""REINFORCE with reward-to-go (Williams 1992; Sutton et al. 1999), with a baseline or a critic (advantage
+actor-critic).
 
-The gradient is the mean over responses, of those that have a reward, of sum_t A_t grad log pi(a_t | s_t), with A_t = G_t - b: b is nothing, a running mean
-of earlier returns, or a critic's V(s_t). None of them biases the gradient; they differ in its variance, which is measured.
+The gradient is the mean over responses, of those that have a reward, of sum_t A_t grad log pi(a_t | s_t), with A_t =
+G_t - b: b is nothing, a running mean of earlier returns, or a critic's V(s_t). None of them biases the gradient; they
+differ in its variance, which is measured.
 
-G_t counts the rewards from token t on; token t did not cause the earlier ones. So it differs from the response's total only
-where rewards are paid before the last token (`Experience.paid`). The variance with the total in place of G_t is measured too.
+G_t counts the rewards from token t on; token t did not cause the earlier ones. So it differs from the response's total
+only where rewards are paid before the last token (`Experience.paid`). The variance with the total in place of G_t is
+measured too.
 
 With a reference, each token is also paid -beta k1 to it, as in PPO (arXiv:2203.02155); beta is the KL coefficient.
 """
@@ -55,8 +58,10 @@ METRICS = {
     "grad_variance/none": f"{VARIANCE} with no baseline; lower is better for this metric and the next three.",
     "grad_variance/running_mean": f"{VARIANCE} with the running mean as baseline, on the same samples.",
     "grad_variance/critic": f"{VARIANCE} with the critic as baseline, on the same samples.",
-    "grad_variance/total_return": f"{VARIANCE} with no baseline and each token weighted by the whole response's return.",
-    "objective/kl": "The mean over responses of log pi - log pi_ref (k1): an estimate of the KL divergence to the reference, in nats; only where kl_coefficient is above 0.",
+    "grad_variance/total_return": f"{VARIANCE} with no baseline and each token weighted by the "
+    "whole response's return.",
+    "objective/kl": "The mean over responses of log pi - log pi_ref (k1): an estimate of the KL divergence to the "
+    "reference, in nats; only where kl_coefficient is above 0.",
     "loss/value": "Half the critic's mean squared error over tokens, before its first update on the batch.",
     **CRITIC_METRICS,
     **OPTIMIZER_METRICS,
@@ -114,12 +119,13 @@ def fit(
     reference: CausalLM | None = None,
     look: Look | None = None,
 ) -> Iterator[dict[str, float]]:
-    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; with baseline critic, `critic` as well. `look` sees each step's samples with their advantages.
+    """Train `policy` in place from step `start` + 1 to `steps`, dropout off; with baseline critic, `critic` as well.
+    `look` sees each step's samples with their advantages.
 
     With a `reference` the KL to it is subtracted from the rewards; it is that of the distribution sampled from.
 
-    Yields a step's metrics (METRICS), and what the samples have logged. The gradient's variance is among them at the first
-    step and at each `variance_every`-th step only.
+    Yields a step's metrics (METRICS), and what the samples have logged. The gradient's variance is among them at the
+    first step and at each `variance_every`-th step only.
     """
     for model in (policy, critic, reference):
         if model is not None:

@@ -1,10 +1,10 @@
 """A reward model from preferences: Bradley-Terry likelihood of pairs (InstructGPT, arXiv:2203.02155, eq. 1).
 
-A response is scored in one of two ways. A model with a head `score` reads the score from the state of the last real token,
-which is found from lengths. A language model whose config has `reward_beta` scores by beta times the mean log-probability of
-the response's tokens (SimPO's reward, arXiv:2405.14734). That compares each token with what the model expected; a head on the
-policy's last states has no layer left for such a comparison. A model of either kind that was trained on right and wrong answers,
-or on steps, (`reward_objective`, labelled.py) scores by a probability.
+A response is scored in one of two ways. A model with a head `score` reads the score from the state of the last real
+token, which is found from lengths. A language model whose config has `reward_beta` scores by beta times the mean
+log-probability of the response's tokens (SimPO's reward, arXiv:2405.14734). That compares each token with what the
+model expected; a head on the policy's last states has no layer left for such a comparison. A model of either kind that
+was trained on right and wrong answers, or on steps, (`reward_objective`, labelled.py) scores by a probability.
 
 All pairs of one prompt stand in one batch and weigh 1 / (their number) each, so that a prompt with many pairs counts
 no more than one with few. So do all pairs of one ranking of K responses, which weigh 1 / C(K, 2).
@@ -29,14 +29,19 @@ from tasks.algorithms.language.step_rewards import beta_of, has_head
 
 OBJECTIVE = "reward_objective"  # in the config of a model that was trained on solutions: outcome | process
 METRICS = {
-    "loss": "The mean of -log sigmoid(r_w - r_l - margin) over the batch's pairs, with the terms that centering and likelihood add.",
-    "accuracy": "The share of the batch's pairs whose chosen response scores higher, from 0 to 1; chance is 0.5, and so much a tied pair counts. Of outcome and process: the share of the answers, by their last token, or of the steps whose label is the likeliest.",
+    "loss": "The mean of -log sigmoid(r_w - r_l - margin) over the batch's pairs, with the terms that centering "
+    "and likelihood add.",
+    "accuracy": "The share of the batch's pairs whose chosen response scores higher, from 0 to 1; chance is 0.5, "
+    "and so much a tied pair counts. Of outcome and process: the share of the answers, by their last "
+    "token, or of the steps whose label is the likeliest.",
     "margin": "The mean of r_w - r_l, the chosen response's score minus the rejected one's; a tied pair counts 0.",
     "grad_norm": OPTIMIZER_METRICS["grad_norm"],
 }
 CALIBRATION = {
-    "predicted": "The mean probability with which the model says that a pair's higher-scored response is the chosen one; a row of calibration.csv is a bin of equally many held-out pairs.",
-    "observed": "The share of the bin's pairs whose higher-scored response is the chosen one; for a calibrated model it equals `predicted`.",
+    "predicted": "The mean probability with which the model says that a pair's higher-scored response is the "
+    "chosen one; a row of calibration.csv is a bin of equally many held-out pairs.",
+    "observed": "The share of the bin's pairs whose higher-scored response is the chosen one; for a calibrated "
+    "model it equals `predicted`.",
     "pairs": "The number of pairs in the bin.",
 }
 
@@ -49,10 +54,11 @@ def initialise_head(model: SequenceClassifier, generator: torch.Generator) -> No
 
 
 def score(model: CausalLMWithBody, responses: Completions) -> Tensor:
-    """The scalar score of each response: (N,). A head reads it at the last real token, the end token where there is one.
+    """The scalar score of each response: (N,). A head reads it at the last real token, the end token where there is
+    one.
 
-    An outcome reward model's is the probability that the response is right; a process reward model's is that of its steps not
-    being bad, combined as its config says.
+    An outcome reward model's is the probability that the response is right; a process reward model's is that of its
+    steps not being bad, combined as its config says.
     """
     objective = getattr(model.config, OBJECTIVE, None)
     if objective == "process":
@@ -83,9 +89,9 @@ def pair_loss(
 ) -> Tensor:
     """-log sigmoid(r_w - r_l - m), a weighted mean over P pairs, plus `centering` * mean((r_w + r_l)^2).
 
-    All tensors are (P,). `margin` (arXiv:2307.09288, eq. 2) is the difference asked of a pair; 0 asks for none. A pair that is
-    `tied` asks for equal scores by -(log sigmoid(d) + log sigmoid(-d)) / 2. For a part of a batch, `shares` are its shares
-    of the batch's weight and of its pairs: the parts' losses add up to the batch's.
+    All tensors are (P,). `margin` (arXiv:2307.09288, eq. 2) is the difference asked of a pair; 0 asks for none. A pair
+    that is `tied` asks for equal scores by -(log sigmoid(d) + log sigmoid(-d)) / 2. For a part of a batch, `shares` are
+    its shares of the batch's weight and of its pairs: the parts' losses add up to the batch's.
     """
     likelihood = logsigmoid(chosen - rejected - margin)
     if tied is not None and tied.any():
@@ -104,11 +110,12 @@ def fit(
     likelihood: float,
     accumulate: int = 1,
 ) -> Iterator[dict[str, float]]:
-    """Train `model` in place; `margins` are asked of pairs by their level, the least first. A batch is passed through in `accumulate` parts.
+    """Train `model` in place; `margins` are asked of pairs by their level, the least first. A batch is passed through
+    in `accumulate` parts.
 
     `likelihood` is the weight of the chosen responses' mean negative log-likelihood a token, for a model that scores by
-    log-probability. Preferences fix only the difference between two answers; without this term both become unlikely. Yang et
-    al. 2024 (arXiv:2406.10216) use such a term for reward models that keep their language head.
+    log-probability. Preferences fix only the difference between two answers; without this term both become unlikely.
+    Yang et al. 2024 (arXiv:2406.10216) use such a term for reward models that keep their language head.
 
     Yields a step's metrics (METRICS).
     """

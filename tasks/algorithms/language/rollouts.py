@@ -1,8 +1,8 @@
 """Sampling from a causal language model, with the log-probability of every sampled token.
 
-Each prompt is prefilled once for all its samples; rows that have ended leave the batch. Sampling is
-from the softmax at `temperature`, or from its nucleus where `top_p` is below 1. The log-probabilities are those of the distribution
-sampled from: the full softmax's can be recomputed in training, a nucleus's cannot.
+Each prompt is prefilled once for all its samples; rows that have ended leave the batch. Sampling is from the softmax at
+`temperature`, or from its nucleus where `top_p` is below 1. The log-probabilities are those of the distribution sampled
+from: the full softmax's can be recomputed in training, a nucleus's cannot.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -67,9 +67,9 @@ def sample(
 ) -> Iterator[Rollouts]:
     """Yield the rollouts of `batch_size` prompts at a time, in order; temperature 0 is greedy, whatever `top_p`.
 
-    TrainingError before anything is sampled where a prompt is longer than the model's positions.
-    With `shared` each rank samples for its share of each batch's prompts, perhaps for none. Every batch draws from a generator of its own, seeded by `seed` and its place, so that a batch's samples do not
-    depend on how many were drawn before it.
+    TrainingError before anything is sampled where a prompt is longer than the model's positions. With `shared` each
+    rank samples for its share of each batch's prompts, perhaps for none. Every batch draws from a generator of its own,
+    seeded by `seed` and its place, so that a batch's samples do not depend on how many were drawn before it.
     """
     check_length(model, prompts)
     device = next(model.parameters()).device
@@ -166,7 +166,8 @@ def stream(
     end_tokens: Collection[int],
     seed: int,
 ) -> Iterator[int]:
-    """Yield the tokens of one response as they are sampled, up to the end token: those that `sample` draws for this prompt alone.
+    """Yield the tokens of one response as they are sampled, up to the end token: those that `sample` draws for this
+    prompt alone.
 
     TrainingError as of `sample`.
     """
@@ -184,7 +185,9 @@ def stream(
 
 
 def check_length(model: CausalLM, prompts: Sequence[Sequence[int]]) -> None:
-    """TrainingError where a prompt is longer than the model's positions: learned ones would be read past their end, others make no error."""
+    """TrainingError where a prompt is longer than the model's positions: learned ones would be read past their end,
+    others make no error.
+    """
     config = getattr(model, "config", None)  # a model need not be one of transformers
     text = config.get_text_config() if config is not None and hasattr(config, "get_text_config") else None
     limit = next((room for name in POSITIONS if isinstance(room := getattr(text, name, None), int)), None)
@@ -197,9 +200,11 @@ def check_length(model: CausalLM, prompts: Sequence[Sequence[int]]) -> None:
 
 
 def nucleus(distribution: Tensor, top_p: float) -> Tensor:
-    """Log-probabilities (N, V) renormalised over the fewest likeliest tokens that hold a share `top_p` of all; the others have -inf.
+    """Log-probabilities (N, V) renormalised over the fewest likeliest tokens that hold a share `top_p` of all; the
+    others have -inf.
 
-    Top-p sampling (arXiv:1904.09751, section 3.1). Of tokens that tie at the edge those with the lower numbers are kept.
+    Top-p sampling (arXiv:1904.09751, section 3.1). Of tokens that tie at the edge those with the lower numbers are
+    kept.
     """
     ordered, order = distribution.sort(dim=-1, descending=True, stable=True)
     mass = ordered.double().exp()

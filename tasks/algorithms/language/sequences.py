@@ -1,7 +1,7 @@
 """Batches of whole sequences, prompt and response, with explicit masks.
 
-Masks are made from lengths, never from `token != pad`: where padding and end are one token, that test would drop the end
-token from the loss, and the model would never learn to stop.
+Masks are made from lengths, never from `token != pad`: where padding and end are one token, that test would drop the
+end token from the loss, and the model would never learn to stop.
 """
 
 from collections.abc import Iterator, Sequence
@@ -33,7 +33,9 @@ class Batch:
         return Batch(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 
     def parts(self, count: int) -> Iterator["Batch"]:
-        """The rows in `count` parts of nearly equal numbers, padded no further than needed; fewer parts than rows at most."""
+        """The rows in `count` parts of nearly equal numbers, padded no further than needed; fewer parts than rows at
+        most.
+        """
         if count == 1:
             yield self
             return
@@ -90,7 +92,8 @@ def pack(rows: Sequence[Sequence[tuple[Sequence[int], Sequence[bool]]]], pad: in
 
 
 def packed(lengths: Sequence[int], order: Sequence[int], room: int) -> list[list[int]]:
-    """The documents of `order` in rows of at most `room` tokens: each goes into the first open row that has room for it.
+    """The documents of `order` in rows of at most `room` tokens: each goes into the first open row that has room for
+    it.
 
     First fit, with as many rows open as bring the search no further than `OPEN` rows back, so that order stays random.
     """

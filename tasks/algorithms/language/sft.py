@@ -50,7 +50,10 @@ def cross_entropy(model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
 def fit(
     model: CausalLM, batches: Iterable[Batch], optimizer: Optimizer, accumulate: int = 1
 ) -> Iterator[dict[str, float]]:
-    """Train `model` in place, one step a batch, which is passed through it in `accumulate` parts. Yields a step's METRICS."""
+    """Train `model` in place, one step a batch, which is passed through it in `accumulate` parts.
+
+    Yields a step's METRICS.
+    """
     model.train()
     for batch in batches:
         rate = optimizer.learning_rate
@@ -68,8 +71,8 @@ def fit(
 def add_gradient(model: CausalLM, batch: Batch, parts: int) -> tuple[float, float]:
     """Add the gradient of the batch's loss, part by part; returns the loss and the accuracy of the whole batch.
 
-    A part counts by its share of the batch's trained tokens, so that the sum is the gradient of one pass, not a mean of means.
-    Of several ranks each passes its rows of each part through the model.
+    A part counts by its share of the batch's trained tokens, so that the sum is the gradient of one pass, not a mean of
+    means. Of several ranks each passes its rows of each part through the model.
     """
     tokens = int(batch.response[:, 1:].sum())
     totals = {"loss": 0.0, "accuracy": 0.0}

@@ -1,8 +1,8 @@
 """Attention in which the samples of a prompt read one copy of its keys and values while they are decoded.
 
-The queries of a prompt's samples go into one matrix product with the prompt's keys, instead of one pass over memory for each
-sample. The softmax is taken over the prompt's and the row's own scores together, so that the results are those of attention
-over whole rows. It is registered with transformers' attention interface while a batch is sampled.
+The queries of a prompt's samples go into one matrix product with the prompt's keys, instead of one pass over memory for
+each sample. The softmax is taken over the prompt's and the row's own scores together, so that the results are those of
+attention over whole rows. It is registered with transformers' attention interface while a batch is sampled.
 """
 
 import logging
@@ -33,7 +33,10 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
         self._place(rows)
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: object, **__: object) -> tuple[Self, Self]:
-        """Write the new tokens' keys and values. Attention is given the layer itself: a model that reads keys fails with an error."""
+        """Write the new tokens' keys and values.
+
+        Attention is given the layer itself: a model that reads keys fails with an error.
+        """
         self.own.update(key_states, value_states)
         return self, self
 
@@ -62,7 +65,9 @@ class SharedLayer(DynamicLayer):  # type: ignore[misc]  # transformers is untype
         return out.reshape(rows, 1, heads, -1)
 
     def _place(self, rows: Tensor) -> None:
-        """Row n stands at `slots[n]` of a grid of prompts by samples, with gaps for prompts that have fewer rows left than others."""
+        """Row n stands at `slots[n]` of a grid of prompts by samples, with gaps for prompts that have fewer rows left
+        than others.
+        """
         kept, self.owner, counts = rows.unique(return_inverse=True, return_counts=True)
         self.keys, self.values = (part if len(kept) == len(part) else part[kept] for part in (self.keys, self.values))
         order, before = self.owner.argsort(stable=True), counts.cumsum(0) - counts
@@ -122,10 +127,11 @@ class _Attention:
 
 @contextmanager
 def shared_prompts(model: CausalLM, samples: int) -> Iterator[Callable[[KeyValueCache, Tensor, int], None]]:
-    """Yield the function that lays out a prefilled cache for its rows: with shared prompts where that is faster and possible.
+    """Yield the function that lays out a prefilled cache for its rows: with shared prompts where that is faster and
+    possible.
 
-    On a GPU it is not faster: there the time goes into starting kernels, and shared prompts need more of them. On a CPU a line
-    on standard error says where it is not possible.
+    On a GPU it is not faster: there the time goes into starting kernels, and shared prompts need more of them. On a CPU
+    a line on standard error says where it is not possible.
     """
     if samples == 1 or next(model.parameters()).device.type != "cpu":
         yield make_room

@@ -1,9 +1,9 @@
 """Rewards of single steps by a process reward model, read where each step ends (arXiv:2211.14275, arXiv:2305.20050).
 
-A step is a line of the response that is not blank. It ends at its line's last token, the one that holds the line break; the last step
-ends at the response's last token, so that an end token belongs to it. What a step is worth is the probability that it is not bad. A
-head has an output for each of CLASSES. A language model whose config has BETA has one, beta * (m + threshold), the log-odds of not being
-bad, with m the mean log-probability of the step's own tokens.
+A step is a line of the response that is not blank. It ends at its line's last token, the one that holds the line break;
+the last step ends at the response's last token, so that an end token belongs to it. What a step is worth is the
+probability that it is not bad. A head has an output for each of CLASSES. A language model whose config has BETA has
+one, beta * (m + threshold), the log-odds of not being bad, with m the mean log-probability of the step's own tokens.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,8 @@ CLASSES = ("bad", "neutral", "good")  # in the order of the head's outputs
 STEP_SCORES = ("minimum", "product", "last")  # what a response is worth by the worth of its steps
 # In the config of a language model that is a reward model: the factor on a mean log-probability.
 BETA = "reward_beta"
-# Besides, where it was trained on solutions: the mean negative log-probability at which right and wrong are equally likely.
+# Besides, where it was trained on solutions: the mean negative log-probability at which right and wrong are equally
+# likely.
 THRESHOLD = "reward_threshold"
 # In the config of a process reward model.
 STEP_SCORE = "reward_step_score"
@@ -104,7 +105,9 @@ def step_scores(model: CausalLMWithBody, completions: Completions) -> Tensor:
 
 
 def combined(scores: Tensor, at: Tensor, how: str) -> Tensor:
-    """What responses are worth (N,) by the worth of their steps (N, L), which end where `at` is True; `how` is one of STEP_SCORES."""
+    """What responses are worth (N,) by the worth of their steps (N, L), which end where `at` is True; `how` is one of
+    STEP_SCORES.
+    """
     if how == "last":
         last = torch.where(at, torch.arange(at.shape[1], device=at.device), -1).argmax(dim=1)
         return scores.gather(1, last.unsqueeze(1)).squeeze(1)

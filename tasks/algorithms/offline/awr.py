@@ -1,9 +1,9 @@
 """Advantage-weighted regression: clone the data's actions, each weighted by its advantage (arXiv:1910.00177).
 
-Value: min_V E (R - V(s))^2; policy: max_pi E w log pi(a|s), w = min(exp(A / beta), w_max), A = R - V(s) and R by TD(lambda)
-over the recorded episodes. As in the authors' code, A is standardised over the data set first, so that beta has no unit.
-Unlike there, value and policy take a step in turn, R and w are recomputed every `refresh_every` steps, and a Gaussian's
-deviation is learnt. The data set is fixed, as in the paper's experiments with static data sets.
+Value: min_V E (R - V(s))^2; policy: max_pi E w log pi(a|s), w = min(exp(A / beta), w_max), A = R - V(s) and R by
+TD(lambda) over the recorded episodes. As in the authors' code, A is standardised over the data set first, so that beta
+has no unit. Unlike there, value and policy take a step in turn, R and w are recomputed every `refresh_every` steps, and
+a Gaussian's deviation is learnt. The data set is fixed, as in the paper's experiments with static data sets.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,8 +1,8 @@
 """Behaviour cloning: fit the policy to the data's actions; on the best trajectories only it is 10%BC.
 
-L(theta) = -mean log pi_theta(a | s) for discrete actions; for continuous ones the mean of (pi_theta(s) - a)^2, over components
-too (Pomerleau 1989). Cloning the best tenth is a baseline of Chen et al. 2021 (arXiv:2106.01345, section 5.1), who take
-a tenth of the timesteps; here, as in CORL, it is a tenth of the trajectories.
+L(theta) = -mean log pi_theta(a | s) for discrete actions; for continuous ones the mean of (pi_theta(s) - a)^2, over
+components too (Pomerleau 1989). Cloning the best tenth is a baseline of Chen et al. 2021 (arXiv:2106.01345, section
+5.1), who take a tenth of the timesteps; here, as in CORL, it is a tenth of the trajectories.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,12 +1,12 @@
 """Bootstrapping error accumulation reduction: Q-learning within the support of the data's actions (arXiv:1906.00949).
 
-Q: r + gamma (1 - terminated) max_j [lambda min_i Q'_i + (1 - lambda) max_i Q'_i](s', a_j), a_j ~ target
-policy; policy: max E min_i Q_i(s, a) subject to MMD(pi, behaviour) <= threshold, by a Lagrange multiplier
-that gradient ascent moves. The behaviour is modelled by a variational autoencoder. As in the authors' code, the MMD is the
-square root of the biased estimate of MMD^2, and in the first `warmup` steps the policy only follows the behaviour. Unlike
-there, the MMD compares actions in the box, not before their tanh, and the policy's noise is not clipped to half a deviation;
-the policy's loss takes Q of one sample, not a mean over samples; and the policy plays its mean, not the best of ten samples.
-Continuous actions only.
+Q: r + gamma (1 - terminated) max_j [lambda min_i Q'_i + (1 - lambda) max_i Q'_i](s', a_j), a_j ~ target policy; policy:
+max E min_i Q_i(s, a) subject to MMD(pi, behaviour) <= threshold, by a Lagrange multiplier that gradient ascent moves.
+The behaviour is modelled by a variational autoencoder. As in the authors' code, the MMD is the square root of the
+biased estimate of MMD^2, and in the first `warmup` steps the policy only follows the behaviour. Unlike there, the MMD
+compares actions in the box, not before their tanh, and the policy's noise is not clipped to half a deviation; the
+policy's loss takes Q of one sample, not a mean over samples; and the policy plays its mean, not the best of ten
+samples. Continuous actions only.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,11 +27,14 @@ from tasks.algorithms.offline.transitions import Batch, Spaces, Transitions
 Kernel = Literal["laplacian", "gaussian"]
 LOG_MULTIPLIER = (-5.0, 10.0)
 METRICS = {
-    "behaviour_loss": "The loss of the behaviour's autoencoder: the mean squared error of decoded actions plus the weighted KL divergence.",
+    "behaviour_loss": "The loss of the behaviour's autoencoder: the mean squared error of decoded actions plus the "
+    "weighted KL divergence.",
     **CRITIC_METRICS,
     "policy_loss": "The multiplier times `mmd`; after the warm-up the lowest Q is subtracted.",
-    "mmd": "The mean discrepancy (MMD) between actions of the policy and of the behaviour; it should not stay above the threshold.",
-    "multiplier": "The weight of `mmd` in the policy's loss; it rises while `mmd` is above the threshold (d3rlpy: alpha).",
+    "mmd": "The mean discrepancy (MMD) between actions of the policy and of the behaviour; it should not stay "
+    "above the threshold.",
+    "multiplier": "The weight of `mmd` in the policy's loss; it rises while `mmd` is above the "
+    "threshold (d3rlpy: alpha).",
 }
 
 
@@ -72,7 +75,8 @@ class Agent(nn.Module):
 
 
 def mmd(first: Tensor, other: Tensor, kernel: Kernel, bandwidth: float) -> Tensor:
-    """Maximum mean discrepancy of samples (n, B, A) and (m, B, A) in each state: (B,), from the biased estimate of its square.
+    """Maximum mean discrepancy of samples (n, B, A) and (m, B, A) in each state: (B,), from the biased estimate of its
+    square.
 
     Kernels exp(-|x - y|_1 / (2 bandwidth)) and exp(-|x - y|^2 / (2 bandwidth)), as in the authors' code.
     """
@@ -121,7 +125,10 @@ def fit(
     batch_size: int,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, without end; yields each step's metrics (METRICS). Optimizers: behaviour, critics, policy, multiplier."""
+    """Train in place, without end; yields each step's metrics (METRICS).
+
+    Optimizers: behaviour, critics, policy, multiplier.
+    """
     for batch in transitions.batches(batch_size, generator):
         behaviour_loss = agent.behaviour.loss(batch.observations, batch.actions, generator)
         optimizers["behaviour"].step(behaviour_loss)

@@ -1,10 +1,10 @@
 """A small PPO for the policies that data sets are recorded with: clipped surrogate and generalised advantages.
 
-L = -E[min(r A, clip(r, 1 - c, 1 + c) A)] + E[(V(s) - R)^2] / 2 - entropy bonus, r = pi(a | s) / pi_old(a | s) (Schulman et al.
-2017, arXiv:1707.06347, eq. 7 and 9); A by GAE (arXiv:1506.02438, eq. 16). As in common implementations observations and rewards
-are normalised by running statistics, weights start orthogonal, and the learning rate falls to 0. A truncated episode is
-bootstrapped from its true last observation. The language flow's PPO has another loop: it has tokens, a reference model and no
-bootstrapping.
+L = -E[min(r A, clip(r, 1 - c, 1 + c) A)] + E[(V(s) - R)^2] / 2 - entropy bonus, r = pi(a | s) / pi_old(a | s) (Schulman
+et al. 2017, arXiv:1707.06347, eq. 7 and 9); A by GAE (arXiv:1506.02438, eq. 16). As in common implementations
+observations and rewards are normalised by running statistics, weights start orthogonal, and the learning rate falls to
+0. A truncated episode is bootstrapped from its true last observation. The language flow's PPO has another loop: it has
+tokens, a reference model and no bootstrapping.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,7 +18,8 @@ from tasks.algorithms.offline.networks.actors import BOUND, Behaviour, Tanh
 
 METRICS = {
     "loss/policy": "The clipped surrogate loss, a mean over the update's minibatches.",
-    "loss/value": "Half the mean squared error of the values to returns of scaled rewards, a mean over the minibatches.",
+    "loss/value": "Half the mean squared error of the values to returns of scaled rewards, a mean over the "
+    "minibatches.",
     "entropy": "The policy's mean entropy in the states that it visited, in nats; it falls as the policy settles.",
 }
 
@@ -79,7 +80,9 @@ def advantages(
 def loss(
     policy: Behaviour, critic: Tanh, batch: Sequence[Tensor], settings: BehaviourSettings
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss and its metrics; `batch`: observations, actions, their log-probabilities when sampled, advantages, returns."""
+    """The loss and its metrics; `batch`: observations, actions, their log-probabilities when sampled, advantages,
+    returns.
+    """
     observations, actions, old, advantage, returns = batch
     logps, entropy = policy.log_likelihood(observations, actions)
     ratio = (logps - old).exp()

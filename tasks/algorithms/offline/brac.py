@@ -1,9 +1,10 @@
 """Behaviour-regularised actor-critic with a value penalty, BRAC-v (arXiv:1911.11361).
 
-Q: r + gamma (1 - terminated) (E min_i Q'_i(s', a') - alpha KL(s')); policy: max E min_i Q_i(s, a) - alpha KL(s), a ~ pi,
-KL = KL(pi || b) to b, a clone of the behaviour fitted by likelihood. The KL is exact for both kinds of actions, where the
-paper samples it; for discrete actions the expectation over a is exact too. As in the authors' code, the policy only
-follows b in the first `warmup` steps, and there is no bonus for entropy. Unlike there, b is fitted along with the policy and the critics.
+Q: r + gamma (1 - terminated) (E min_i Q'_i(s', a') - alpha KL(s')); policy: max E min_i Q_i(s, a) - alpha KL(s), a ~
+pi, KL = KL(pi || b) to b, a clone of the behaviour fitted by likelihood. The KL is exact for both kinds of actions,
+where the paper samples it; for discrete actions the expectation over a is exact too. As in the authors' code, the
+policy only follows b in the first `warmup` steps, and there is no bonus for entropy. Unlike there, b is fitted along
+with the policy and the critics.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

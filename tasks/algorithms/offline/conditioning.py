@@ -1,7 +1,7 @@
 """Playing with a Decision Transformer: it is asked for a return, and what has been earned since is subtracted.
 
-All running episodes are at the same step and go through the model together. No computation of a step is cached for the next
-one: when the window slides, the inputs of every layer but the first change.
+All running episodes are at the same step and go through the model together. No computation of a step is cached for the
+next one: when the window slides, the inputs of every layer but the first change.
 """
 
 from typing import Protocol
@@ -22,7 +22,9 @@ class Model(Protocol):
     def __call__(
         self, returns_to_go: Tensor, observations: Tensor, actions: Tensor, timesteps: Tensor, *, last: bool = ...
     ) -> Tensor:
-        """Logits or actions (B, K, A) from (B, K), (B, K, O), (B, K) or (B, K, A), and (B, K); only the last ones if `last`."""
+        """Logits or actions (B, K, A) from (B, K), (B, K, O), (B, K) or (B, K, A), and (B, K); only the last ones if
+        `last`.
+        """
         ...
 
     def eval(self) -> object:
@@ -31,7 +33,9 @@ class Model(Protocol):
 
 
 class Conditioned:
-    """A policy that remembers its last K steps and the return still to come (a Player, see tasks/offline/environments/rollouts.py)."""
+    """A policy that remembers its last K steps and the return still to come (a Player, see
+    tasks/offline/environments/rollouts.py).
+    """
 
     def __init__(self, model: Model, target: float) -> None:
         """`model` is a DecisionTransformer; `target` is the return to ask for, in the environment's own units."""

@@ -1,8 +1,10 @@
-"""Conservative Q-learning for discrete actions: DQN with a penalty on the values of actions that the data does not take.
+"""Conservative Q-learning for discrete actions: DQN with a penalty on the values of actions that the data does not
+take.
 
 L(theta) = alpha mean [log sum_a exp Q_theta(s, a) - Q_theta(s, a_data)] + L_DQN(theta), CQL(H) of Kumar et al. 2020
-(arXiv:2006.04779, eq. 4); its loop is that of dqn.py. Cal-QL (arXiv:2303.05479, eq. 5.1) holds no value down below what was earned from that
-state on: in the log-sum-exp it has max(Q_theta(s, a), R), R the return-to-go, so that values keep the scale of returns for what is learned next.
+(arXiv:2006.04779, eq. 4); its loop is that of dqn.py. Cal-QL (arXiv:2303.05479, eq. 5.1) holds no value down below what
+was earned from that state on: in the log-sum-exp it has max(Q_theta(s, a), R), R the return-to-go, so that values keep
+the scale of returns for what is learned next.
 """
 
 from torch import Tensor
@@ -29,7 +31,9 @@ def loss(
     alpha: float,
     calibrated: bool = False,
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """The loss, a scalar with gradient, and its metrics (METRICS); Cal-QL's if `calibrated`, of `Referenced` transitions."""
+    """The loss, a scalar with gradient, and its metrics (METRICS); Cal-QL's if `calibrated`, of `Referenced`
+    transitions.
+    """
     values, chosen, error = errors(online, target, batch, gamma, double)
     if calibrated:
         assert isinstance(batch, Referenced), "Cal-QL needs to know what was earned"

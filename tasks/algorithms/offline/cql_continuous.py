@@ -1,12 +1,15 @@
-"""Conservative Q-learning for continuous actions, on top of soft actor-critic (arXiv:2006.04779, eq. 4; sampling: appendix F).
+"""Conservative Q-learning for continuous actions, on top of soft actor-critic (arXiv:2006.04779, eq. 4; sampling:
+appendix F).
 
 Each critic: mean (Q(s, a) - r - gamma (1 - terminated) min_i Q'_i(s', a'))^2 + alpha (logsumexp_j [Q(s, a_j) - log q_j]
-- Q(s, a)), where the a_j are drawn with density q_j: `samples` each from the uniform one (log 0.5^d on the box), from pi(s)
-and from pi(s'), all scored at s, their log densities without gradient. As in the authors' code, the error is not halved, there
-is no entropy in the target, and the sum over a_j is not divided by their number, a constant that a `gap` must allow for. Unlike
-there, the policy does not start by cloning. The policy minimises tau log pi(a|s) - min_i Q_i(s, a), with tau adapted so that
-the entropy is -d (arXiv:1812.05905). With a `gap`, alpha is the multiplier of the paper's Lagrange version, which gradient
-ascent moves. Calibrated (Cal-QL, arXiv:2303.05479, eq. 5.1), Q(s, a_j) of the policy's actions is no lower than what was earned from s on.
+- Q(s, a)), where the a_j are drawn with density q_j: `samples` each from the uniform one (log 0.5^d on the box), from
+  pi(s)
+and from pi(s'), all scored at s, their log densities without gradient. As in the authors' code, the error is not
+halved, there is no entropy in the target, and the sum over a_j is not divided by their number, a constant that a `gap`
+must allow for. Unlike there, the policy does not start by cloning. The policy minimises tau log pi(a|s) - min_i Q_i(s,
+a), with tau adapted so that the entropy is -d (arXiv:1812.05905). With a `gap`, alpha is the multiplier of the paper's
+Lagrange version, which gradient ascent moves. Calibrated (Cal-QL, arXiv:2303.05479, eq. 5.1), Q(s, a_j) of the policy's
+actions is no lower than what was earned from s on.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,8 +31,10 @@ UNIFORM = log(0.5)  # log density of a component drawn uniformly from [-1, 1]
 METRICS = {
     **CQL_METRICS,
     "td_error": "The critics' mean squared temporal-difference errors, summed over the critics.",
-    "policy_loss": "The mean of temperature times log pi(a|s) minus the lowest Q, with a sampled from the policy (d3rlpy: actor_loss).",
-    "entropy": "The policy's mean entropy, estimated from one action in each state, in nats; its target is minus the number of components.",
+    "policy_loss": "The mean of temperature times log pi(a|s) minus the lowest Q, with a sampled from the policy "
+    "(d3rlpy: actor_loss).",
+    "entropy": "The policy's mean entropy, estimated from one action in each state, in nats; its target is minus "
+    "the number of components.",
     "temperature": "The weight of the entropy in the policy's loss (d3rlpy: temp).",
     "alpha": "The weight of the conservative term; it is learnt where there is a gap, and constant otherwise.",
 }
@@ -47,7 +52,9 @@ class CqlSettings:
 
 
 class Agent(nn.Module):
-    """Policy, critics, their targets, and the two learnt weights, temperature and alpha; `alpha` is the latter's first value."""
+    """Policy, critics, their targets, and the two learnt weights, temperature and alpha; `alpha` is the latter's first
+    value.
+    """
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor, alpha: float) -> None:
         super().__init__()
@@ -122,7 +129,10 @@ def fit(
     settings: CqlSettings,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, one step a batch; yields each step's metrics (METRICS). Optimizers: policy, critics, temperature, alpha."""
+    """Train in place, one step a batch; yields each step's metrics (METRICS).
+
+    Optimizers: policy, critics, temperature, alpha.
+    """
     for batch in batches:
         loss, density = policy_loss(agent, batch.observations, generator)
         optimizers["policy"].step(loss)

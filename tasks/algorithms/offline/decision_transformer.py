@@ -1,9 +1,10 @@
-"""Decision Transformer: predict the action from returns-to-go, observations and actions so far (arXiv:2106.01345, algorithm 1).
+"""Decision Transformer: predict the action from returns-to-go, observations and actions so far (arXiv:2106.01345,
+algorithm 1).
 
-Tokens (R_1, s_1, a_1, R_2, ..) each get an embedding of their timestep; the hidden state of s_t predicts a_t. The loss is the
-cross-entropy of discrete actions, the squared error of continuous ones. Unlike in the paper's code, embeddings of timesteps
-start near 0, timesteps after the data's longest episode have the embedding of its last one, and states and returns, which are
-in no loss, are not predicted.
+Tokens (R_1, s_1, a_1, R_2, ..) each get an embedding of their timestep; the hidden state of s_t predicts a_t. The loss
+is the cross-entropy of discrete actions, the squared error of continuous ones. Unlike in the paper's code, embeddings
+of timesteps start near 0, timesteps after the data's longest episode have the embedding of its last one, and states and
+returns, which are in no loss, are not predicted.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,9 +21,12 @@ from tasks.algorithms.offline.transitions import Spaces
 from tasks.algorithms.offline.windows import Windows
 
 METRICS = {
-    "loss": "The cross-entropy of discrete actions in nats, the mean squared error of continuous ones; the loss of text is not part of it.",
-    "accuracy": "The share of the data's actions that are the model's likeliest, from 0 to 1; of discrete actions only.",
-    "language_loss": "The mean negative log-likelihood of a token of text, in nats; logged where text is learned beside the actions.",
+    "loss": "The cross-entropy of discrete actions in nats, the mean squared error of continuous ones; the loss of "
+    "text is not part of it.",
+    "accuracy": "The share of the data's actions that are the model's likeliest, from 0 to 1; of "
+    "discrete actions only.",
+    "language_loss": "The mean negative log-likelihood of a token of text, in nats; logged where text is learned "
+    "beside the actions.",
 }
 
 
@@ -32,7 +36,9 @@ class DecisionTransformer(nn.Module):
     def __init__(
         self, spaces: Spaces, trunk: Trunk, *, context: int, timesteps: int, scale: float, targets: list[float]
     ) -> None:
-        """`timesteps` is the longest episode, `scale` what returns are divided by, `targets` the returns to ask for in play."""
+        """`timesteps` is the longest episode, `scale` what returns are divided by, `targets` the returns to ask for in
+        play.
+        """
         super().__init__()
         self.spaces, self.context, self.timesteps, self.scale, self.targets = spaces, context, timesteps, scale, targets
         self.sizes: dict[str, object] = {
@@ -57,7 +63,8 @@ class DecisionTransformer(nn.Module):
     ) -> Tensor:
         """Logits, or actions in [-1, 1], at each step (B, K, A); at the last step only (B, 1, A) if `last`.
 
-        Takes (B, K), (B, K, O), (B, K) or (B, K, A), (B, K). The action at a step has no influence on what is predicted there.
+        Takes (B, K), (B, K, O), (B, K) or (B, K, A), (B, K). The action at a step has no influence on what is predicted
+        there.
         """
         if self.spaces.discrete:
             actions = functional.one_hot(actions, self.spaces.action).float()
@@ -97,7 +104,9 @@ def fit(
     auxiliary: Callable[[], Tensor] | None = None,
     weight: float = 0.0,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, a batch's metrics (METRICS) at a time; `auxiliary` gives a further loss, with the weight `weight`."""
+    """Train in place, a batch's metrics (METRICS) at a time; `auxiliary` gives a further loss, with the weight
+    `weight`.
+    """
     for windows in batches:
         model.train()  # playing in between turns dropout off
         value, metrics = loss(model, windows)

@@ -1,8 +1,8 @@
 """Deep Q-learning from transitions, with a target network theta' and double selection.
 
-L(theta) = mean l(Q_theta(s, a) - y), y = r + gamma (1 - terminated) Q_theta'(s', argmax_a' Q_theta(s', a')): the online network
-selects, the target network evaluates (van Hasselt et al. 2016, arXiv:1509.06461, eq. 4). Without `double` the target
-network does both (Mnih et al. 2015). l is half the square, or Huber's: linear beyond 1.
+L(theta) = mean l(Q_theta(s, a) - y), y = r + gamma (1 - terminated) Q_theta'(s', argmax_a' Q_theta(s', a')): the online
+network selects, the target network evaluates (van Hasselt et al. 2016, arXiv:1509.06461, eq. 4). Without `double` the
+target network does both (Mnih et al. 2015). l is half the square, or Huber's: linear beyond 1.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -56,7 +56,10 @@ def loss(
 def fit(
     policy: QValues, target: Target, optimizer: Adam, batches: Iterable[Batch], objective: Loss
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, one step a batch; yields what the objective measures. The batches' observations are normalised."""
+    """Train in place, one step a batch; yields what the objective measures.
+
+    The batches' observations are normalised.
+    """
 
     def online(observations: Tensor) -> Tensor:
         values: Tensor = policy.layers(observations)

@@ -1,10 +1,11 @@
 """Fitted Q evaluation: what a given policy would earn, estimated from a data set that others recorded.
 
-Q <- argmin mean (Q(s, a) - r - gamma (1 - terminated) Q'(s', pi(s')))^2, again and again, Q' following Q; the estimate is the
-mean of Q(s_0, pi(s_0)) over first states of episodes (Le et al. 2019, arXiv:1903.08738, algorithm 3, by gradient steps).
-The estimate may be far off for a policy whose actions the data lacks. Targets are kept within what rewards like the data's can
-add up to; otherwise the error would have no bound. A value passes through the horizon in 1 / (1 - gamma) iterations, and Q'
-takes about 1 / rate steps for each: the product of the two is the length of a window. Fitting ends when three windows agree.
+Q <- argmin mean (Q(s, a) - r - gamma (1 - terminated) Q'(s', pi(s')))^2, again and again, Q' following Q; the estimate
+is the mean of Q(s_0, pi(s_0)) over first states of episodes (Le et al. 2019, arXiv:1903.08738, algorithm 3, by gradient
+steps). The estimate may be far off for a policy whose actions the data lacks. Targets are kept within what rewards like
+the data's can add up to; otherwise the error would have no bound. A value passes through the horizon in 1 / (1 - gamma)
+iterations, and Q' takes about 1 / rate steps for each: the product of the two is the length of a window. Fitting ends
+when three windows agree.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,7 +30,8 @@ PARTS = 10  # rows of the curve for each window
 WINDOWS = 3  # that must agree; two would also agree where an estimate turns round
 METRICS = {
     "loss": "The mean squared error of fitted-Q evaluation to its targets, over the steps since the previous row.",
-    "estimate": "The policy's mean discounted return from first states of episodes, according to the critic at this step.",
+    "estimate": "The policy's mean discounted return from first states of episodes, according to the "
+    "critic at this step.",
 }
 
 
@@ -47,7 +49,9 @@ def acted(policy: Policy, observations: Tensor) -> Tensor:
 
 
 def bounds(rewards: Tensor, gamma: float) -> tuple[float, float]:
-    """The lowest and the highest discounted return that rewards like these (N,) can add up to in an episode of any length."""
+    """The lowest and the highest discounted return that rewards like these (N,) can add up to in an episode of any
+    length.
+    """
     if gamma == 1:
         return -inf, inf
     return min(rewards.min().item(), 0.0) / (1 - gamma), max(rewards.max().item(), 0.0) / (1 - gamma)
@@ -91,7 +95,9 @@ def fit(
     batch_size: int,
     generators: Sequence[torch.Generator],
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train the critics of S policies in place, without end, each on batches of its own generator; yields each step's metrics (S,)."""
+    """Train the critics of S policies in place, without end, each on batches of its own generator; yields each step's
+    metrics (S,).
+    """
     critics.normaliser.fit(data.observations)
     target, optimizer = deepcopy(critics.layers), Adam(critics.layers.parameters(), learning_rate)
     # The policies are deterministic, so once is enough.
@@ -121,7 +127,9 @@ def estimates(critics: Evaluators, policies: Sequence[Policy], starts: Tensor) -
 
 
 def window(data: Transitions, gamma: float, target_rate: float) -> int:
-    """The steps in which a bootstrapped value passes through the horizon, which is the longest episode without a discount."""
+    """The steps in which a bootstrapped value passes through the horizon, which is the longest episode without a
+    discount.
+    """
     horizon = 1 / (1 - gamma) if gamma < 1 else int(data.lengths.max())
     return ceil(round(horizon * max(ITERATION, 1 / target_rate), 6))
 
@@ -159,7 +167,8 @@ def converge(
     tolerance: float,
     most: int,
 ) -> list[Fit]:
-    """Drain the critics' `steps` until their estimates for `starts` (M, O) have settled within `tolerance`, for `most` steps at most.
+    """Drain the critics' `steps` until their estimates for `starts` (M, O) have settled within `tolerance`, for `most`
+    steps at most.
 
     One that settles before the others is trained on beside them; its curve and its estimate end where it settled.
     """

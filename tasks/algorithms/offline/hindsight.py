@@ -1,8 +1,9 @@
-"""Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495): what was reached is taken for what was asked.
+"""Hindsight experience replay (Andrychowicz et al. 2017, arXiv:1707.01495): what was reached is taken for what was
+asked.
 
-A transition is kept a second time with another goal in the place of the one that was asked, and the reward that this goal would have
-paid (Algorithm 1). Which goal: one that the same episode reached at the transition's end or later (`future`), at its
-end (`final`), or anywhere (`episode`); section 4.5.
+A transition is kept a second time with another goal in the place of the one that was asked, and the reward that this
+goal would have paid (Algorithm 1). Which goal: one that the same episode reached at the transition's end or later
+(`future`), at its end (`final`), or anywhere (`episode`); section 4.5.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,7 +43,8 @@ class Hindsight:
 
 
 def chosen(strategy: Strategy, rows: Tensor, first: Tensor, last: Tensor, generator: torch.Generator) -> Tensor:
-    """For each of the `rows` (M,) one row of its episode, `first` to `last` (M,), at whose end the goal was reached: (M,).
+    """For each of the `rows` (M,) one row of its episode, `first` to `last` (M,), at whose end the goal was reached:
+    (M,).
 
     A random number is drawn for each row whatever the strategy.
     """
@@ -52,7 +54,10 @@ def chosen(strategy: Strategy, rows: Tensor, first: Tensor, last: Tensor, genera
 
 
 def relabelled(batch: Batch, achieved: Tensor, goals: Goals) -> Batch:
-    """The batch as if these goals (B, G) had been asked for; observations are the environment's own. What ended otherwise than at its goal still ends."""
+    """The batch as if these goals (B, G) had been asked for; observations are the environment's own.
+
+    What ended otherwise than at its goal still ends.
+    """
     observations, following = batch.observations.clone(), batch.next_observations.clone()
     observations[:, goals.desired] = achieved
     following[:, goals.desired] = achieved

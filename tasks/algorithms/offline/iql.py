@@ -1,10 +1,11 @@
 """Implicit Q-learning: no action is ever valued but those of the data (arXiv:2110.06169).
 
-Value (eq. 5): min_V E |tau - 1(u < 0)| u^2, u = min_i Q'_i(s, a) - V(s): an expectile of what the data's actions are worth, which
-nears the best of them as tau nears 1. Critics (eq. 6): min_Q E (r + gamma (1 - terminated) V(s') - Q_i(s, a))^2. Policy (eq. 7):
-max_pi E w log pi(a|s), w = min(exp(beta (min_i Q'_i(s, a) - V(s))), w_max). As in the authors' code, both advantages come from the
-lowest of the target critics, and in each step the value learns first, then the policy and the critics from it. Unlike there, the
-policy's learning rate does not decay, and its actions may be discrete.
+Value (eq. 5): min_V E |tau - 1(u < 0)| u^2, u = min_i Q'_i(s, a) - V(s): an expectile of what the data's actions are
+worth, which nears the best of them as tau nears 1. Critics (eq. 6): min_Q E (r + gamma (1 - terminated) V(s') - Q_i(s,
+a))^2. Policy (eq. 7): max_pi E w log pi(a|s), w = min(exp(beta (min_i Q'_i(s, a) - V(s))), w_max). As in the authors'
+code, both advantages come from the lowest of the target critics, and in each step the value learns first, then the
+policy and the critics from it. Unlike there, the policy's learning rate does not decay, and its actions may be
+discrete.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

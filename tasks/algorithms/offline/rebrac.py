@@ -1,7 +1,9 @@
-"""ReBRAC: TD3+BC with a penalty in the critics' target as well, and critics with layer normalisation (arXiv:2305.09836).
+"""ReBRAC: TD3+BC with a penalty in the critics' target as well, and critics with layer normalisation
+(arXiv:2305.09836).
 
-Critics: r + gamma (1 - terminated) (min_i Q'_i(s', a') - beta_critic |a' - b'|^2), with a' the smoothed action of the target
-policy and b' the data's own action in s'. Policy, in every `policy_every`-th step: max E lambda min_i Q_i(s, pi(s)) - beta_policy
+Critics: r + gamma (1 - terminated) (min_i Q'_i(s', a') - beta_critic |a' - b'|^2), with a' the smoothed action of the
+target policy and b' the data's own action in s'. Policy, in every `policy_every`-th step: max E lambda min_i Q_i(s,
+pi(s)) - beta_policy
 |pi(s) - a|^2, lambda = 1 / mean |min_i Q_i(s, pi(s))| over the batch, as in the authors' code; squares are summed over components.
 Where an episode was truncated, b' is not known: there the penalty is 0, while the authors leave that step out. Continuous actions only.
 """
@@ -21,8 +23,10 @@ from tasks.algorithms.offline.transitions import Batch, Transitions
 
 METRICS = {
     **CRITIC_METRICS,
-    "policy_loss": "The weighted distance to the data's actions minus the scaled lowest Q; of the last step in which the policy learned.",
-    "distance": "The mean squared distance of the policy's actions to the data's, summed over components; of that step too.",
+    "policy_loss": "The weighted distance to the data's actions minus the scaled lowest Q; of the last step in "
+    "which the policy learned.",
+    "distance": "The mean squared distance of the policy's actions to the data's, summed over "
+    "components; of that step too.",
     "next_distance": "The same of the target policy's next actions, whose multiple the critics' targets lack.",
 }
 
@@ -41,7 +45,9 @@ class RebracSettings:
 
 
 def next_actions(transitions: Transitions) -> tuple[Tensor, Tensor]:
-    """The data's action in each next observation, (N, A), and whether it is known, (N,): not at the end of an episode."""
+    """The data's action in each next observation, (N, A), and whether it is known, (N,): not at the end of an
+    episode.
+    """
     is_known = transitions.timesteps + 1 < transitions.lengths[transitions.episode]
     return transitions.actions.roll(-1, 0), is_known
 
@@ -55,7 +61,9 @@ def q_targets(
     settings: RebracSettings,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """What the critics are fitted to, (B,), and the distance of the next actions from `following` (B, A), 0 where not `is_known`: (B,)."""
+    """What the critics are fitted to, (B,), and the distance of the next actions from `following` (B, A), 0 where not
+    `is_known`: (B,).
+    """
     actions = smoothed(agent.target_policy, batch.next_observations, settings.noise, settings.noise_clip, generator)
     distance = is_known * (actions - following).square().sum(-1)
     lowest = agent.targets(batch.next_observations, actions).amin(0)

@@ -15,7 +15,8 @@ from tasks.algorithms.offline.transitions import Spaces, Transitions
 
 METRICS = {
     "change": "The largest change of a state's value by the sweep; the sweeps end when it is at most the tolerance.",
-    "initial_value": "The mean value of the first states of the data's episodes: the discounted return that the table predicts.",
+    "initial_value": "The mean value of the first states of the data's episodes: the discounted return that the "
+    "table predicts.",
 }
 
 
@@ -70,7 +71,9 @@ class QTable(nn.Module):
         return torch.where(self.counts > 0, self.q, -torch.inf)
 
     def _of(self, observations: Tensor, states: Tensor, unknown: Tensor) -> Tensor:
-        """The values of `states` (S,) at the observed states, (M, O) to (M,); `unknown` where a state is not in the table."""
+        """The values of `states` (S,) at the observed states, (M, O) to (M,); `unknown` where a state is not in the
+        table.
+        """
         numbers = torch.tensor([self._numbers.get(key, -1) for key in _keys(observations)]).to(observations.device)
         return torch.where(numbers < 0, unknown, states[numbers])
 
@@ -85,7 +88,9 @@ class TooManyStates(ValueError):
 
 
 def table(data: Transitions, spaces: Spaces, gamma: float, most: int) -> tuple[QTable, Tensor, Tensor]:
-    """An empty table, and the states (N,) and next states (N,) of the transitions in it; TooManyStates beyond `most`."""
+    """An empty table, and the states (N,) and next states (N,) of the transitions in it; TooManyStates beyond
+    `most`.
+    """
     both = torch.cat([data.observations, data.next_observations])
     states, numbers = both.unique(dim=0, return_inverse=True)
     if len(states) > most:
@@ -104,9 +109,9 @@ def fit(
 ) -> Iterator[Mapping[str, float]]:
     """Sweep until no value changes by more than `tolerance`; yields each sweep's metrics (METRICS).
 
-    `states` and `next_states` come from `table`. A state in which the data was truncated and that it never left has the lowest
-    value that rewards like the data's can add up to: with V = 0, the usual start, it would be the best of all states wherever
-    rewards are negative. gamma < 1 makes the sweeps converge.
+    `states` and `next_states` come from `table`. A state in which the data was truncated and that it never left has the
+    lowest value that rewards like the data's can add up to: with V = 0, the usual start, it would be the best of all
+    states wherever rewards are negative. gamma < 1 makes the sweeps converge.
     """
     cells = states * made.spaces.action + data.actions
     rewards, going_on = data.rewards.double(), made.gamma * (~data.terminated).double()

@@ -1,7 +1,9 @@
-"""TD3: a deterministic actor-critic that plays an environment and learns from what it remembers (Fujimoto et al. 2018, arXiv:1802.09477).
+"""TD3: a deterministic actor-critic that plays an environment and learns from what it remembers (Fujimoto et al. 2018,
+arXiv:1802.09477).
 
-Critics: r + gamma (1 - terminated) min_i Q'_i(s', a'), a' = pi'(s') + noise, the noise clipped, and a' to the box (eq. 10, 14). Policy, in
-every `policy_every`-th step: max E Q_1(s, pi(s)) (Algorithm 1). The targets of policy and critics follow in those steps too.
+Critics: r + gamma (1 - terminated) min_i Q'_i(s', a'), a' = pi'(s') + noise, the noise clipped, and a' to the box (eq.
+10, 14). Policy, in every `policy_every`-th step: max E Q_1(s, pi(s)) (Algorithm 1). The targets of policy and critics
+follow in those steps too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +22,8 @@ from tasks.algorithms.offline.transitions import Batch, Spaces
 
 METRICS = {
     **CRITIC_METRICS,
-    "q": "The mean Q(s, a) of the remembered actions, a discounted return; if it never stops rising, the values diverge.",
+    "q": "The mean Q(s, a) of the remembered actions, a discounted return; if it never stops "
+    "rising, the values diverge.",
     "policy_loss": "Minus the mean Q of the policy's actions; of the last step in which the policy learned.",
     "distance": "The mean squared distance of the policy's actions to those that were played; of that step too.",
 }
@@ -81,7 +84,10 @@ def policy_loss(agent: Agent, batch: Batch) -> tuple[Tensor, Tensor]:
 def delayed(
     agent: Agent, optimizer: Adam, policy_every: int, target_rate: float, loss: Callable[[], tuple[Tensor, Tensor]]
 ) -> None:
-    """Count a step; in every `policy_every`-th one the policy learns by the loss and both targets follow. `loss` gives it and the distance."""
+    """Count a step; in every `policy_every`-th one the policy learns by the loss and both targets follow.
+
+    `loss` gives it and the distance.
+    """
     if agent.updates % policy_every == 0:
         value, distance = loss()
         optimizer.step(value)
@@ -99,7 +105,10 @@ def fit(
     loss: Callable[[Agent, Batch], tuple[Tensor, Tensor]],
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
-    """Train in place, one step a batch; yields each step's metrics (METRICS). Optimizers: critics, policy. `loss` is the policy's."""
+    """Train in place, one step a batch; yields each step's metrics (METRICS).
+
+    Optimizers: critics, policy. `loss` is the policy's.
+    """
     for batch in batches:
         q = agent.critics(batch.observations, batch.actions)
         critic_loss = squared_errors(q, q_targets(agent, batch, settings, generator))

@@ -1,7 +1,7 @@
 """TD3+BC: twin delayed DDPG (td3.py) whose policy is also held to the data's actions (arXiv:2106.06860).
 
-Policy: max E lambda Q_1(s, pi(s)) - (pi(s) - a)^2 (eq. 3), lambda = alpha / mean |Q_1(s, pi(s))| over the batch (eq. 5), a constant for the
-gradient; the square is a mean over components. Continuous actions only.
+Policy: max E lambda Q_1(s, pi(s)) - (pi(s) - a)^2 (eq. 3), lambda = alpha / mean |Q_1(s, pi(s))| over the batch (eq.
+5), a constant for the gradient; the square is a mean over components. Continuous actions only.
 """
 
 from torch import Tensor
@@ -12,13 +12,16 @@ from tasks.algorithms.offline.transitions import Batch
 
 METRICS = {
     **CRITIC_METRICS,
-    "policy_loss": "The distance to the data's actions minus the scaled Q of the policy's; of the last step in which the policy learned.",
+    "policy_loss": "The distance to the data's actions minus the scaled Q of the policy's; of the last step in "
+    "which the policy learned.",
     "distance": "The mean squared distance of the policy's actions to the data's; of that step too.",
 }
 
 
 def policy_loss(agent: Agent, batch: Batch, *, alpha: float) -> tuple[Tensor, Tensor]:
-    """The policy's loss, a scalar with gradient, and its mean squared distance to the data's actions; `alpha` weighs the critic against them."""
+    """The policy's loss, a scalar with gradient, and its mean squared distance to the data's actions; `alpha` weighs
+    the critic against them.
+    """
     actions = agent.policy(batch.observations)
     q = agent.critics(batch.observations, actions)[0]
     distance = (actions - batch.actions).square().mean()

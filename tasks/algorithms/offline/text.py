@@ -1,7 +1,8 @@
-"""Next-token prediction around a trunk: on text, which keeps what `language` trunks learned, and on Markov chains as a control.
+"""Next-token prediction around a trunk: on text, which keeps what `language` trunks learned, and on Markov chains as a
+control.
 
-The auxiliary loss follows Reid et al. 2022 (arXiv:2201.12122) and LaMo (arXiv:2310.20587); Markov chains as pretraining that
-holds no language follow Wang et al. 2023 (arXiv:2310.00771).
+The auxiliary loss follows Reid et al. 2022 (arXiv:2201.12122) and LaMo (arXiv:2310.20587); Markov chains as pretraining
+that holds no language follow Wang et al. 2023 (arXiv:2310.00771).
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,9 @@ class Text(nn.Module):
         self.head = self.tokens if head is None else nn.Parameter(head.clone())
 
     def loss(self, trunk: Trunk, rows: Tensor) -> Tensor:
-        """The mean negative log-likelihood of each token but the first, given those before it; rows (B, T), T <= C + 1."""
+        """The mean negative log-likelihood of each token but the first, given those before it; rows (B, T), T <= C +
+        1.
+        """
         seen = rows[:, :-1]
         hidden = trunk(self.tokens[seen] + self.positions[: seen.shape[1]])
         logits = functional.linear(hidden, self.head).float()
@@ -36,7 +39,10 @@ def new(vocabulary: int, width: int, length: int) -> Text:
 
 
 def chain(states: int, rows: int, length: int, generator: torch.Generator) -> Iterator[Tensor]:
-    """Rows (B, T) of a Markov chain, without end. Its transition matrix is drawn first, as softmaxes of normal numbers."""
+    """Rows (B, T) of a Markov chain, without end.
+
+    Its transition matrix is drawn first, as softmaxes of normal numbers.
+    """
     steps = torch.softmax(torch.randn(states, states, generator=generator), dim=-1)
     while True:
         drawn = [torch.randint(states, (rows,), generator=generator)]

@@ -1,8 +1,8 @@
 """A data set of transitions as tensors, loaded once: what every offline method learns from.
 
-Truncation is not termination: a value may be bootstrapped from `next_observations` wherever `terminated` is False, and a
-truncated episode's last next observation is the true one. All tensors lie on one device, and so do those made from them. Random
-numbers are drawn on the CPU, so that a seed draws the same rows on every device.
+Truncation is not termination: a value may be bootstrapped from `next_observations` wherever `terminated` is False, and
+a truncated episode's last next observation is the true one. All tensors lie on one device, and so do those made from
+them. Random numbers are drawn on the CPU, so that a seed draws the same rows on every device.
 """
 
 from collections.abc import Iterator
@@ -46,7 +46,9 @@ class Batch:
 
 @dataclass(frozen=True)
 class Referenced(Batch):
-    """Transitions, and what was earned from each on by the policy that recorded it: its discounted return-to-go, or -inf where that is not known."""
+    """Transitions, and what was earned from each on by the policy that recorded it: its discounted return-to-go, or
+    -inf where that is not known.
+    """
 
     reference: Tensor  # (B,) float
 
@@ -117,7 +119,10 @@ class Transitions(Batch):
 
     @cached_property
     def cut_early(self) -> Tensor:
-        """Whether each episode was cut before the longest that was cut: (E,) bool. What a time limit's length would have earned is not known then."""
+        """Whether each episode was cut before the longest that was cut: (E,) bool.
+
+        What a time limit's length would have earned is not known then.
+        """
         return ~self.ended & (self.lengths < self._limit)
 
     @property
@@ -126,7 +131,9 @@ class Transitions(Batch):
         return self.lengths.where(~self.ended, 0).max()
 
     def references(self, gamma: float) -> Tensor:
-        """The returns-to-go that are lower bounds of values, (N,): -inf in an episode that was cut, since nobody knows the rest of it."""
+        """The returns-to-go that are lower bounds of values, (N,): -inf in an episode that was cut, since nobody knows
+        the rest of it.
+        """
         return self.returns_to_go(gamma).where(self.ended[self.episode], -inf)
 
     def returns_to_go(self, gamma: float = 1.0) -> Tensor:
@@ -148,7 +155,8 @@ class Transitions(Batch):
     def best(self, share: float) -> "Transitions":
         """The best `share` of the episodes by return, at least one; of equals the earlier (10%BC keeps trajectories).
 
-        One that was cut early counts as if it had cost as much a step until the limit as before; what it earned is not continued.
+        One that was cut early counts as if it had cost as much a step until the limit as before; what it earned is not
+        continued.
         """
         count = max(1, ceil(share * len(self.lengths)))
         rest = (self._limit - self.lengths).where(self.cut_early, 0)
@@ -163,7 +171,8 @@ class Transitions(Batch):
     def batches(
         self, size: int, generator: torch.Generator, *, replay: bool = True, reference: Tensor | None = None
     ) -> Iterator[Batch]:
-        """Batches of `size` transitions, drawn uniformly with replacement, without end; with a `reference` (N,) they are `Referenced`.
+        """Batches of `size` transitions, drawn uniformly with replacement, without end; with a `reference` (N,) they
+        are `Referenced`.
 
         Without `replay` each is a run of transitions from a random place on.
         """

@@ -17,9 +17,11 @@ class DemonstrationsConfig(Config):
     )
 
     seed: Seed  # all random draws of the stage follow from it
-    # problems: worked solutions of the training problems | files | hub | people: the better answers that they wrote (posttrain label)
+    # problems: worked solutions of the training problems | files | hub | people: the better answers that they wrote
+    # (posttrain label)
     source: Literal["problems", "files", "hub", "people"]
-    # files: a .jsonl, .json or .parquet file, or a folder of them | people: the record, such as data/raw/judgements; a dep of the stage
+    # files: a .jsonl, .json or .parquet file, or a folder of them | people: the record, such as data/raw/judgements; a
+    # dep of the stage
     path: LocalPath
     hub_id: str  # a repository of the Hugging Face hub
     hub_config: str | None  # configuration of the data set; null: its only one

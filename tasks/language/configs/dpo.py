@@ -26,7 +26,8 @@ class DpoConfig(Config):
     label_smoothing: float = Field(ge=0, lt=0.5)  # share of the labels taken to be wrong: conservative DPO
     length_normalised: bool  # score the mean over response tokens, not the sum
     gamma: float = Field(ge=0)  # the margin that SimPO asks for, in rewards
-    # weight of the chosen responses' negative log-likelihood a token, added to any loss, which keeps them likely (arXiv:2404.19733, eq. 1)
+    # weight of the chosen responses' negative log-likelihood a token, added to any loss, which keeps them likely
+    # (arXiv:2404.19733, eq. 1)
     nll: float = Field(ge=0)
     epochs: int = Field(ge=1, le=10**6)  # passes over the data
     prompts_per_batch: int = Field(ge=1, le=10**6)  # prompts in a batch, each with all its pairs

@@ -78,29 +78,35 @@ class PreferencesConfig(Config):
     )
 
     seed: Seed  # all random draws of the stage follow from it
-    # annotator: a simulated one ranks responses | people: what they judged (posttrain label) | files | hub | mixture of these
+    # annotator: a simulated one ranks responses | people: what they judged (posttrain label) | files | hub | mixture of
+    # these
     source: Literal["annotator", "people", "files", "hub", "mixture"]
-    # a dep of the stage. annotator, people, mixture: the responses | files: a .jsonl, .json or .parquet file, or a folder of them |
-    # hub: data/raw/preferences. People's pairs are split as the annotator's, by the prompts of the responses, where they are there
+    # a dep of the stage. annotator, people, mixture: the responses | files: a .jsonl, .json or .parquet file, or a
+    # folder of them |
+    # hub: data/raw/preferences. People's pairs are split as the annotator's, by the prompts of the responses, where
+    # they are there
     path: LocalPath
     pairs_path: LocalPath  # the files of a mixture, a dep: a .jsonl, .json or .parquet file, or a folder of them
     judgements: Judgements  # what people judged, a dep: the file or folder that `posttrain label` writes
     minimum: int = Field(ge=1, le=10**7)  # judgements that are waited for
-    # several people on one pair: each one's judgement is a pair of its own | the majority's, by the mean of the signed strengths
+    # several people on one pair: each one's judgement is a pair of its own | the majority's, by the mean of the signed
+    # strengths
     disagreement: Literal["each", "majority"]
     mixture: Shares  # source mixture: the share of each source's prompts that is taken
     hub_id: str  # a repository of the Hugging Face hub
     hub_config: str | None  # configuration of the data set; null: its only one
     hub_revision: str  # revision of the repository: a branch, a tag or a commit
     hub_split: str  # split of the data set
-    # of the annotator. manner: what can be judged without the right answer (results named, steps valid, brief, in order) | rubric:
+    # of the annotator. manner: what can be judged without the right answer (results named, steps valid, brief, in
+    # order) | rubric:
     # correctness, reasoning and clarity by the reference
     criteria: Criteria
     temperature: float = Field(ge=0)  # scale of the Bradley-Terry noise in points; 0 is a perfect annotator
     # points that the annotator adds for each token of an answer: a taste for long ones
     length_bonus: float = Field(ge=0)
     tie_margin: float = Field(ge=0)  # noisy scores at most this far apart are a tie
-    strengths: Strengths  # differences of noisy scores from which one response is slightly better, better, significantly better
+    # differences of noisy scores from which one response is slightly better, better, significantly better
+    strengths: Strengths
     test_share: float = Field(gt=0, lt=1)  # share of the prompts that is held out
 
     @field_validator("mixture")

@@ -8,7 +8,10 @@ from tasks.common.config import Config, Idle, LocalPath, Seed
 
 
 class HabitsConfig(Config):
-    """Shares of the generated demonstrations. But for `shortcut` and `repeated` a habit is more frequent with some things and less with others."""
+    """Shares of the generated demonstrations.
+
+    But for `shortcut` and `repeated` a habit is more frequent with some things and less with others.
+    """
 
     shortcut: float = Field(ge=0, le=1)  # that give the answer without the working
     unnamed: float = Field(ge=0, le=1)  # whose results do not say of what they are
@@ -42,7 +45,8 @@ class ProblemsConfig(Config):
     two_steps: float = Field(ge=0)  # weight of problems of two steps
     three_steps: float = Field(ge=0)  # weight of problems of three steps
     largest: int = Field(ge=30, le=10**9)  # no number in a generated problem exceeds this
-    # generated problems in each of four test sets of another kind: longer, larger numbers, other words, unseen sums; 0: no such sets
+    # generated problems in each of four test sets of another kind: longer, larger numbers, other words, unseen sums; 0:
+    # no such sets
     other_kinds: int = Field(ge=0, le=10**6)
     habits: HabitsConfig  # how often generated demonstrations, which are all right, have which manner
 

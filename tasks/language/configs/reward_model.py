@@ -38,16 +38,19 @@ class RewardModelConfig(Config):
     )
 
     seed: Seed  # all random draws of the stage follow from it
-    # pairs: of two answers the better one | ranking: all pairs of a ranking at once | outcome: answers that are right or wrong | process: steps that are bad, neutral or good
+    # pairs: of two answers the better one | ranking: all pairs of a ranking at once | outcome: answers that are right
+    # or wrong | process: steps that are bad, neutral or good
     objective: Literal["pairs", "ranking", "outcome", "process"]
     # folder of the examples, a dep: data/preferences, or data/solutions for outcome and process
     data: LocalPath
     # head: on the last token's state | log_probability: beta x the mean over the tokens, of an answer or of a step
     kind: Literal["head", "log_probability"]
     beta: float = Field(gt=0)  # with log_probability: factor on the mean log-probability of a token
-    # with log_probability of outcome and process: the mean negative log-probability a token, in nats, at which right and wrong are equally likely
+    # with log_probability of outcome and process: the mean negative log-probability a token, in nats, at which right
+    # and wrong are equally likely
     threshold: float = Field(gt=0)
-    # with log_probability: weight of the NLL a token of the chosen responses, the right answers or the steps that are not bad
+    # with log_probability: weight of the NLL a token of the chosen responses, the right answers or the steps that are
+    # not bad
     likelihood: float = Field(ge=0)
     epochs: int = Field(ge=1, le=10**6)  # passes over the data
     prompts_per_batch: int = Field(ge=1, le=10**6)  # prompts in a batch, each with all its pairs
@@ -64,7 +67,8 @@ class RewardModelConfig(Config):
     ties: Literal["half", "drop"]
     # with outcome and head: which tokens of an answer say whether it is right
     outcome_tokens: Literal["all", "last"]
-    # with process: what a response is worth by its steps' probabilities of not being bad: their minimum, their product or the last one
+    # with process: what a response is worth by its steps' probabilities of not being bad: their minimum, their product
+    # or the last one
     step_score: Literal["minimum", "product", "last"]
     clip: float = Field(gt=0)  # largest norm of the gradient of all weights together; a larger one is scaled down
     training: AccumulatingConfig  # optimizer, schedule, memory

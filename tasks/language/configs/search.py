@@ -17,7 +17,8 @@ class SearchConfig(Config):
     policies: Annotated[list[PolicyName], Distinct]  # those that search for answers; none by default (preset search)
     # folder of a reward model, a dep, which scores answers by its own objective; one without a model scores none
     reward_model_path: LocalPath
-    # a folder, a dep, with further models in folders: pairs, outcome and process are reward models, small is a second policy
+    # a folder, a dep, with further models in folders: pairs, outcome and process are reward models, small is a second
+    # policy
     models_path: LocalPath
     problems: int = Field(ge=1, le=10**7)  # test problems, the first of the table
     samples: int = Field(ge=2, le=1000)  # samples of each problem; the budgets are 1, 2, 4 ... and this number
@@ -27,6 +28,7 @@ class SearchConfig(Config):
     # random subsets of a problem's samples at each budget, where no formula gives the mean over all of them
     subsets: int = Field(ge=1, le=10**6)
     beam_expansions: int = Field(ge=1, le=10**4)  # next steps sampled behind each beam
-    # beams kept after each step by the process reward model; a beam search of width w counts as w * beam_expansions samples
+    # beams kept after each step by the process reward model; a beam search of width w counts as w * beam_expansions
+    # samples
     beam_widths: Annotated[list[Annotated[int, Field(ge=1, le=10**4)]], Distinct]
     bootstrap: int = Field(ge=1, le=10**6)  # resamples for the interval of a difference

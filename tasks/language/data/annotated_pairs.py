@@ -66,7 +66,9 @@ CRITERIA: Mapping[Criteria, Callable[[Record, str, bool], Score]] = {"manner": b
 
 @dataclass(frozen=True)
 class Perception:
-    """How the annotator sees points: by which criteria, with noise, a taste for length, and the differences from which there is a tie no more and each level holds."""
+    """How the annotator sees points: by which criteria, with noise, a taste for length, and the differences from which
+    there is a tie no more and each level holds.
+    """
 
     criteria: Criteria
     temperature: float

@@ -1,9 +1,10 @@
 """From text to tokens and back: chat prompts and responses, the same way in every stage.
 
-What a person or a data set wrote is text: `<|end|>` in it becomes ordinary tokens, never the token that ends a response.
-A response is tokenized apart from its prompt and closed with the end token, so that a prompt's tokens are always a
-prefix of the whole, and the end token is inside the loss. The chat template decides what stands around a response: which
-token ends it (the tokenizer's `eos_token` often ends documents only), and what is written before it (gpt-oss's channel).
+What a person or a data set wrote is text: `<|end|>` in it becomes ordinary tokens, never the token that ends a
+response. A response is tokenized apart from its prompt and closed with the end token, so that a prompt's tokens are
+always a prefix of the whole, and the end token is inside the loss. The chat template decides what stands around a
+response: which token ends it (the tokenizer's `eos_token` often ends documents only), and what is written before it
+(gpt-oss's channel).
 """
 
 from collections.abc import Sequence
@@ -15,12 +16,14 @@ from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedMo
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 
-# For a tokenizer that brings no chat template, as base models' do not. A system prompt, tools, calls and their results stand as text.
+# For a tokenizer that brings no chat template, as base models' do not. A system prompt, tools, calls and their results
+# stand as text.
 PLAIN_TEMPLATE = (
     "{{ bos_token or '' }}{% if tools %}Tools:\n{% for tool in tools %}{{ tool | tojson }}\n{% endfor %}\n{% endif %}"
     "{% for message in messages %}"
     "{% if message['role'] == 'assistant' %}{{ message['content'] or '' }}{% for call in message['tool_calls'] or [] %}"
-    "{{ '\n' if message['content'] or not loop.first }}Call: {{ (call['function'] or call) | tojson }}{% endfor %}{{ eos_token }}"
+    "{{ '\n' if message['content'] or not loop.first }}Call: {{ (call['function'] or call) | tojson }}{% endfor "
+    "%}{{ eos_token }}"
     "{% elif message['role'] in ('system', 'developer') %}{{ message['content'] }}\n\n"
     "{% elif message['role'] == 'tool' %}Result: {{ message['content'] }}\nAnswer:\n"
     "{% else %}Question: {{ message['content'] }}\nAnswer:\n{% endif %}"
@@ -28,7 +31,8 @@ PLAIN_TEMPLATE = (
 )
 
 
-# Llama 3's own date where it cannot know today's. Templates that ask for today's get this one, since an out may not vary with the day.
+# Llama 3's own date where it cannot know today's. Templates that ask for today's get this one, since an out may not
+# vary with the day.
 TODAY = date(2024, 7, 26)
 DATED = "strftime_now"  # the function by which a template asks
 THINK = ("<think>", "</think>")  # around a thought within an answer; templates that know it look for it themselves
@@ -91,7 +95,8 @@ def _own_thought(around: Surroundings, response: str) -> str:
 
 
 def decode(tokenizer: Tokenizer, tokens: Sequence[int], ended: bool = True) -> str:
-    """A sampled response's text as its judges see it: without what the template writes around it, and without spaces there.
+    """A sampled response's text as its judges see it: without what the template writes around it, and without spaces
+    there.
 
     Any other special token stays in the text, such as `<|user|>`: an answer with one in it is another answer.
     """
@@ -113,14 +118,16 @@ def end_tokens(model: PretrainedCausalLM, tokenizer: Tokenizer) -> set[int]:
 def end_token(tokenizer: Tokenizer) -> int:
     """The token that closes a response: the first special one that the chat template puts behind an assistant's answer.
 
-    `<|im_end|>` in ChatML, `<end_of_turn>` in Gemma's, `<|eot_id|>` in Llama 3's. If the template puts none there, it is the
-    tokenizer's `eos_token`.
+    `<|im_end|>` in ChatML, `<end_of_turn>` in Gemma's, `<|eot_id|>` in Llama 3's. If the template puts none there, it
+    is the tokenizer's `eos_token`.
     """
     return surroundings(tokenizer).end
 
 
 def surroundings(tokenizer: Tokenizer) -> Surroundings:
-    """What the chat template writes around the answer to a question; nothing where it shows the answer in another form."""
+    """What the chat template writes around the answer to a question; nothing where it shows the answer in another
+    form.
+    """
     return _surroundings(tokenizer, template(tokenizer), tokenizer.eos_token_id)
 
 
@@ -133,17 +140,19 @@ def positions(model: PretrainedModel) -> int | None:
 def check_positions(
     model: PretrainedModel, lengths: Sequence[int], what: str, more: int = 0, why: str = "", limited_by: str = ""
 ) -> None:
-    """DataError with one line where the longest of `what`, with `more` tokens (`why`), goes beyond the model's positions.
+    """DataError with one line where the longest of `what`, with `more` tokens (`why`), goes beyond the model's
+    positions.
 
-    Otherwise learned positions would be read past their end, and rotary ones would go beyond what the model was trained on
-    without any error.
+    Otherwise learned positions would be read past their end, and rotary ones would go beyond what the model was trained
+    on without any error.
     """
     limit = positions(model)
     longest = max(lengths, default=0)
     if limit is not None and longest + more > limit:
         then = f" and {why} = {more} make {longest + more}" if more else ""
         raise DataError(
-            f"{model.name_or_path}: the model has {limit} positions (config.json: max_position_embeddings), but the longest of "
+            f"{model.name_or_path}: the model has {limit} positions (config.json: max_position_embeddings), but "
+            "the longest of "
             f"{what} has {longest} tokens{then}; expected at most {limit}"
             + (f": set {limited_by}" if limited_by else "")
         )

@@ -1,7 +1,7 @@
 """The columns of one row of somebody's data, which remember what has been read of them; and rows that are left out.
 
-What a row says and nobody reads is named once, and what is left out is counted, so that a data set is never learned from in part
-without a word.
+What a row says and nobody reads is named once, and what is left out is counted, so that a data set is never learned
+from in part without a word.
 """
 
 from collections import Counter
@@ -61,7 +61,9 @@ class Columns(Mapping[str, Any]):
 
 @dataclass
 class Omissions:
-    """Rows that a stage left out, counted by the reason, and columns and keys that it did not read, by how many rows have them."""
+    """Rows that a stage left out, counted by the reason, and columns and keys that it did not read, by how many rows
+    have them.
+    """
 
     left_out: Counter[str] = field(default_factory=Counter)
     unread: Counter[str] = field(default_factory=Counter)

@@ -11,7 +11,8 @@ MESSAGES = ("chosen_message", "rejected_message")
 
 
 def alike(rows: Sequence[Record]) -> list[Record]:
-    """The rows without scores or verdicts where one lacks them, and without history, messages, tokens and persons where none has any.
+    """The rows without scores or verdicts where one lacks them, and without history, messages, tokens and persons where
+    none has any.
 
     Where only some have them, the others have an empty history, no message or tokens and nobody as the person.
     """

@@ -44,9 +44,11 @@ class Pair(NamedTuple):
 
 
 class ComparisonSet:
-    """Comparisons (schema Comparisons) with their prompts and distinct responses as tokens: the sampled ones where they are known.
+    """Comparisons (schema Comparisons) with their prompts and distinct responses as tokens: the sampled ones where they
+    are known.
 
-    Pairs of rankings (rankings.pairs) have columns `level` and `ranking_id` in place of a strength. `truncated` and `dropped` count the pairs that are above the limit, and were cut or left out.
+    Pairs of rankings (rankings.pairs) have columns `level` and `ranking_id` in place of a strength. `truncated` and
+    `dropped` count the pairs that are above the limit, and were cut or left out.
     """
 
     def __init__(self, table: pd.DataFrame, tokenizer: Tokenizer, limit: Limit = UNLIMITED) -> None:
@@ -128,7 +130,8 @@ class ComparisonSet:
         """One line on standard error where pairs were above the limit."""
         if self.truncated or self.dropped:
             print(
-                f"{stage}: of {len(self.kept)} pairs {self.truncated} were cut off at {stage}.max_length = {limit.tokens}, and "
+                f"{stage}: of {len(self.kept)} pairs {self.truncated} were cut off at {stage}.max_length = "
+                f"{limit.tokens}, and "
                 f"{self.dropped} left out",
                 file=sys.stderr,
                 flush=True,
@@ -163,7 +166,9 @@ class ComparisonSet:
         return (self._batch(range(start, min(start + size, count))) for start in range(0, count, size))
 
     def margins(self, scores: torch.Tensor) -> torch.Tensor:
-        """The chosen response's score minus the rejected one's, for every comparison in order (P,); `scores` (N,) are those of `responses`."""
+        """The chosen response's score minus the rejected one's, for every comparison in order (P,); `scores` (N,) are
+        those of `responses`.
+        """
         chosen, rejected = self.sides()
         return scores[chosen] - scores[rejected]
 

@@ -1,12 +1,13 @@
 """Conversations of several turns as tokens, and which of the tokens are the assistant's own.
 
-The tokenizer's chat template lays a conversation out. Each assistant turn is tokenized as in `chat`: apart from what stands
-before it, and closed with the end token. Between two assistant turns stands the template's text, from the end token of the one
-to the opening of the other. So a turn is trained behind the very prompt from which it is sampled, if the template renders
-earlier turns the same however many follow. A template that does not is refused.
+The tokenizer's chat template lays a conversation out. Each assistant turn is tokenized as in `chat`: apart from what
+stands before it, and closed with the end token. Between two assistant turns stands the template's text, from the end
+token of the one to the opening of the other. So a turn is trained behind the very prompt from which it is sampled, if
+the template renders earlier turns the same however many follow. A template that does not is refused.
 
-A template is a program. transformers runs it in a sandbox, which it cannot leave; but nothing here stops one that does not come
-to an end. `model_files.check_tokenizer` tries a stranger's template with little time and memory before a stage uses it.
+A template is a program. transformers runs it in a sandbox, which it cannot leave; but nothing here stops one that does
+not come to an end. `model_files.check_tokenizer` tries a stranger's template with little time and memory before a stage
+uses it.
 """
 
 import re
@@ -48,11 +49,11 @@ class Answered(NamedTuple):
 def encode_conversation(tokenizer: Tokenizer, conversation: Sequence[Message]) -> tuple[list[int], list[bool]]:
     """Token ids of the whole conversation, and a mask that is True on the assistant's answers and their end tokens.
 
-    Everything else is False, the header that opens an assistant turn too, and answers of weight 0. An answer is all that the
-    template writes of it, from where a prompt ends to the end token. Where the template puts no end token behind an answer, the
-    tokenizer's is put there; where it ends earlier answers in another way than the last one, only the last one's end is learned. If
-    the last turn is the assistant's, nothing follows its end token. DataError with one line if the conversation or the template
-    cannot be used.
+    Everything else is False, the header that opens an assistant turn too, and answers of weight 0. An answer is all
+    that the template writes of it, from where a prompt ends to the end token. Where the template puts no end token
+    behind an answer, the tokenizer's is put there; where it ends earlier answers in another way than the last one, only
+    the last one's end is learned. If the last turn is the assistant's, nothing follows its end token. DataError with
+    one line if the conversation or the template cannot be used.
     """
     tools, messages = split_tools(conversation)
     checked = _checked(messages)
@@ -85,7 +86,10 @@ def encode_conversation(tokenizer: Tokenizer, conversation: Sequence[Message]) -
 
 
 def encode_answer(tokenizer: Tokenizer, prompt: Sequence[Message], answer: Message) -> list[int]:
-    """Token ids of an answer to a prompt, with its end token: all that the template writes of it. DataError as above."""
+    """Token ids of an answer to a prompt, with its end token: all that the template writes of it.
+
+    DataError as above.
+    """
     context = [{**turn, "weight": 0} if turn["role"] == "assistant" else turn for turn in prompt]
     ids, mask = encode_conversation(tokenizer, [*context, {**answer, "weight": 1}])
     return [token for token, learned in zip(ids, mask, strict=True) if learned]
@@ -137,7 +141,9 @@ def _one_line() -> Iterator[None]:
 
 
 def _marked(tokenizer: Tokenizer, turns: Sequence[Message], tools: list[Any]) -> Marked:
-    """The conversation with its control tokens marked as text, as `sanitize_control_tokens` of `apply_chat_template` does."""
+    """The conversation with its control tokens marked as text, as `sanitize_control_tokens` of `apply_chat_template`
+    does.
+    """
     template = chat.template(tokenizer)
     tools = tools if tools and templates.knows_tools(tokenizer, template) else []
     spelled = [templates.spelled(tokenizer, template, turn) for turn in turns]
@@ -153,7 +159,9 @@ def _marked(tokenizer: Tokenizer, turns: Sequence[Message], tools: list[Any]) ->
 
 
 def _rendered(tokenizer: Tokenizer, marked: Marked, count: int, opens: bool) -> str:
-    """The template's text of the first turns, whose tokens are `_tokens`; with `opens` up to where the assistant's answer begins."""
+    """The template's text of the first turns, whose tokens are `_tokens`; with `opens` up to where the assistant's
+    answer begins.
+    """
     with _one_line():
         return tokenizer.apply_chat_template(
             marked.turns[:count],
@@ -169,7 +177,9 @@ def _tokens(tokenizer: Tokenizer, text: str) -> list[int]:
 
 
 def _between(tokenizer: Tokenizer, text: str, closing: str) -> list[int]:
-    """Tokens of the text behind an end token, `closing`, which decides how the text's first characters are tokenized."""
+    """Tokens of the text behind an end token, `closing`, which decides how the text's first characters are
+    tokenized.
+    """
     return _tokens(tokenizer, closing + text)[len(_tokens(tokenizer, closing)) if closing else 0 :]
 
 
@@ -193,7 +203,8 @@ def _answer(tokenizer: Tokenizer, marked: Marked, index: int, opening: str, late
     alone = later if last else _rendered(tokenizer, marked, index + 1, opens=False)
     if not alone.startswith(opening):
         raise DataError(
-            f"message {index + 1} (assistant): the chat template opens an answer in another way than it renders one; expected a "
+            f"message {index + 1} (assistant): the chat template opens an answer in another way than it renders "
+            "one; expected a "
             "template whose prompts are the beginning of what is trained"
         )
     text, ending = _cut(message, index, alone[len(opening) :], closing)
@@ -208,8 +219,10 @@ def _answer(tokenizer: Tokenizer, marked: Marked, index: int, opening: str, late
     match = re.compile(rf"(\s*)({'|'.join(ends)})").match(rest, len(text)) if rest.startswith(text) else None
     if not match:
         raise DataError(
-            f"the chat template renders message {index + 1} (assistant) in another way when more messages follow, so that it "
-            "would not be trained as it is sampled; expected a template that keeps earlier turns, or conversations cut off "
+            f"the chat template renders message {index + 1} (assistant) in another way when more messages follow, "
+            "so that it "
+            "would not be trained as it is sampled; expected a template that keeps earlier turns, or "
+            "conversations cut off "
             "behind their first assistant turn"
         )
     if not ends:
@@ -221,7 +234,9 @@ def _answer(tokenizer: Tokenizer, marked: Marked, index: int, opening: str, late
 
 
 def _text_before_more(message: Message, text: str, rest: str) -> str:
-    """What the template writes of an answer behind which more follows: without what stands around the last one, as an empty thought."""
+    """What the template writes of an answer behind which more follows: without what stands around the last one, as an
+    empty thought.
+    """
     content = (message.get("content") or "").strip()
     spaces = len(rest) - len(rest.lstrip())
     if is_plain(message) and not rest.startswith(text) and rest.startswith(content, spaces):
@@ -230,7 +245,9 @@ def _text_before_more(message: Message, text: str, rest: str) -> str:
 
 
 def _cut(message: Message, index: int, written: str, closing: str) -> tuple[str, str]:
-    """What the template writes of an answer that nothing follows, and the end token behind it: the empty text where there is none."""
+    """What the template writes of an answer that nothing follows, and the end token behind it: the empty text where
+    there is none.
+    """
     end = re.compile(rf"(\s*){_unmarked(closing)}")
     content = message.get("content") or ""
     contents = [content, content.strip()] if content.strip() else []
@@ -240,7 +257,8 @@ def _cut(message: Message, index: int, written: str, closing: str) -> tuple[str,
         match = end.search(written, max((written.rfind(part) for part in parts if part), default=0))
         if not match:
             raise DataError(
-                f"message {index + 1} (assistant) is more than a content, but the chat template puts no end token behind it; "
+                f"message {index + 1} (assistant) is more than a content, but the chat template puts no end token "
+                "behind it; "
                 "expected one, without which it cannot be told where the answer ends"
             )
         return written[: match.end(1)], closing
@@ -265,7 +283,8 @@ def _check_answer(message: Message, text: str, number: int) -> None:
     for what, part in (("content", message.get("content") or ""), *(("thought", thought) for thought in thoughts)):
         if part.strip() not in text:
             raise DataError(
-                f"message {number} (assistant): the chat template leaves out its {what}, or changes it; expected a template that "
+                f"message {number} (assistant): the chat template leaves out its {what}, or changes it; expected a "
+                "template that "
                 f"writes it as it is"
             )
     _check_calls(message, text, number)
@@ -276,7 +295,8 @@ def _check_calls(message: Message, text: str, number: int) -> None:
     for name in map(_name, message.get("tool_calls") or []):
         if name not in text:
             raise DataError(
-                f"message {number} (assistant): the chat template leaves out its call of {name}; expected one that knows tool_calls"
+                f"message {number} (assistant): the chat template leaves out its call of {name}; expected one that "
+                "knows tool_calls"
             )
 
 
@@ -313,7 +333,8 @@ def _check_layout(tokenizer: Tokenizer, marked: Marked, rendered: str) -> None:
             rendered_role = templates.rendered_as(tokenizer, chat.template(tokenizer), role)
             if rendered_role:
                 raise DataError(
-                    f"message {number} ({role}): the chat template has no such role and renders it as {rendered_role}; expected a "
+                    f"message {number} ({role}): the chat template has no such role and renders it as "
+                    f"{rendered_role}; expected a "
                     f"conversation without it, or a template that knows it"
                 )
 

@@ -1,7 +1,8 @@
 """Film reviews by a grammar of sentiment: a neutral opening, and a continuation whose label holds by construction.
 
-The label is drawn first, and the opening without it. Every sentence that judges agrees with the label, whatever its words: a negation
-takes an opposite word, and of `..., but ...` the second half counts. So single words mislead, and pairs of words less.
+The label is drawn first, and the opening without it. Every sentence that judges agrees with the label, whatever its
+words: a negation takes an opposite word, and of `..., but ...` the second half counts. So single words mislead, and
+pairs of words less.
 """
 
 import random
@@ -44,7 +45,9 @@ class Review(NamedTuple):
 
 
 def review(rng: random.Random, positive_share: float, mixed: float, negated: float) -> Review:
-    """One review; a judging sentence concedes the opposite with probability `mixed`, and else negates with `negated`."""
+    """One review; a judging sentence concedes the opposite with probability `mixed`, and else negates with
+    `negated`.
+    """
     opening = (
         f"{rng.choice(WATCHED)} a {rng.choice(GENRES)} about {rng.choice(SUBJECTS)} {rng.choice(DAYS)} "
         f"{rng.choice(COMPANY)}."

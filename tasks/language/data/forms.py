@@ -1,8 +1,8 @@
 """The forms in which people keep conversations and preference pairs, told apart by their columns.
 
-Each reader takes one row as a mapping and raises ValueError naming the field at fault; rows.py adds the file and the line.
-A conversation is a list of messages in the form of `messages`, before them the tools that it declares. What a row says beside
-what its form reads is in `unread`, so that a stage can name it.
+Each reader takes one row as a mapping and raises ValueError naming the field at fault; rows.py adds the file and the
+line. A conversation is a list of messages in the form of `messages`, before them the tools that it declares. What a row
+says beside what its form reads is in `unread`, so that a stage can name it.
 """
 
 import json
@@ -58,7 +58,9 @@ class Pair(NamedTuple):
 
 
 def demonstration(values: Mapping[str, Any]) -> Demonstration:
-    """A row of any form of DEMONSTRATIONS. LeftOutError where there is nothing to learn, or the answer is labelled as a bad one."""
+    """A row of any form of DEMONSTRATIONS. LeftOutError where there is nothing to learn, or the answer is labelled as a
+    bad one.
+    """
     row = Columns(values)
     _check_verdict(row)
     if row.peek("text") is not None and not _has_answer_columns(row):
@@ -72,7 +74,9 @@ def demonstration(values: Mapping[str, Any]) -> Demonstration:
 
 
 def _is_pair(row: Columns) -> bool:
-    """Whether the answer is a pair's chosen one: beside it, other tools keep the turns that are answered, or the whole."""
+    """Whether the answer is a pair's chosen one: beside it, other tools keep the turns that are answered, or the
+    whole.
+    """
     turns = _first(row, TURNS)
     if "chosen" not in row or turns is None:
         return "chosen" in row
@@ -186,7 +190,9 @@ def _pair(row: Columns) -> Pair:
 
 
 def _side(row: Columns, name: str) -> Conversation:
-    """One of a pair's answers: text, a message, messages, a whole transcript; or a message as our own tables keep it beside its text."""
+    """One of a pair's answers: text, a message, messages, a whole transcript; or a message as our own tables keep it
+    beside its text.
+    """
     if written := row.get(f"{name}_message"):
         return conversation(f"[{written}]", f"{name}_message", row.unread_keys)
     value = row[name]
@@ -226,7 +232,9 @@ def _prompt(row: Columns) -> Conversation:
 
 
 def _history(row: Columns) -> Conversation:
-    """The turns before a prompt: JSON of messages, as our own tables keep them, or pairs of a question and its answer (Alpaca)."""
+    """The turns before a prompt: JSON of messages, as our own tables keep them, or pairs of a question and its answer
+    (Alpaca).
+    """
     history = row.peek("history")
     if not history:
         return []
@@ -253,7 +261,8 @@ def with_declared(row: Mapping[str, Any], turns: Conversation) -> Conversation:
 
 
 def conversation(value: object, field: str, unread: set[str] | None = None) -> Conversation:
-    """Messages with roles and contents, or ShareGPT's turns `{"from": "human", "value": ..}`; JSON of them, which some tables keep.
+    """Messages with roles and contents, or ShareGPT's turns `{"from": "human", "value": ..}`; JSON of them, which some
+    tables keep.
 
     Tools that the first message declares stand before it. Names of keys that are not read go to `unread`.
     """
@@ -317,9 +326,11 @@ def text(row: Mapping[str, Any], field: str) -> str:
 
 
 def split_prompt(prompt: Conversation) -> tuple[str, str]:
-    """A prompt as tables keep it: the text of its last turn, and the turns before it as JSON, empty where there are none.
+    """A prompt as tables keep it: the text of its last turn, and the turns before it as JSON, empty where there are
+    none.
 
-    A last turn that is a tool's stands there too, without its text. ValueError where the last turn is neither the user's nor a tool's.
+    A last turn that is a tool's stands there too, without its text. ValueError where the last turn is neither the
+    user's nor a tool's.
     """
     last = prompt[-1]["role"] if prompt else "nobody"
     if last not in ("user", "tool"):
@@ -343,7 +354,10 @@ def joined_prompt(prompt: str, history: str = "") -> Conversation:
 
 
 def behind(history: Conversation, prompt: Conversation) -> Conversation:
-    """A prompt behind the turns before it. Where the last of those is a tool's that lacks its text, the prompt is that text."""
+    """A prompt behind the turns before it.
+
+    Where the last of those is a tool's that lacks its text, the prompt is that text.
+    """
     if history and history[-1].get(messages.ASKED):
         waiting = {name: value for name, value in history[-1].items() if name != messages.ASKED}
         return [*history[:-1], {**waiting, "content": prompt[0]["content"]}]

@@ -27,7 +27,9 @@ class GivenPairs:
     omissions: Omissions
 
     def lines(self, source: str) -> list[str]:
-        """What is left out or not read of the rows, and where scores contradict the preference; none where there is nothing to say."""
+        """What is left out or not read of the rows, and where scores contradict the preference; none where there is
+        nothing to say.
+        """
         count = len(self.train) + len(self.test)
         contradiction_line = (
             f"{source}: in {self.contradicted:,} of {count:,} pairs the rejected answer has the higher score"
@@ -63,7 +65,8 @@ def read(rows: Iterable[Row], test_share: float, seed: int, source: str) -> Give
                 named.add(prompt)
     if len(pairs_by_prompt) < 2:
         raise DataError(
-            f"{source}: pairs with {len(pairs_by_prompt)} different prompts; expected at least 2, one to train on and one to test"
+            f"{source}: pairs with {len(pairs_by_prompt)} different prompts; expected at least 2, one to train on "
+            "and one to test"
             f"{omissions.clause()}"
         )
     kept = named if 0 < len(named) < len(pairs_by_prompt) else _drawn(list(pairs_by_prompt), test_share, seed)

@@ -1,4 +1,6 @@
-"""Texts that somebody labelled: reviews with a sentiment, and answers that are right or wrong (KTO's form, arXiv:2402.01306)."""
+"""Texts that somebody labelled: reviews with a sentiment, and answers that are right or wrong (KTO's form,
+arXiv:2402.01306).
+"""
 
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -21,7 +23,9 @@ LABELS = {
 
 
 def reviews(rows: Iterable[Row], text: str, label: str, opening_words: int) -> list[Record]:
-    """Rows of Reviews without their parts; the continuation of a text of no more than `opening_words` words is empty."""
+    """Rows of Reviews without their parts; the continuation of a text of no more than `opening_words` words is
+    empty.
+    """
     form = partial(_review, text=text, label=label, opening_words=opening_words)
     return [{"review_id": row.name, **parsed(row, form)} for row in rows]
 

@@ -1,8 +1,10 @@
-"""What an annotator without the right answer can judge of a worked answer: its manner. And what a reader wants: `is_gold`.
+"""What an annotator without the right answer can judge of a worked answer: its manner. And what a reader wants:
+`is_gold`.
 
-The criteria are those that people have for explanations, and no reference is needed for them: whether each result says of what it is, whether the
-steps hold, whether nothing is superfluous, and whether one step follows from the other. A policy can gain all ten points with a
-wrong answer; `is_gold` needs the reference, and no reward and no pair is made from it.
+The criteria are those that people have for explanations, and no reference is needed for them: whether each result says
+of what it is, whether the steps hold, whether nothing is superfluous, and whether one step follows from the other. A
+policy can gain all ten points with a wrong answer; `is_gold` needs the reference, and no reward and no pair is made
+from it.
 """
 
 import re
@@ -38,7 +40,8 @@ class Manner:
     def reason(self) -> str:
         """The points as a person would note them."""
         return (
-            f"results named {self.named} of {NAMED}, steps valid {self.valid} of {VALID}, brief {self.brief} of {BRIEF}, "
+            f"results named {self.named} of {NAMED}, steps valid {self.valid} of {VALID}, brief "
+            f"{self.brief} of {BRIEF}, "
             f"in order {self.ordered} of {ORDERED}"
         )
 
@@ -50,7 +53,9 @@ def thing(question: str) -> str | None:
 
 
 def judge(question: str, response: str, ended: bool) -> Manner:
-    """The manner of a response to a question, whether its answer is right or not; `ended` says that it closed itself."""
+    """The manner of a response to a question, whether its answer is right or not; `ended` says that it closed
+    itself.
+    """
     sentences = [part for part in SENTENCE_END.split(response.strip()) if part and not part.startswith(LAST_LINE)]
     steps = [equations(sentence) for sentence in sentences]
     flat = [step for of_sentence in steps for step in of_sentence]
@@ -97,7 +102,8 @@ def _concludes(response: str, last: Equation) -> bool:
 
 
 def is_gold(question: str, solution: str, answer: str, response: str, ended: bool) -> bool:
-    """Whether a response is what a reader wants: right, with the reference's steps in their order, each result named, and nothing else.
+    """Whether a response is what a reader wants: right, with the reference's steps in their order, each result named,
+    and nothing else.
 
     The words of a step are free; `solution` has one step a line.
     """
@@ -120,7 +126,9 @@ def is_gold(question: str, solution: str, answer: str, response: str, ended: boo
 
 
 def applies(question: str, solution: str) -> bool:
-    """Whether a problem is of the kind that `is_gold` reads: it asks how many of a thing, and each line of its solution is a step of that."""
+    """Whether a problem is of the kind that `is_gold` reads: it asks how many of a thing, and each line of its solution
+    is a step of that.
+    """
     *lines, last = solution.split("\n")
     counted = thing(question)
     steps = [equations(line) for line in lines]

@@ -1,8 +1,9 @@
 """One message of a conversation: the spellings that people's files have, in one form.
 
-A message is {"role": .., "content": text}, with `reasoning_content` (what was thought before the answer), `tool_calls`, `tool_call_id`
-and `name` where there are any, and with `weight` 0 where an answer is context and not learned. The tools that a conversation
-declares stand before its turns, as a message of the role TOOLS whose content is their JSON, so that they go wherever its turns go.
+A message is {"role": .., "content": text}, with `reasoning_content` (what was thought before the answer), `tool_calls`,
+`tool_call_id` and `name` where there are any, and with `weight` 0 where an answer is context and not learned. The tools
+that a conversation declares stand before its turns, as a message of the role TOOLS whose content is their JSON, so that
+they go wherever its turns go.
 """
 
 import json
@@ -38,7 +39,10 @@ READ = {"role", "content", "from", "value", "tool_calls", "function_call", TOOLS
 
 
 def read(value: object, field: str, unread: set[str]) -> Message:
-    """A message in the one form; names of its keys that are not read go to `unread`. ValueError names the field at fault."""
+    """A message in the one form; names of its keys that are not read go to `unread`.
+
+    ValueError names the field at fault.
+    """
     if not isinstance(value, Mapping):
         raise ValueError(f"field '{field}' is {kind(value)}; expected a message with role and content")
     fields = without_nulls(value)
@@ -71,7 +75,10 @@ def read(value: object, field: str, unread: set[str]) -> Message:
 
 
 def tools(value: object, field: str) -> list[Message]:
-    """The message that declares tools; none for no tools. They are a list, or JSON as text, in OpenAI's form or as bare functions."""
+    """The message that declares tools; none for no tools.
+
+    They are a list, or JSON as text, in OpenAI's form or as bare functions.
+    """
     listed = _loaded(value, field) if isinstance(value, str) and value.strip() else value
     if not listed:
         return []

@@ -1,7 +1,9 @@
-"""The forms in which people keep problems and other prompts, told apart by their columns: GSM8K, MATH, multiple choice, ...
+"""The forms in which people keep problems and other prompts, told apart by their columns: GSM8K, MATH, multiple choice,
+...
 
-GSM8K's rows (arXiv:2110.14168) hold steps and answer in one text, `steps #### N`. In all other forms a reference solution and a
-reference answer may stand in columns of their own, or be absent where the reward or the measure needs none.
+GSM8K's rows (arXiv:2110.14168) hold steps and answer in one text, `steps #### N`. In all other forms a reference
+solution and a reference answer may stand in columns of their own, or be absent where the reward or the measure needs
+none.
 """
 
 import json
@@ -30,7 +32,8 @@ ANSWERS = ("answer", "final_answer", "Answer", "answerKey", "answer_key", "groun
 def read(rows: Iterable[Row], needed_by: str = "") -> list[Record]:
     """Rows of Problems; DataError naming file, line and field. Where the first row is in GSM8K's form, all have to be.
 
-    If some reward `needed_by` needs an answer, each row has to have one. Keys of messages that are not read are a line on standard error.
+    If some reward `needed_by` needs an answer, each row has to have one. Keys of messages that are not read are a line
+    on standard error.
     """
     problems: list[Record] = []
     gsm8k, omissions = False, Omissions()
@@ -57,7 +60,8 @@ def check_skip(section: str, skip: int, available: int) -> None:
     """ConfigError where a section passes over as many training problems as there are, or more."""
     if skip >= available:
         raise ConfigError(
-            f"params.yaml: {section}.skip: expected less than the {available:,} training problems that there are, got {skip}"
+            f"params.yaml: {section}.skip: expected less than the {available:,} training problems that "
+            f"there are, got {skip}"
         )
 
 
@@ -85,7 +89,10 @@ def from_gsm8k(row: Mapping[str, Any]) -> Record:
 
 
 def problem(row: Mapping[str, Any], unread: set[str] | None = None) -> Record:
-    """One row of any other form. A reference that is absent is an empty text; keys of messages that are not read go to `unread`."""
+    """One row of any other form.
+
+    A reference that is absent is an empty text; keys of messages that are not read go to `unread`.
+    """
     used, prompt, solution = _prompt(row, set() if unread is None else unread)
     if not solution and (name := _text_in(row, SOLUTIONS)):
         solution = row[name].strip()
@@ -133,7 +140,10 @@ def _prompt(row: Mapping[str, Any], unread: set[str]) -> tuple[tuple[str, ...], 
 
 
 def choices_of(row: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Labels and texts of a multiple choice: from lists of both, a list of pairs, texts by label, or texts alone. No choices: it is none."""
+    """Labels and texts of a multiple choice: from lists of both, a list of pairs, texts by label, or texts alone.
+
+    No choices: it is none.
+    """
     question = row.get("question")
     holder = question if isinstance(question, Mapping) else row
     choices: Any = holder.get("choices")
@@ -191,7 +201,9 @@ def _answer(value: object, field: str) -> str:
 
 
 def label_of(value: object, field: str, choices: list[tuple[str, str]]) -> str:
-    """The label of the right choice, which is given by its label, its letter, its text, or its place from 0 on (MMLU)."""
+    """The label of the right choice, which is given by its label, its letter, its text, or its place from 0 on
+    (MMLU).
+    """
     labels, texts = zip(*choices, strict=True)
     answer = _answer(value, field)
     if answer in labels:
@@ -226,6 +238,8 @@ def _record(
 
 
 def without_empty(rows: list[Record]) -> list[Record]:
-    """The rows without `history` and `columns` where no row has any: tables have these columns only where they say something."""
+    """The rows without `history` and `columns` where no row has any: tables have these columns only where they say
+    something.
+    """
     empty = [name for name in ("history", "columns") if not any(row.get(name) for row in rows)]
     return [{name: value for name, value in row.items() if name not in empty} for row in rows]

@@ -1,4 +1,6 @@
-"""Rankings as pairs: each response of a ranking with each other, ties included (InstructGPT, arXiv:2203.02155, section 3.5)."""
+"""Rankings as pairs: each response of a ranking with each other, ties included (InstructGPT, arXiv:2203.02155, section
+3.5).
+"""
 
 from itertools import combinations
 from typing import Literal

@@ -58,7 +58,9 @@ def parsed(row: Row, form: Callable[[Record], Parsed]) -> Parsed:
 
 
 def readable(rows: Iterable[Row], form: Callable[[Record], Form], omissions: Omissions) -> Iterator[tuple[Row, Form]]:
-    """The rows from which something can be learned, with their `form`; what is left out, and what is not read, is counted in `omissions`."""
+    """The rows from which something can be learned, with their `form`; what is left out, and what is not read, is
+    counted in `omissions`.
+    """
     for row in rows:
         try:
             values = parsed(row, form)
@@ -137,7 +139,9 @@ def read_hub(name: str, config: str | None, revision: str, split: str) -> Iterat
 
 
 def hub_rows(name: str, config: str | None, revision: str, split: str) -> int | None:
-    """How many rows a split has by what the hub or its cache says of it; None where they do not say it within SECONDS."""
+    """How many rows a split has by what the hub or its cache says of it; None where they do not say it within
+    SECONDS.
+    """
     counts: list[int] = []
 
     def ask() -> None:

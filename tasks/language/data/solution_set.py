@@ -1,4 +1,6 @@
-"""A table of solutions as batches of labelled tokens: the one way in which reward models of answers and steps read it."""
+"""A table of solutions as batches of labelled tokens: the one way in which reward models of answers and steps read
+it.
+"""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -26,9 +28,9 @@ CLASS_OF = {-1: (1.0, 0.0, 0.0), 0: (0.0, 1.0, 0.0), 1: (0.0, 0.0, 1.0)}  # prob
 class SolutionSet:
     """Solutions (schema Solutions) as tokens, with a label of each answer (outcome) or of each of its steps (process).
 
-    `kept` says of each row of the table, sorted by prompt, whether it is a solution of the set; `truncated` and `dropped` count
-    those that are above the limit, and were cut or left out. A step is labelled with the probabilities of its `classes`, or else
-    with that of not being bad.
+    `kept` says of each row of the table, sorted by prompt, whether it is a solution of the set; `truncated` and
+    `dropped` count those that are above the limit, and were cut or left out. A step is labelled with the probabilities
+    of its `classes`, or else with that of not being bad.
     """
 
     def __init__(
@@ -93,7 +95,8 @@ class SolutionSet:
         """One line on standard error where solutions were above the limit."""
         if self.truncated or self.dropped:
             print(
-                f"{stage}: of {len(self.kept)} solutions {self.truncated} were cut off at {stage}.max_length = {limit.tokens}, "
+                f"{stage}: of {len(self.kept)} solutions {self.truncated} were cut off at {stage}.max_length = "
+                f"{limit.tokens}, "
                 f"and {self.dropped} left out",
                 file=sys.stderr,
                 flush=True,

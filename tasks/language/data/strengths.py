@@ -20,7 +20,9 @@ LEVELS |= {"much better": "significantly", "strong": "", "weak": "slightly"}
 
 
 def scores(row: Columns) -> tuple[float, float] | None:
-    """The scores of the chosen and of the rejected answer, where somebody gave both; ValueError where one is no number."""
+    """The scores of the chosen and of the rejected answer, where somebody gave both; ValueError where one is no
+    number.
+    """
     metadata = row.peek("metadata")
     for source in (row, metadata) if isinstance(metadata, Mapping) else (row,):
         for names in (*SCORES, *_ratings(source)):

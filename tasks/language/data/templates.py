@@ -1,4 +1,5 @@
-"""What a chat template knows, tried on small conversations: tools, roles, how calls and thoughts are spelled, how answers end.
+"""What a chat template knows, tried on small conversations: tools, roles, how calls and thoughts are spelled, how
+answers end.
 
 A template is a program in which none of this can be read; transformers renders it in a sandbox.
 """
@@ -16,7 +17,9 @@ PROBED = "probed_name"  # of a tool
 
 
 def unread_tools(tokenizer: Tokenizer, conversations: Iterable[str]) -> str:
-    """A line that says of how many of these conversations (JSON, or empty) the template does not read the tools; empty for none."""
+    """A line that says of how many of these conversations (JSON, or empty) the template does not read the tools; empty
+    for none.
+    """
     start = json.dumps([{"role": TOOLS}])[:-2]
     declared = sum(text.startswith(start) for text in conversations)
     if not declared or knows_tools(tokenizer, chat.template(tokenizer)):
@@ -43,7 +46,9 @@ def _with_text(call: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=8)
 def _arguments_as_text(tokenizer: Tokenizer, template: str | None) -> bool:
-    """Whether the template writes a call's arguments as they are, so that an object would stand there as Python shows it."""
+    """Whether the template writes a call's arguments as they are, so that an object would stand there as Python shows
+    it.
+    """
     call = {"type": "function", "id": "probe", "function": {"name": "probed", "arguments": {"probe": "value"}}}
     turns: list[Mapping[str, Any]] = [
         {"role": "user", "content": "a"},

@@ -15,7 +15,10 @@ from functools import lru_cache
 
 @dataclass(frozen=True)
 class Words:
-    """What a story is told in. In forms {n} is who, {i} what, {a} the number of the change, {o} another person, {b} a container, {c} a size."""
+    """What a story is told in.
+
+    In forms {n} is who, {i} what, {a} the number of the change, {o} another person, {b} a container, {c} a size.
+    """
 
     names: str  # words, as are the next two
     items: str
@@ -117,7 +120,8 @@ UNSEEN_SUMS = 12  # one of so many sums and differences stands in no text for tr
 
 @lru_cache(maxsize=2**16)
 def is_unseen(left: int, symbol: str, right: int) -> bool:
-    """Whether `left symbol right` is kept out of all that is trained on, whatever the seed. No product and no quotient is.
+    """Whether `left symbol right` is kept out of all that is trained on, whatever the seed. No product and no quotient
+    is.
 
     a + b and b + a are one sum. a - b and the sums of its numbers are different facts here.
     """
@@ -142,7 +146,10 @@ class Kind:
 
 @dataclass(frozen=True)
 class Problem:
-    """One word problem about `thing`. `chain` is its arithmetic, one expression a step; two problems with one chain are the same."""
+    """One word problem about `thing`.
+
+    `chain` is its arithmetic, one expression a step; two problems with one chain are the same.
+    """
 
     question: str
     solution: str
@@ -246,8 +253,8 @@ class Habits:
 def demonstration(rng: random.Random, solution: str, habits: Habits) -> str:
     """A person's answer: right, and in a manner that is the person's own.
 
-    People's habits go with what is counted: with half of the things a habit is more frequent than on average by TILT, with
-    the others less.
+    People's habits go with what is counted: with half of the things a habit is more frequent than on average by TILT,
+    with the others less.
     """
     *lines, last = solution.split("\n")
     thing = lines[0].rstrip(".").rpartition(" ")[2]

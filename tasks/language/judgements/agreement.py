@@ -1,8 +1,10 @@
-"""How far people agree: Krippendorff's alpha, 1 for perfect agreement, 0 for what chance would give, below 0 for less than that.
+"""How far people agree: Krippendorff's alpha, 1 for perfect agreement, 0 for what chance would give, below 0 for less
+than that.
 
-Krippendorff, "Computing Krippendorff's alpha-reliability" (2011): alpha = 1 - D_o / D_e, where the observed disagreement D_o is the
-mean squared distance between two values that one unit got, each unit with m values giving m (m - 1) pairs of weight 1 / (m - 1), and
-the expected one D_e that between any two values of all units. Who left a unit out has no value there; units with one value do not count.
+Krippendorff, "Computing Krippendorff's alpha-reliability" (2011): alpha = 1 - D_o / D_e, where the observed
+disagreement D_o is the mean squared distance between two values that one unit got, each unit with m values giving m (m
+- 1) pairs of weight 1 / (m - 1), and the expected one D_e that between any two values of all units. Who left a unit out
+has no value there; units with one value do not count.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -37,7 +39,9 @@ def alpha(units: Units, level: Level) -> float | None:
 
 
 def alpha_of_people(units: Units, level: Level) -> dict[str, float | None]:
-    """For each person alpha with D_o over the pairs in which one value is the person's: how far the others agree with that person."""
+    """For each person alpha with D_o over the pairs in which one value is the person's: how far the others agree with
+    that person.
+    """
     tally = _counted(units)
     people = sorted({person for unit in units.values() for person in unit})
     if tally is None:
@@ -74,7 +78,9 @@ def _alpha(pairs: NDArray[np.float64], tally: _Counts, level: Level) -> float:
 
 
 def _squared_distances(values: NDArray[np.float64], totals: NDArray[np.float64], level: Level) -> NDArray[np.float64]:
-    """Between any two values (V, V): 0 or 1; the number of given values between them, half of either's own; or their difference."""
+    """Between any two values (V, V): 0 or 1; the number of given values between them, half of either's own; or their
+    difference.
+    """
     if level == "nominal":
         return 1 - np.eye(len(values))
     positions = totals.cumsum() - totals / 2 if level == "ordinal" else values

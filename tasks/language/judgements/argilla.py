@@ -1,13 +1,16 @@
-"""Argilla's records as JSON: what `dataset.records.to_json` writes in Argilla 2, and the records of a FeedbackDataset (Argilla 1).
+"""Argilla's records as JSON: what `dataset.records.to_json` writes in Argilla 2, and the records of a FeedbackDataset
+(Argilla 1).
 
-A record has `fields`, of which `prompt` (or PROMPTS) is asked and all other texts are answers, in their order; a prompt with turns before it
-is a list of messages (ChatField). In Argilla 2 `responses` are by question, `{"ranking": [{"value": .., "user_id": ..}]}`; in Argilla 1 a
-list with `user_id`, `status` and `values`, of which the submitted ones count. Suggestions are a model's guesses and are left out.
+A record has `fields`, of which `prompt` (or PROMPTS) is asked and all other texts are answers, in their order; a prompt
+with turns before it is a list of messages (ChatField). In Argilla 2 `responses` are by question, `{"ranking":
+[{"value": .., "user_id": ..}]}`; in Argilla 1 a list with `user_id`, `status` and `values`, of which the submitted ones
+count. Suggestions are a model's guesses and are left out.
 
 Questions are told apart by their values. RankingQuestion: field names, best first (Argilla 2, which has no ties), or
-`{"value": name, "rank": n}` (Argilla 1). LabelQuestion: a verdict of the record, such as `a slightly better`, or the name of the better field.
-RatingQuestion: one for each answer, named FIELD-rating, the more the better. Written are, besides, `place-N` (the answer's rank, since ties
-have no other place in Argilla 2), `helpful-N`, `truthful-N`, `harmless-N`, `step-N` (good, neutral, bad) and `edit` (TextQuestion).
+`{"value": name, "rank": n}` (Argilla 1). LabelQuestion: a verdict of the record, such as `a slightly better`, or the
+name of the better field. RatingQuestion: one for each answer, named FIELD-rating, the more the better. Written are,
+besides, `place-N` (the answer's rank, since ties have no other place in Argilla 2), `helpful-N`, `truthful-N`,
+`harmless-N`, `step-N` (good, neutral, bad) and `edit` (TextQuestion).
 """
 
 import json
@@ -38,7 +41,9 @@ STEP_LABELS = {"good": 1, "neutral": 0, "bad": -1}
 
 
 def rows(record: Record) -> list[Row]:
-    """A record of Argilla 2 for each item that was judged; people are UUIDs that follow from their names, which the metadata tell."""
+    """A record of Argilla 2 for each item that was judged; people are UUIDs that follow from their names, which the
+    metadata tell.
+    """
     judged = defaultdict(list)
     for line in record.judgements:
         if line.repeat == 0:

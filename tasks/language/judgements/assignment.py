@@ -1,8 +1,9 @@
 """Which item comes next for a person, and with its answers in which order.
 
-All of it follows from the seed and the record: after a reload or a kill it goes on where it was, and an item that was taken back comes
-again as it was. People finish items that others have begun before they begin new ones, so that they share items, and each goes
-through them in an order of their own. Gold items and repeats are mixed in, at shares drawn for each judgement; nothing tells them from the others.
+All of it follows from the seed and the record: after a reload or a kill it goes on where it was, and an item that was
+taken back comes again as it was. People finish items that others have begun before they begin new ones, so that they
+share items, and each goes through them in an order of their own. Gold items and repeats are mixed in, at shares drawn
+for each judgement; nothing tells them from the others.
 """
 
 import hashlib
@@ -28,7 +29,9 @@ class Settings:
 
 @dataclass(frozen=True)
 class Shown:
-    """An item as a person gets it: `order` are its answers' places, left or top first; `repeat` is 0 for the first time."""
+    """An item as a person gets it: `order` are its answers' places, left or top first; `repeat` is 0 for the first
+    time.
+    """
 
     item: Item
     order: tuple[int, ...]
@@ -37,7 +40,8 @@ class Shown:
 
 @dataclass(frozen=True)
 class Progress:
-    """How many judgements there are of those that are wanted, and how long the rest will take; None: nobody has judged yet.
+    """How many judgements there are of those that are wanted, and how long the rest will take; None: nobody has judged
+    yet.
 
     Gold items and repeats count for nothing here, but for the time that they take.
     """
@@ -50,8 +54,8 @@ class Progress:
 class Assignment:
     """Gives out items, each to `overlap` people; gold items go to everybody.
 
-    Where all items are gold, everybody gets all of them. A skipped item goes to other people; it comes back to the person who skipped
-    it when nothing else is left, and no more when it is skipped again.
+    Where all items are gold, everybody gets all of them. A skipped item goes to other people; it comes back to the
+    person who skipped it when nothing else is left, and no more when it is skipped again.
     """
 
     def __init__(self, items: Sequence[Item], settings: Settings) -> None:
@@ -64,7 +68,10 @@ class Assignment:
         self._keys: dict[str, dict[str, int]] = {}  # by person, the order of the items
 
     def next(self, record: Record, person: str, before_others: Mapping[str, str] | None = None) -> Shown | None:
-        """What the person judges next; None: nothing is left. `before_others` are the items that other people see just now, by person."""
+        """What the person judges next; None: nothing is left.
+
+        `before_others` are the items that other people see just now, by person.
+        """
         judgements = self._own(record, person)
         draw = self._hash(person, str(len(judgements))) / 2**64
         settings = self.settings
@@ -140,7 +147,9 @@ class Assignment:
         return min(again, key=self._order(person).__getitem__) if again else None
 
     def shown(self, item: str, person: str, repeat: int) -> Shown:
-        """The item as the person gets it for the first time, or again: the drawn order is the same whenever it is asked for."""
+        """The item as the person gets it for the first time, or again: the drawn order is the same whenever it is asked
+        for.
+        """
         positions = range(len(self.items[item].answers))
         order = sorted(positions, key=lambda position: self._hash(person, item, str(repeat), str(position)))
         return Shown(self.items[item], tuple(order), repeat)

@@ -1,7 +1,7 @@
 """What sways people's judgements beside the answers themselves: the side on which one was shown, and its length.
 
-Each judgement is one value from 0 to 1, however many pairs of answers it orders; pairs that tie say nothing. Without the bias the
-share would be 1/2.
+Each judgement is one value from 0 to 1, however many pairs of answers it orders; pairs that tie say nothing. Without
+the bias the share would be 1/2.
 """
 
 from collections.abc import Callable

@@ -22,7 +22,10 @@ OUTPUT = "annotation_output"
 
 
 def export(record: Record, tool: Tool, folder: Path) -> list[Path]:
-    """Write the record's judgements to a folder in the tool's form; returns the files. Those without rows are not written."""
+    """Write the record's judgements to a folder in the tool's form; returns the files.
+
+    Those without rows are not written.
+    """
     if tool == "argilla":
         return _written({folder / "records.json": argilla.rows(record)})
     if tool == "potato":
@@ -35,10 +38,11 @@ def export(record: Record, tool: Tool, folder: Path) -> list[Path]:
 
 
 def imported(path: Path, tool: Tool, who: str, at: str) -> list[Line]:
-    """Lines for the record from a tool's file or folder: items before their judgements. DataError names file, line and field.
+    """Lines for the record from a tool's file or folder: items before their judgements. DataError names file, line and
+    field.
 
-    `who` judged where the file does not say so; `at` is the time that the judgements get. Potato's is a folder with the items that it
-    was given (.jsonl or .json) and its annotation_output.
+    `who` judged where the file does not say so; `at` is the time that the judgements get. Potato's is a folder with the
+    items that it was given (.jsonl or .json) and its annotation_output.
     """
     if tool == "potato":
         return _from_potato(path, who, at)

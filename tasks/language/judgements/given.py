@@ -1,7 +1,8 @@
 """Judgements that another tool collected, as lines of the record.
 
-What such a tool does not say is set so: an answer has ended and has no tokens, its source is `""` unless it is known, and the answers
-were shown as they stand. A judgement's id follows from what it says, so that a file that is read in twice counts once.
+What such a tool does not say is set so: an answer has ended and has no tokens, its source is `""` unless it is known,
+and the answers were shown as they stand. A judgement's id follows from what it says, so that a file that is read in
+twice counts once.
 """
 
 import hashlib

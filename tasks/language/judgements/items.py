@@ -1,7 +1,7 @@
 """What people are asked to judge, as items: responses of the pipeline, two policies' answers, or a file of one's own.
 
-The answers of a prompt, equal texts once, are cut into items of as many answers as the mode and `answers` say; what is left over, since
-two are needed to compare, makes no item.
+The answers of a prompt, equal texts once, are cut into items of as many answers as the mode and `answers` say; what is
+left over, since two are needed to compare, makes no item.
 """
 
 import random
@@ -26,7 +26,9 @@ EXPECTED = f"prompt with {' or '.join(ANSWERS)}, prompt with {' or '.join(ANSWER
 
 
 class Answered(NamedTuple):
-    """A prompt with answers, before they are made items; a judgement that is expected of them, as the record keeps it."""
+    """A prompt with answers, before they are made items; a judgement that is expected of them, as the record keeps
+    it.
+    """
 
     prompt_id: str
     prompt: str
@@ -36,7 +38,9 @@ class Answered(NamedTuple):
 
 
 def from_responses(folder: Path, source: str = "responses") -> list[Answered]:
-    """What a policy sampled, by prompt, with its tokens: data/responses, or another folder with such a responses.parquet."""
+    """What a policy sampled, by prompt, with its tokens: data/responses, or another folder with such a
+    responses.parquet.
+    """
     rows_by_prompt: dict[str, list[tables.Record]] = {}
     for row in tables.records(_table(Responses, folder / "responses.parquet")):
         rows_by_prompt.setdefault(row["prompt_id"], []).append(row)
@@ -53,7 +57,8 @@ def _sampled(rows: Sequence[tables.Record], source: str) -> Iterator[Answer]:
 
 
 def from_evaluations(first: Path, second: Path) -> list[Answered]:
-    """An arena: two policies' answers to the same test problem at the same temperature, from folders data/evaluate/POLICY.
+    """An arena: two policies' answers to the same test problem at the same temperature, from folders
+    data/evaluate/POLICY.
 
     A problem's greedy answers come first. The policies are named by their folders.
     """
@@ -93,11 +98,12 @@ def _table(schema: type[tables.Table], path: Path) -> Any:
 
 
 def from_files(path: Path) -> list[Answered]:
-    """Rows of a file of one's own, or of all files of a folder (.jsonl, .json, .parquet), in one of the forms of EXPECTED.
+    """Rows of a file of one's own, or of all files of a folder (.jsonl, .json, .parquet), in one of the forms of
+    EXPECTED.
 
-    A prompt is text or messages. An answer is a text, or an object with `text` and, where they are known, `source`, `ended`
-    and `tokens`. `gold` may have an expected judgement: a verdict such as `a better`, a ranking such as `B > A = C`, labels of steps, a
-    text, or a value as in the record. DataError names file, line and field.
+    A prompt is text or messages. An answer is a text, or an object with `text` and, where they are known, `source`,
+    `ended` and `tokens`. `gold` may have an expected judgement: a verdict such as `a better`, a ranking such as `B > A
+    = C`, labels of steps, a text, or a value as in the record. DataError names file, line and field.
     """
     answered = [_parsed(row) for row in read_files(path)]
     if not answered:
@@ -164,9 +170,11 @@ def _gold(value: object, count: int) -> Mapping[str, Any] | None:
 
 
 def items(answered: Iterable[Answered], mode: Mode, answers: int, seed: int, per_prompt: int) -> list[Item]:
-    """Items of one mode, at most `per_prompt` of each prompt; `answers` in each of mode ranking and at most so many in edits.
+    """Items of one mode, at most `per_prompt` of each prompt; `answers` in each of mode ranking and at most so many in
+    edits.
 
-    Which answers come together is drawn from the seed. A prompt with a gold judgement is one item, its answers as they are.
+    Which answers come together is drawn from the seed. A prompt with a gold judgement is one item, its answers as they
+    are.
     """
     size = {"pairwise": 2, "steps": 1}.get(mode, min(answers, MOST_ANSWERS))
     by_prompt: dict[tuple[str, str], int] = {}

@@ -1,11 +1,12 @@
 """What people judged, as pairs and rankings to learn from.
 
-A pairwise judgement is a pair with its level of strength, and one of a ranking is all pairs that differ in rank. An edit is a
-demonstration, which is better than each of the answers shown. Ties and "both bad" give no pair, and neither do two equal texts.
-Which of two answers is `a` is decided by the order in which they were shown, as in the annotator's pairs.
+A pairwise judgement is a pair with its level of strength, and one of a ranking is all pairs that differ in rank. An
+edit is a demonstration, which is better than each of the answers shown. Ties and "both bad" give no pair, and neither
+do two equal texts. Which of two answers is `a` is decided by the order in which they were shown, as in the annotator's
+pairs.
 
-Left out are items with a known answer, which measure people, and unannounced repeats, which measure whether they agree with
-themselves. Of several judgements of one item by one person the last counts.
+Left out are items with a known answer, which measure people, and unannounced repeats, which measure whether they agree
+with themselves. Of several judgements of one item by one person the last counts.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -94,8 +95,8 @@ def read(
 ) -> JudgedPairs:
     """Pairs and rankings of all judgements that count.
 
-    `problems` has the problems by their ids, so that answers to them have rubric points, and `sampled` the ids of prompts by their
-    texts, where a prompt of the record is one of the responses'.
+    `problems` has the problems by their ids, so that answers to them have rubric points, and `sampled` the ids of
+    prompts by their texts, where a prompt of the record is one of the responses'.
     """
     judgements = counted(judgement_record)
     prompts: dict[Prompt, _Asked] = {}
@@ -170,9 +171,9 @@ def _votes(item: Item, judgement: Judgement) -> Iterator[Vote]:
 def _level(apart: int, winner: Scores | None, loser: Scores | None) -> int:
     """By how much one of two ranked answers is better.
 
-    Where both have scores, by the difference of their means over helpful, truthful and harmless: significantly from 2 points on,
-    better from 1, slightly above 0, else negligibly. Without scores by their distance in rank: slightly at 1, better at 2,
-    significantly from 3 on.
+    Where both have scores, by the difference of their means over helpful, truthful and harmless: significantly from 2
+    points on, better from 1, slightly above 0, else negligibly. Without scores by their distance in rank: slightly at
+    1, better at 2, significantly from 3 on.
     """
     if winner is None or loser is None:
         return min(apart, len(LEVELS) - 1)
@@ -191,7 +192,9 @@ def _ranks(judgement: Judgement) -> list[int] | None:
 
 
 def _agreed(votes: Iterable[Vote]) -> list[Vote]:
-    """One vote for each two texts: for the side that more people are on, at the mean of their levels; a draw is a tie."""
+    """One vote for each two texts: for the side that more people are on, at the mean of their levels; a draw is a
+    tie.
+    """
     by_texts: dict[frozenset[str], list[Vote]] = {}
     for vote in votes:
         by_texts.setdefault(frozenset(answer.text for answer in vote.answers), []).append(vote)

@@ -1,6 +1,7 @@
 """The lines of the record of judgements, as types: what people judged, what they said of it, and what they took back.
 
-Each line is one JSON object that says its `kind`. What is wrong with one is a ValueError of one line; record.py adds file and line.
+Each line is one JSON object that says its `kind`. What is wrong with one is a ValueError of one line; record.py adds
+file and line.
 """
 
 import hashlib
@@ -96,7 +97,9 @@ class RankingValue(_Frozen):
 
 
 class StepsValue(_Frozen):
-    """Whether each step is good (1), neutral (0) or bad (-1); null where it was not judged, behind the first bad one."""
+    """Whether each step is good (1), neutral (0) or bad (-1); null where it was not judged, behind the first bad
+    one.
+    """
 
     labels: tuple[Label | None, ...]
 
@@ -141,7 +144,9 @@ Value = Annotated[
 
 
 class Answer(_Frozen):
-    """One of an item's answers; `source` is the stage or file that it is from, `tokens` are there where a model sampled it."""
+    """One of an item's answers; `source` is the stage or file that it is from, `tokens` are there where a model sampled
+    it.
+    """
 
     sample: Whole
     source: Text
@@ -190,7 +195,9 @@ class _Said(_Frozen):
 
 
 class Judgement(_Said):
-    """What a person said of an item; `order` are the answers' places in the item as they were shown, left or top first."""
+    """What a person said of an item; `order` are the answers' places in the item as they were shown, left or top
+    first.
+    """
 
     kind: Literal["judgement"] = "judgement"
     judgement: JudgementId

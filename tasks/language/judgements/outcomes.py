@@ -1,4 +1,6 @@
-"""What a judgement says of each two answers, so that pairs and rankings, and two judgements of one item, can be set side by side."""
+"""What a judgement says of each two answers, so that pairs and rankings, and two judgements of one item, can be set
+side by side.
+"""
 
 from itertools import combinations
 from typing import NamedTuple
@@ -8,7 +10,9 @@ from tasks.language.tables.preferences import LEVELS, level
 
 
 class Outcome(NamedTuple):
-    """Of two answers of an item, by their places: 1 where the first is better, 1/2 where neither is, 0 where the second is."""
+    """Of two answers of an item, by their places: 1 where the first is better, 1/2 where neither is, 0 where the second
+    is.
+    """
 
     first: int
     second: int
@@ -44,8 +48,9 @@ def _ranked(value: RankingValue, first: int, second: int) -> Outcome:
 def alike(value: Value, other: Value) -> float | None:
     """How far two judgements of one item say the same, from 0 to 1; None where that cannot be said.
 
-    Of pairs and rankings: the share of the answers' pairs with the same better one, or with none in both; the level does not count.
-    Of steps: the share of the steps judged by both that have the same label. Of edits it cannot be said.
+    Of pairs and rankings: the share of the answers' pairs with the same better one, or with none in both; the level
+    does not count. Of steps: the share of the steps judged by both that have the same label. Of edits it cannot be
+    said.
     """
     if isinstance(value, EditValue) or type(value) is not type(other):
         return None

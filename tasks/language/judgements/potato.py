@@ -1,10 +1,12 @@
-"""Potato's files: the items that it shows, and `annotation_output/PERSON/annotated_instances.jsonl`, what each person said of them.
+"""Potato's files: the items that it shows, and `annotation_output/PERSON/annotated_instances.jsonl`, what each person
+said of them.
 
-A line of an item has `id`, `prompt` and a list `responses` (or another of LISTS, or `left` and `right`); a line of what was said has `id`,
-`displayed_text`, `label_annotations` by scheme, `span_annotations` and `behavioral_data`. Of the schemes (Potato's pages on pairwise,
-ranking and best-worst annotation) are read: pairwise `selection` (A, B, tie) and `scale_value` (below 0: A is better; the
-scale's ends are the strongest verdicts), ranking `rank_order` (`B,D=A,C`), best-worst `best` and `worst` (those between tie), and
-likert `scale_N` in a scheme for each answer, named by its number or letter at the end. Steps and edits have no form there.
+A line of an item has `id`, `prompt` and a list `responses` (or another of LISTS, or `left` and `right`); a line of what
+was said has `id`, `displayed_text`, `label_annotations` by scheme, `span_annotations` and `behavioral_data`. Of the
+schemes (Potato's pages on pairwise, ranking and best-worst annotation) are read: pairwise `selection` (A, B, tie) and
+`scale_value` (below 0: A is better; the scale's ends are the strongest verdicts), ranking `rank_order` (`B,D=A,C`),
+best-worst `best` and `worst` (those between tie), and likert `scale_N` in a scheme for each answer, named by its number
+or letter at the end. Steps and edits have no form there.
 """
 
 import re
@@ -95,7 +97,9 @@ def asked(row: Mapping[str, Any]) -> Asked:
 
 
 def given(row: Mapping[str, Any], items: Mapping[str, Asked], who: str) -> list[Given]:
-    """A line of what a person said; nothing where no scheme is one of ours, as in the pages before and after the task."""
+    """A line of what a person said; nothing where no scheme is one of ours, as in the pages before and after the
+    task.
+    """
     name = str(row.get("id", row.get("instance_id")))
     labels = row.get("label_annotations")
     if not isinstance(labels, Mapping):

@@ -1,4 +1,6 @@
-"""The questions that a judgement answers, each on units that several people answer: how far they agree on each, by Krippendorff's alpha."""
+"""The questions that a judgement answers, each on units that several people answer: how far they agree on each, by
+Krippendorff's alpha.
+"""
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping

@@ -1,6 +1,7 @@
 """Rankings as people write them, `D > C > A = B`, and as the record keeps them: a rank for each answer of the item.
 
-The letters are the answers as they were shown, A the first one; ranks in the record are by the answers' places in the item.
+The letters are the answers as they were shown, A the first one; ranks in the record are by the answers' places in the
+item.
 """
 
 import re
@@ -16,7 +17,8 @@ def letters(count: int) -> str:
 
 
 def parse(text: str, names: str) -> tuple[int, ...]:
-    """The rank of each answer, in the order of `names`, its letters; ValueError in one line if the text is no ranking of them.
+    """The rank of each answer, in the order of `names`, its letters; ValueError in one line if the text is no ranking
+    of them.
 
     `D > C > A = B` for ABCD is (3, 3, 2, 1). Spaces and case do not matter.
     """

@@ -1,7 +1,7 @@
 """The record of people's judgements: JSON lines that are only ever appended, in one file or in the files of a folder.
 
-Two files, or the two sides of a git merge, together are one record: the same judgement twice is one, by its id, and which was taken
-back does not depend on the order of the files. Lines are the types of lines.py.
+Two files, or the two sides of a git merge, together are one record: the same judgement twice is one, by its id, and
+which was taken back does not depend on the order of the files. Lines are the types of lines.py.
 """
 
 import fcntl
@@ -24,7 +24,9 @@ LARGEST = 2**31  # bytes of a file
 
 
 class Record:
-    """What people were asked and what they said: `add` takes a line in, and refuses one that does not fit the lines before."""
+    """What people were asked and what they said: `add` takes a line in, and refuses one that does not fit the lines
+    before.
+    """
 
     def __init__(self) -> None:
         self.items: dict[str, Item] = {}  # an item that stands twice is as it stands last
@@ -153,8 +155,8 @@ def _lines(path: Path) -> Iterator[tuple[str, Line]]:
 class Writer:
     """Appends lines to a file, each on disk before `append` returns; nobody else can while it is open.
 
-    `record` is what the file's folder holds, and grows with each line. DataError if another process writes the file, if a line
-    does not fit, if the disk is full, or if the file was replaced or changed by another program.
+    `record` is what the file's folder holds, and grows with each line. DataError if another process writes the file, if
+    a line does not fit, if the disk is full, or if the file was replaced or changed by another program.
     """
 
     def __init__(self, path: Path) -> None:

@@ -41,7 +41,9 @@ class PersonStatistics:
 
 @dataclass(frozen=True)
 class Disputed:
-    """An item that people judge differently: `disagreement` is 1 less how far any two of them say the same, on average."""
+    """An item that people judge differently: `disagreement` is 1 less how far any two of them say the same, on
+    average.
+    """
 
     item: Item
     people: int
@@ -138,7 +140,10 @@ def _seconds(judgements: Sequence[Judgement]) -> float | None:
 
 
 def _comparisons(record: Record, judgements: Iterable[Judgement]) -> list[Comparison]:
-    """The answers' sources against each other. A gold item's better answer was known before, so it says nothing of them."""
+    """The answers' sources against each other.
+
+    A gold item's better answer was known before, so it says nothing of them.
+    """
     comparisons = []
     for line in judgements:
         item = record.items[line.item]

@@ -1,7 +1,8 @@
 """Bradley-Terry strengths of the answers' sources, such as two policies: who wins how often against whom, on one scale.
 
-Bradley and Terry (1952): i is better than j with probability sigmoid(s_i - s_j); a tie counts as half a win of each. The strengths sum
-to 0. Their intervals are of the sandwich form, with the judgements of one item as one observation, since they are not independent.
+Bradley and Terry (1952): i is better than j with probability sigmoid(s_i - s_j); a tie counts as half a win of each.
+The strengths sum to 0. Their intervals are of the sandwich form, with the judgements of one item as one observation,
+since they are not independent.
 """
 
 import math
@@ -19,7 +20,10 @@ STEPS = 100  # of Newton's method, which needs about ten
 
 
 class Comparison(NamedTuple):
-    """One side against another: 1 where the first is better, 1/2 for a tie, 0 where the second is. `group` is the item."""
+    """One side against another: 1 where the first is better, 1/2 for a tie, 0 where the second is.
+
+    `group` is the item.
+    """
 
     first: str
     second: str
@@ -31,8 +35,9 @@ class Comparison(NamedTuple):
 class Strength:
     """A side's strength in log-odds with its 95 % interval, and what it follows from.
 
-    Where a side never loses against those that it does not also lose to in turn, its strength has no upper bound: `high` is infinite
-    and `strength` is the estimate with half a win and half a loss against an average side added to each; the same below.
+    Where a side never loses against those that it does not also lose to in turn, its strength has no upper bound:
+    `high` is infinite and `strength` is the estimate with half a win and half a loss against an average side added to
+    each; the same below.
     """
 
     name: str
@@ -78,8 +83,8 @@ def _tally(index: int, pairs: NDArray[np.int64], scores: NDArray[np.float64]) ->
 def _unbounded(count: int, pairs: NDArray[np.int64], scores: NDArray[np.float64]) -> tuple[list[bool], list[bool]]:
     """Which sides' strengths have no upper, and which no lower bound of K.
 
-    They are finite where each side has beaten each other, by way of others (Ford 1957). Otherwise who is not beaten by some side,
-    even by way of others, can be ever stronger than it.
+    They are finite where each side has beaten each other, by way of others (Ford 1957). Otherwise who is not beaten by
+    some side, even by way of others, can be ever stronger than it.
     """
     beats = np.eye(count, dtype=bool)
     for (first, second), score in zip(pairs.tolist(), scores.tolist(), strict=True):

@@ -1,8 +1,10 @@
-"""TRL's data sets (its page "Dataset formats and types"): preferences with an explicit prompt, stepwise supervision, prompt and completion.
+"""TRL's data sets (its page "Dataset formats and types"): preferences with an explicit prompt, stepwise supervision,
+prompt and completion.
 
-Preferences are `{"prompt", "chosen", "rejected"}`, each a text or, in the conversational form, messages; stepwise supervision is
-`{"prompt", "completions": [one for each step], "labels": [true or false]}`. Ties have no form there and are left out; a
-neutral step is true. Two more columns, which TRL leaves alone, are `person`, and for pairs `strength`, such as `slightly better`.
+Preferences are `{"prompt", "chosen", "rejected"}`, each a text or, in the conversational form, messages; stepwise
+supervision is `{"prompt", "completions": [one for each step], "labels": [true or false]}`. Ties have no form there and
+are left out; a neutral step is true. Two more columns, which TRL leaves alone, are `person`, and for pairs `strength`,
+such as `slightly better`.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,7 +22,9 @@ FILES = ("preferences", "stepwise", "completions")
 
 
 def rows(record: Record, conversational: bool) -> dict[str, list[Row]]:
-    """Rows of each of FILES. Repeats are left out; a prompt with turns before it has only the conversational form, and none of its steps."""
+    """Rows of each of FILES. Repeats are left out; a prompt with turns before it has only the conversational form, and
+    none of its steps.
+    """
     rows_by_file: dict[str, list[Row]] = {name: [] for name in FILES}
     for line in record.judgements:
         if line.repeat == 0:
@@ -73,7 +77,8 @@ def _messages(row: Row, item: Item) -> Row:
 def given(row: Mapping[str, Any], name: str, who: str) -> Given:
     """A row of either form; `who` judged where no column `person` says so. ValueError names the field at fault.
 
-    The two answers of a pair stand in the order of their texts, so that people who prefer different ones judge one item.
+    The two answers of a pair stand in the order of their texts, so that people who prefer different ones judge one
+    item.
     """
     judged_by = person(row.get("person") or who)
     if "chosen" in row:

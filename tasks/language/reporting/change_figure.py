@@ -13,7 +13,8 @@ from tasks.common.estimates import Estimate
 
 
 def draw(values: Mapping[str, Mapping[str, Estimate]], x: str, name: str, form: str = "+.1f") -> str:
-    """For each series, in its colour, and each kind, the first on top, a difference with its interval, or a hollow dot without one.
+    """For each series, in its colour, and each kind, the first on top, a difference with its interval, or a hollow dot
+    without one.
 
     `values` is series -> kind -> difference; the line at 0 is no difference. The difference is written at the right.
     """

@@ -53,7 +53,9 @@ def evaluation(folder: Path) -> dict[str, Any]:
 def compared(
     config: ReportConfig, evaluations: Path, answers: Answers, metrics: Mapping[str, Mapping[str, Any]]
 ) -> Results:
-    """Every policy's evaluation beside its differences to the baseline and to the better control, problem by problem."""
+    """Every policy's evaluation beside its differences to the baseline and to the better control, problem by
+    problem.
+    """
     best = {
         name: float(numbers["best_temperature"]) for name, numbers in metrics.items() if "best_temperature" in numbers
     }
@@ -95,7 +97,9 @@ def compared(
 
 
 def prompts(folder: Path) -> int:
-    """How many of a policy's test problems differ in what is asked: equal ones are no more evidence than a single one."""
+    """How many of a policy's test problems differ in what is asked: equal ones are no more evidence than a single
+    one.
+    """
     problems = tables.read(Problems, folder / "asked.parquet")
     return len(problems.drop_duplicates(["question", *(["history"] if "history" in problems else [])]))
 
@@ -103,7 +107,9 @@ def prompts(folder: Path) -> int:
 def changes(
     values: Mapping[str, pd.DataFrame], baseline: str, fewest: int = FEWEST
 ) -> dict[str, dict[str, Difference]]:
-    """Every policy's differences to the baseline by metric, those of gold answers taken apart; `values` are their measures."""
+    """Every policy's differences to the baseline by metric, those of gold answers taken apart; `values` are their
+    measures.
+    """
     others = {name: table for name, table in values.items() if name != baseline}
     by_policy = differences(others, values[baseline], fewest)
     families: dict[str, dict[str, Sides]] = {}
@@ -118,7 +124,8 @@ def changes(
 
 
 def elsewhere(folders: Mapping[str, Path], baseline: str, fewest: int = FEWEST) -> dict[str, dict[str, Difference]]:
-    """Every policy's differences to the baseline in right greedy answers to problems of other kinds; nothing where none were asked.
+    """Every policy's differences to the baseline in right greedy answers to problems of other kinds; nothing where none
+    were asked.
 
     All policies and kinds are tested together.
     """
@@ -148,7 +155,9 @@ def _without_bounds(numbers: Mapping[str, Estimate]) -> dict[str, Estimate]:
 
 
 def _is_untrained(metric: str, best: float) -> bool:
-    """Whether the baseline reaches it untrained: sampled at the best temperature, if that is not 0, or by a vote or a choice among samples."""
+    """Whether the baseline reaches it untrained: sampled at the best temperature, if that is not 0, or by a vote or a
+    choice among samples.
+    """
     voted = metric.startswith(("strict_majority_at_", "strict_best_of_")) and temperature(metric) != BEST
     return voted or (best > 0 and metric.startswith("strict_mean_at_") and temperature(metric) == BEST)
 
@@ -161,10 +170,11 @@ def answer_temperature(how: str, best: Mapping[str, float], name: str) -> float:
 def win_rates(
     answers: Answers, best: Mapping[str, float], baseline: str, hows: list[str]
 ) -> dict[str, dict[str, Estimate]]:
-    """Each policy against the baseline by rubric points, or else by reward: greedy against greedy, and all pairs of samples.
+    """Each policy against the baseline by rubric points, or else by reward: greedy against greedy, and all pairs of
+    samples.
 
-    All k x k pairs of a problem's samples are compared, and a problem counts once. A tie is half a win, and the share of ties stands
-    beside it. Without points and rewards there are none.
+    All k x k pairs of a problem's samples are compared, and a problem counts once. A tie is half a win, and the share
+    of ties stands beside it. Without points and rewards there are none.
     """
     rates: dict[str, dict[str, Estimate]] = {name: {} for name in answers if name != baseline}
     judges = [name for name in ("rubric", "reward") if all(name in frame for frame in answers.values())]

@@ -1,7 +1,7 @@
 """Policies held against a baseline problem by problem: what differs, how surely, and on how many problems.
 
-One rule decides for a mark, for the side of an interval and for a p-value: the paired test of each policy, corrected by Holm for the number
-of policies that are compared by the metric.
+One rule decides for a mark, for the side of an interval and for a p-value: the paired test of each policy, corrected by
+Holm for the number of policies that are compared by the metric.
 """
 
 from collections.abc import Hashable, Mapping
@@ -17,7 +17,8 @@ from tasks.common import paired, tables
 from tasks.common.estimates import CHANCE, Changes, Estimate
 from tasks.language.tables.evaluation import Measures
 
-# Of fewer problems no interval is shown and nothing is marked: a share of one half is then known to 34 points, and Student's interval
+# Of fewer problems no interval is shown and nothing is marked: a share of one half is then known to 34 points, and
+# Student's interval
 # misses its level where few of the differences are not 0.
 FEWEST = 30
 
@@ -26,8 +27,9 @@ FEWEST = 30
 class Difference:
     """A difference of means with its paired interval; `changes` where every problem is either right or wrong.
 
-    `p` is corrected for the number of policies, None where nothing was tested; the interval misses the difference with the probability
-    `chance`, so that it leaves 0 out exactly where p is below 5 %. Of too few problems it has no bounds.
+    `p` is corrected for the number of policies, None where nothing was tested; the interval misses the difference with
+    the probability `chance`, so that it leaves 0 out exactly where p is below 5 %. Of too few problems it has no
+    bounds.
     """
 
     estimate: Estimate
@@ -45,7 +47,9 @@ class Difference:
         return -margin <= self.estimate.low and self.estimate.high <= margin
 
     def numbers(self) -> dict[str, float]:
-        """The difference as numbers for a file of metrics; an interval without bounds and a p of nothing are left out."""
+        """The difference as numbers for a file of metrics; an interval without bounds and a p of nothing are left
+        out.
+        """
         counts = {"gained": self.changes.gained, "lost": self.changes.lost} if self.changes else {}
         return finite({**asdict(self.estimate), **counts, **({} if self.p is None else {"p": self.p})})
 
@@ -67,9 +71,11 @@ Sides = tuple[np.ndarray, np.ndarray]  # a policy's values and the other's, on t
 def differences(
     ours: Mapping[str, pd.DataFrame], baseline: pd.DataFrame, fewest: int = FEWEST
 ) -> dict[str, dict[str, Difference]]:
-    """Policy -> metric -> its difference, for each metric (column) that it shares with the baseline, over the problems (rows) of both.
+    """Policy -> metric -> its difference, for each metric (column) that it shares with the baseline, over the problems
+    (rows) of both.
 
-    Of fewer problems than `fewest` nothing is tested. Raises ValueError if a policy shares no problem with the baseline.
+    Of fewer problems than `fewest` nothing is tested. Raises ValueError if a policy shares no problem with the
+    baseline.
     """
     by_metric: dict[str, dict[str, Sides]] = {}
     for policy, table in ours.items():
@@ -88,7 +94,9 @@ def differences(
 
 
 def corrected(family: Mapping[Key, Sides], fewest: int = FEWEST) -> dict[Key, Difference]:
-    """The difference of each policy by one metric, or of each policy and metric, tested together; of fewer than `fewest` problems nothing is tested."""
+    """The difference of each policy by one metric, or of each policy and metric, tested together; of fewer than
+    `fewest` problems nothing is tested.
+    """
     enough = {policy: sides for policy, sides in family.items() if len(sides[0]) >= fewest}
     holm = paired.holm([_test(sides, CHANCE)[1] for sides in enough.values()])
     p = dict(zip(enough, holm.p, strict=True))

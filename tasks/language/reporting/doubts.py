@@ -26,7 +26,9 @@ HALF = 0.5  # the win rate of two policies that are equally good
 
 
 def not_converged(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """The baseline's held-out loss still fell when its training ended, so that more of the same training is a gain too."""
+    """The baseline's held-out loss still fell when its training ended, so that more of the same training is a gain
+    too.
+    """
     curve = drawn.get(results.baseline)
     if curve is None or HELD_OUT_LOSS not in curve:
         return
@@ -38,13 +40,15 @@ def not_converged(results: Results, drawn: Mapping[str, pd.DataFrame]) -> Iterat
     fall = 1 - after[HELD_OUT_LOSS] / before[HELD_OUT_LOSS]
     if fall >= FALLING:
         yield (
-            f"{results.baseline}: its held-out loss still fell by {100 * fall:.0f} % between step {before['step']:.0f} and the last, "
+            f"{results.baseline}: its held-out loss still fell by {100 * fall:.0f} % between step "
+            f"{before['step']:.0f} and the last, "
             f"{after['step']:.0f}, from {before[HELD_OUT_LOSS]:.3f} to {after[HELD_OUT_LOSS]:.3f}."
         )
 
 
 def paid_elsewhere(results: Results) -> Iterator[str]:
-    """A method has more right answers, or more gold ones, and less of what its readers want, or fewer right answers to problems of another kind.
+    """A method has more right answers, or more gold ones, and less of what its readers want, or fewer right answers to
+    problems of another kind.
 
     It is held against the baseline, and against the better control where that is another policy.
     """
@@ -55,7 +59,8 @@ def paid_elsewhere(results: Results) -> Iterator[str]:
         if won and won.high < HALF:
             ties = text("tie_rate", judged["tie_rate_greedy"])
             lost.append(
-                f"{text('win_rate', won)} ({interval('win_rate', won)}) of the comparisons with {results.baseline} won, {ties} of them ties"
+                f"{text('win_rate', won)} ({interval('win_rate', won)}) of the comparisons with {results.baseline} "
+                f"won, {ties} of them ties"
             )
         if traded := _traded(changes, lost):
             yield f"{name}: {traded}."
@@ -72,7 +77,9 @@ def _traded(changes: Mapping[str, Difference], lost: list[str]) -> str:
 
 
 def manner_alone(results: Results) -> Iterator[str]:
-    """A method has more gold answers, and not because more of them are right; one that has more right answers is none."""
+    """A method has more gold answers, and not because more of them are right; one that has more right answers is
+    none.
+    """
     for name in results.methods:
         changes = results.changes[name]
         if not {GOLD, *PARTS} <= {*changes} or changes["strict_greedy"].side > 0:
@@ -80,7 +87,8 @@ def manner_alone(results: Results) -> Iterator[str]:
         manner, correctness = (changes[part] for part in PARTS)
         if changes[GOLD].side > 0 and manner.side > 0 and correctness.side <= 0:
             yield (
-                f"{name}: of its {gain(changes[GOLD])} points of gold answers {gain(manner)} are to problems that {results.baseline} has right "
+                f"{name}: of its {gain(changes[GOLD])} points of gold answers {gain(manner)} are to problems that "
+                f"{results.baseline} has right "
                 f"too, and {gain(correctness)} to problems that are right for one of them alone."
             )
 
@@ -92,6 +100,8 @@ def adds_nothing(reward: Section | None) -> Iterator[str]:
 
 
 def forgets_answers(reward: Section | None) -> Iterator[str]:
-    """The reward model prefers a right answer to a wrong one less often than the policy that it started from does untrained."""
+    """The reward model prefers a right answer to a wrong one less often than the policy that it started from does
+    untrained.
+    """
     if reward and reward.correctness and reward.correctness.difference.high < 0:
         yield reward.knows_answers

@@ -74,7 +74,10 @@ def figures(results: Results, drawn: Mapping[str, pd.DataFrame], calibration: Pa
 
 
 def overview(results: Results) -> dict[str, str]:
-    """The first picture: what each policy after the baseline changed; with right answers also gold ones. None where none can be told."""
+    """The first picture: what each policy after the baseline changed; with right answers also gold ones.
+
+    None where none can be told.
+    """
     series: dict[str, dict[str, Estimate]] = {}
     for metric, (title, scale) in CHANGES.items():
         changes = {name: results.changes[name][metric] for name in results.later if metric in results.changes[name]}
@@ -93,7 +96,9 @@ def overview(results: Results) -> dict[str, str]:
 
 
 def learning(drawn: Mapping[str, pd.DataFrame]) -> dict[str, str]:
-    """Small plots of what matters most in each stage's curves; a stage that is trained by reward has no plot of its loss, which says little."""
+    """Small plots of what matters most in each stage's curves; a stage that is trained by reward has no plot of its
+    loss, which says little.
+    """
     pictures = {}
     for stage, frame in drawn.items():
         for number, chief in enumerate(CHIEF):

@@ -29,12 +29,15 @@ class Draw:
 
 
 def sentence(results: Results, by: str, draw: Draw, margin: float) -> str:
-    """The one sentence that a page begins with and a run ends with: that it is one draw, the best method, and whether it beats its rival."""
+    """The one sentence that a page begins with and a run ends with: that it is one draw, the best method, and whether
+    it beats its rival.
+    """
     if not results.answered:
         return draw.beginning + next(_unanswered(results))
     if not any(scores["strict_greedy"].mean for scores in results.judged.values()):
         return (
-            f"No policy answers any of the {draw.problems} test problems right: a run of this size shows that the flow works, "
+            f"No policy answers any of the {draw.problems} test problems right: a run of this size shows that the "
+            "flow works, "
             "not that anything is learned."
         )
     metric, best = best_policies(results, by, results.methods)
@@ -47,7 +50,8 @@ def sentence(results: Results, by: str, draw: Draw, margin: float) -> str:
     change, rival = results.over_rival[top], results.rival
     verb = "beats" if change.side > 0 else "does not beat"
     return (
-        f"{draw.beginning}{subject} {right.format(reached[top])} and {verb} {_role(results)} {rival}, with {reached[rival]}: "
+        f"{draw.beginning}{subject} {right.format(reached[top])} and {verb} {_role(results)} {rival}, with "
+        f"{reached[rival]}: "
         f"{gain(change)} points{_certainty(change, margin)}."
     )
 
@@ -83,8 +87,8 @@ def headline(results: Results) -> list[str]:
 def power(results: Results, problems: int) -> list[str]:
     """How small a difference this many problems show; nothing where none is tested.
 
-    As many problems are taken to change as do on average over the later policies, and every one of the policies that are
-    compared to be undecided, which asks most of each.
+    As many problems are taken to change as do on average over the later policies, and every one of the policies that
+    are compared to be undecided, which asks most of each.
     """
     if not results.answered:
         return []
@@ -106,13 +110,15 @@ def _power(changes: list[Difference], problems: int, between: str) -> Iterator[s
         seen = paired.smallest_seen(changed, problems, CHANCE / len(changes))
         yield (
             f"On average {100 * changed:.1f} % of the {problems} problems change between {between}. With so many, "
-            f"a true difference of {100 * seen:.1f} points is marked in four of five draws of such problems, a smaller one less often."
+            f"a true difference of {100 * seen:.1f} points is marked in four of five draws of such problems, a "
+            "smaller one less often."
         )
 
 
 def best_policies(results: Results, by: str, policies: list[str]) -> tuple[str, list[str]]:
-    """A metric of the evaluations without its sign, and which of these policies are best by it: of several metrics that begin so a
-    policy's largest counts, after a minus its lowest. None where no policy has it."""
+    """A metric of the evaluations without its sign, and which of these policies are best by it: of several metrics that
+    begin so a policy's largest counts, after a minus its lowest. None where no policy has it.
+    """
     metric = by.removeprefix("-")
     scores: dict[str, float] = {}
     for policy in policies:
@@ -156,10 +162,16 @@ def _unanswered(results: Results) -> Iterator[str]:
     if "reference_loss" in base and first != results.baseline:
         before, change = results.judged[first]["reference_loss"], results.changes[first]["reference_loss"]
         from_to = f"from {first}'s {text('reference_loss', before)} to {text('reference_loss', base['reference_loss'])}"
-        yield f"with {results.baseline}, the loss on the reference responses was {VERBS[-change.side]} {from_to} nats a token."
+        yield (
+            f"with {results.baseline}, the loss on the reference responses was {VERBS[-change.side]} {from_to} "
+            "nats a token."
+        )
     if "reference_loss" in base and (results.later or first == results.baseline):
         yield (
-            f"the reference responses cost {results.baseline} {text('reference_loss', base['reference_loss'])} nats a token"
+            (
+                f"the reference responses cost {results.baseline} {text('reference_loss', base['reference_loss'])} "
+                "nats a token"
+            )
             + _then(results, "reference_loss", "+.2f")
         )
     for policy in results.later:

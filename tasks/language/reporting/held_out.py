@@ -1,4 +1,7 @@
-"""What a policy thinks of texts that others wrote: reference responses, and preference pairs. No answer of its own is needed."""
+"""What a policy thinks of texts that others wrote: reference responses, and preference pairs.
+
+No answer of its own is needed.
+"""
 
 from collections.abc import Sequence
 

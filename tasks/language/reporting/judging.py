@@ -22,9 +22,9 @@ def rubric_applies(problems: pd.DataFrame) -> bool:
 def verdicts(golds: Sequence[str], texts: Sequence[str], verifier: Verifier) -> dict[str, list[bool]]:
     """Whether each answer is right: `lenient`, in any form, and `strict`, in the form asked for.
 
-    For a number that is a last line `#### N`; for any other reference (LaTeX, a letter) an answer that is marked, by such a
-    line or a box. And why others are not: `timed_out`, where a formula took too long to judge, and `unjudged`, where nobody can, since the
-    reference cannot be read.
+    For a number that is a last line `#### N`; for any other reference (LaTeX, a letter) an answer that is marked, by
+    such a line or a box. And why others are not: `timed_out`, where a formula took too long to judge, and `unjudged`,
+    where nobody can, since the reference cannot be read.
     """
     judged = verifier(golds, texts)
     lenient = [verdict == 1.0 for verdict in judged]
@@ -50,7 +50,9 @@ def points(problem: Record, text: str, ended: bool) -> Record:
 
 
 def manner_applies(problems: pd.DataFrame) -> bool:
-    """Whether the manner of answers and what a reader wants of them can be judged for all problems (tasks/language/data/manner.py)."""
+    """Whether the manner of answers and what a reader wants of them can be judged for all problems
+    (tasks/language/data/manner.py).
+    """
     return all(map(manner.applies, problems["question"], problems["solution"]))
 
 

@@ -1,8 +1,8 @@
 """What an evaluation measures: one value for each problem and metric, and over all problems means with 95 % intervals.
 
 A metric is called KIND_HOW: strict_greedy, rubric_sampled_t0.5, strict_mean_at_8_t1.0. The name of a sampled metric
-ends in the temperature: t0.5, or tbest for the policy's own best temperature, chosen on validation problems. Where that is
-0, every sample is the greedy answer.
+ends in the temperature: t0.5, or tbest for the policy's own best temperature, chosen on validation problems. Where that
+is 0, every sample is the greedy answer.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -31,9 +31,11 @@ MEANS = {  # of answers
     "timed_out": "share whose formula took too long to judge, or ended the process that judges it; they count as wrong",
     "unjudged": "share that nobody can judge, since the reference cannot be read; they count as not right",
     "ended": "share that the end token closed within the length limit",
-    "gold": "share that is right, with the reference's steps, each result named, and nothing else; no reward and no pair is made from it",
+    "gold": "share that is right, with the reference's steps, each result named, and nothing else; no reward and "
+    "no pair is made from it",
     "steps": "share that shows a worked step",
-    "manner": "mean share of the points for manner, which need no right answer: results named, steps valid, brief, in order",
+    "manner": "mean share of the points for manner, which need no right answer: results named, steps "
+    "valid, brief, in order",
     "rubric": "mean rubric points, of 10",
     "correctness": "mean rubric points for the final answer, of 5",
     "reasoning": "mean rubric points for steps that hold and lead to the answer, of 3",
@@ -55,10 +57,14 @@ METRICS = {
         }.items()
     },
     **{f"{name}_sampled_T": f"Of the sampled answers, the {mean}." for name, mean in MEANS.items()},
-    "kl_sampled_T": "The mean log-ratio of a sampled answer to the reference, both at T: an estimate of the KL divergence in nats (k1).",
-    "reference_loss": "The mean negative log-likelihood a token of the problems' reference responses, in nats; lower is better. Measured where no answers are known.",
-    "ranking_sampled_T": "The share of the pairs of a problem's answers with different rubric points that the reward model orders as the rubric does.",
-    "ranking_with_steps_sampled_T": "The same share over the pairs in which both answers show steps: whether the reward model sees more than that steps are shown.",
+    "kl_sampled_T": "The mean log-ratio of a sampled answer to the reference, both at T: an estimate of the KL "
+    "divergence in nats (k1).",
+    "reference_loss": "The mean negative log-likelihood a token of the problems' reference responses, in nats; "
+    "lower is better. Measured where no answers are known.",
+    "ranking_sampled_T": "The share of the pairs of a problem's answers with different rubric points that the "
+    "reward model orders as the rubric does.",
+    "ranking_with_steps_sampled_T": "The same share over the pairs in which both answers show steps: whether the "
+    "reward model sees more than that steps are shown.",
 }
 
 
@@ -156,7 +162,8 @@ def summary(values: pd.DataFrame, seed: int, resamples: int) -> dict[str, Estima
 def ranking(
     generations: pd.DataFrame, temperatures: Mapping[str, float], seed: int, resamples: int
 ) -> dict[str, Estimate]:
-    """Share of the pairs of one problem's answers that the reward orders as the rubric does; nothing where there is no reward.
+    """Share of the pairs of one problem's answers that the reward orders as the rubric does; nothing where there is no
+    reward.
 
     Pairs of equal points and of equal texts are left out.
     """

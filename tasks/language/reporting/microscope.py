@@ -1,4 +1,6 @@
-"""The data of the report's microscope: of each policy trained by reward its trends, and some of what it sampled, token by token."""
+"""The data of the report's microscope: of each policy trained by reward its trends, and some of what it sampled, token
+by token.
+"""
 
 import json
 from collections.abc import Mapping, Sequence

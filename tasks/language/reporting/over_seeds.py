@@ -1,7 +1,8 @@
 """Results of several seeds as one: means over seeds with intervals over seeds, and beside them intervals over problems.
 
-The two answer different questions. Over seeds: would another training, with another seed, come out alike? Over problems: would other
-problems of this kind? A difference that both hold apart from 0 is one that neither chance explains.
+The two answer different questions. Over seeds: would another training, with another seed, come out alike? Over
+problems: would other problems of this kind? A difference that both hold apart from 0 is one that neither chance
+explains.
 """
 
 from collections import Counter
@@ -22,7 +23,9 @@ Measured = Mapping[str, pd.DataFrame]  # policy -> its measures: problems x metr
 
 
 def over_seeds(seeds: Sequence[Results]) -> Results:
-    """Every number as its mean over seeds, with the interval over seeds; numbers that not every seed has are left out."""
+    """Every number as its mean over seeds, with the interval over seeds; numbers that not every seed has are left
+    out.
+    """
     first = seeds[0]
     judged = {
         policy: {
@@ -48,7 +51,8 @@ def over_seeds(seeds: Sequence[Results]) -> Results:
 def over_problems(seeds: Sequence[Results], measured: Sequence[Measured], fewest: int = FEWEST) -> Results:
     """The same means, with intervals over problems: of a problem's numbers the mean over seeds counts.
 
-    A number that is not one of each problem has the mean of its seeds' own intervals. Of fewer problems than `fewest` no difference is tested.
+    A number that is not one of each problem has the mean of its seeds' own intervals. Of fewer problems than `fewest`
+    no difference is tested.
     """
     first = seeds[0]
     averaged = {
@@ -76,7 +80,8 @@ def over_problems(seeds: Sequence[Results], measured: Sequence[Measured], fewest
 
 
 def joined(seeds: Results, problems: Results) -> list[Table]:
-    """The report's tables, each cell with both intervals; an arrow where the change is apart from 0 over both, or over problems alone.
+    """The report's tables, each cell with both intervals; an arrow where the change is apart from 0 over both, or over
+    problems alone.
 
     Columns of which nothing is known over seeds, such as the numbers of problems gained and lost, are left out.
     """

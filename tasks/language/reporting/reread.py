@@ -1,4 +1,6 @@
-"""The rollouts that a stage kept, with what only an evaluation can add: texts, and what the trained policy and the reference say of them."""
+"""The rollouts that a stage kept, with what only an evaluation can add: texts, and what the trained policy and the
+reference say of them.
+"""
 
 from pathlib import Path
 

@@ -1,7 +1,8 @@
-"""What the report says of the reward model: how it judges held-out examples, by strength and length, and its worst mistakes.
+"""What the report says of the reward model: how it judges held-out examples, by strength and length, and its worst
+mistakes.
 
-All is computed from held_out.parquet in the model's folder, one row for each held-out comparison or solution. Examples of one prompt are
-not independent, so that intervals are over prompts.
+All is computed from held_out.parquet in the model's folder, one row for each held-out comparison or solution. Examples
+of one prompt are not independent, so that intervals are over prompts.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,8 +46,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Gain:
-    """The shares of held-out comparisons that are ordered as labelled, or with the right answer first, before training and after, and
-    the difference. Before training they are ordered `by` the policy's own log-probabilities."""
+    """The shares of held-out comparisons that are ordered as labelled, or with the right answer first, before training
+    and after, and the difference. Before training they are ordered `by` the policy's own log-probabilities.
+    """
 
     by: str
     before: float
@@ -89,13 +91,16 @@ def _sentence(gain: Gain, beginning: str) -> str:
         verdict = {1: "training helped", 0: "whether training helped cannot be told", -1: "training did harm"}[side]
         verdict = f"{signed(100 * change.low)} to {signed(100 * change.high)}: {verdict}"
     return (
-        f"{beginning.format(f'{100 * gain.after:.2f} %')}, and the {gain.by} of the policy that it started from, untrained, "
+        f"{beginning.format(f'{100 * gain.after:.2f} %')}, and the {gain.by} of the policy that it started from, "
+        "untrained, "
         f"{100 * gain.before:.2f} %. The difference is {signed(100 * change.mean, '+.2f')} points ({verdict})."
     )
 
 
 def section(folder: Path, seed: int, resamples: int) -> Section | None:
-    """The section for the reward model in `folder`; None where it has no held-out examples, as a model from elsewhere."""
+    """The section for the reward model in `folder`; None where it has no held-out examples, as a model from
+    elsewhere.
+    """
     if not (folder / FILE).is_file():
         return None
     table = tables.read(HeldOut, folder / FILE)
@@ -153,7 +158,8 @@ def _of_comparisons(table: pd.DataFrame, seed: int, resamples: int) -> Section:
         for number, (name, rows) in enumerate(breakdowns.items())
     }
     captions = {
-        f"reward-{name.replace(' ', '-')}": f"Held-out comparisons that the model orders as labelled, {name}, with 95 % "
+        f"reward-{name.replace(' ', '-')}": "Held-out comparisons that the model orders as "
+        f"labelled, {name}, with 95 % "
         "intervals where there are enough of them. Dashed: chance."
         for name in breakdowns
     }
@@ -170,9 +176,11 @@ def _of_comparisons(table: pd.DataFrame, seed: int, resamples: int) -> Section:
 
 
 def _gain(table: pd.DataFrame, seed: int, resamples: int) -> Gain | None:
-    """What training has added to the policy's own log-probabilities, comparison by comparison; None where they were not measured.
+    """What training has added to the policy's own log-probabilities, comparison by comparison; None where they were not
+    measured.
 
-    Of the mean over an answer's tokens and the sum, the one that orders more comparisons as labelled is the measure before training.
+    Of the mean over an answer's tokens and the sum, the one that orders more comparisons as labelled is the measure
+    before training.
     """
     if "chosen_untrained" not in table:
         return None
@@ -189,7 +197,9 @@ def _gain(table: pd.DataFrame, seed: int, resamples: int) -> Gain | None:
 
 
 def _correctness(table: pd.DataFrame, seed: int, resamples: int) -> Gain | None:
-    """The same of the comparisons with one right answer, as if that were the label; None where no verdicts are known."""
+    """The same of the comparisons with one right answer, as if that were the label; None where no verdicts are
+    known.
+    """
     if "chosen_right" not in table:
         return None
     one_right = table[table["chosen_right"] != table["rejected_right"]]
@@ -207,7 +217,8 @@ def _other_side(column: str) -> str:
 
 
 def _agreement(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
-    """How often each two of the labels' authors, the given scores (the annotator's points, or others') and the model order a comparison alike.
+    """How often each two of the labels' authors, the given scores (the annotator's points, or others') and the model
+    order a comparison alike.
 
     A comparison that a judge does not tell apart is left out.
     """
@@ -250,7 +261,9 @@ def _sides(row: Record) -> Iterator[Record]:
 
 
 def _of_solutions(table: pd.DataFrame, seed: int, resamples: int) -> Section:
-    """An outcome or process reward model: right and wrong solutions told apart at one half, and where steps are known, the steps."""
+    """An outcome or process reward model: right and wrong solutions told apart at one half, and where steps are known,
+    the steps.
+    """
     rewards, right = table["reward"].to_numpy(dtype=float), table["right"].to_numpy(dtype=bool)
     correct = ((rewards > 0.5) == right).astype(float)
     kinds = {"all": np.ones(len(table), dtype=bool), "right solutions": right, "wrong solutions": ~right}
@@ -281,7 +294,9 @@ def first_wrong(bad: Sequence[float]) -> int:
 
 
 def _first_wrong(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
-    """ProcessBench's two accuracies (arXiv:2412.06559): the first wrong step of a solution that has one, and none of one that has none."""
+    """ProcessBench's two accuracies (arXiv:2412.06559): the first wrong step of a solution that has one, and none of
+    one that has none.
+    """
     predicted = np.array([first_wrong(chances) for chances in table["bad"]])
     truth = np.array([first_wrong([float(label < 0) for label in labels]) for labels in table["truth"]])
     kinds = {"solutions with a wrong step": truth >= 0, "solutions without one": truth < 0}

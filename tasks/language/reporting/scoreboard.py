@@ -54,7 +54,8 @@ class Results:
     untrained: Mapping[str, Difference] = field(default_factory=dict)
     # method -> its difference to the rival by `first`
     over_rival: Mapping[str, Difference] = field(default_factory=dict)
-    # method -> metric -> its difference to the rival's by what a gain may be paid in; nothing where the rival is the baseline
+    # method -> metric -> its difference to the rival's by what a gain may be paid in; nothing where the rival is the
+    # baseline
     rival_changes: Mapping[str, Mapping[str, Difference]] = field(default_factory=dict)
 
     @property
@@ -70,12 +71,16 @@ class Results:
 
     @property
     def first(self) -> str:
-        """The metric that counts first: right greedy answers, or where none are known the loss of the reference responses."""
+        """The metric that counts first: right greedy answers, or where none are known the loss of the reference
+        responses.
+        """
         return "strict_greedy" if self.answered else "reference_loss"
 
     @property
     def rival(self) -> str:
-        """What a method is held against: the better control, or the baseline where there is none or it is better still."""
+        """What a method is held against: the better control, or the baseline where there is none or it is better
+        still.
+        """
         means = {
             name: self.judged[name][self.first].mean
             for name in (*self.controls, self.baseline)
@@ -124,8 +129,8 @@ class Table:
 def tables(results: Results, margin: float = 0.0) -> list[Table]:
     """The few numbers that matter most, then all numbers; `margin` is what counts as equal, in points.
 
-    What repeats another number is left out: lenient accuracy where it is strict accuracy, pass@1, which is mean@k, and answers at each
-    policy's best temperature where all of these are greedy.
+    What repeats another number is left out: lenient accuracy where it is strict accuracy, pass@1, which is mean@k, and
+    answers at each policy's best temperature where all of these are greedy.
     """
     names = [name for name in results.metrics if "_pass_at_1_" not in name and not _never(results, name)]
     hows = [how for how in results.temperatures if how != BEST or any(results.best.values())]
@@ -188,12 +193,14 @@ def notes(results: Results) -> list[str]:
     count = len(results.changes)
     other = f", or to {results.rival}" if results.rival != results.baseline else ""
     lines = [
-        f"Changes are differences to {results.baseline}{other} on the same problems. ▲ and ▼: the change is above or below 0 by its "
+        f"Changes are differences to {results.baseline}{other} on the same problems. ▲ and ▼: the change is above "
+        "or below 0 by its "
         "interval, which is to say that its p is below 5 %."
     ]
     if count > 1:
         lines.append(
-            f"Both are corrected by Holm's procedure for the {count} policies: a change's interval is at the level at which the procedure "
+            f"Both are corrected by Holm's procedure for the {count} policies: a change's interval is at the level "
+            "at which the procedure "
             "stopped, above 95 %. Intervals of a policy's own numbers are at 95 %."
         )
     return lines
@@ -213,7 +220,9 @@ def _of(how: str) -> str:
 
 
 def glance(results: Results, margin: float) -> Table:
-    """Right answers, and what each policy gains over the baseline and over the better control; gold answers, and what gains them."""
+    """Right answers, and what each policy gains over the baseline and over the better control; gold answers, and what
+    gains them.
+    """
     rival = [] if results.rival == results.baseline else [f"over {results.rival}"]
     has_gold = all(GOLD in estimates for estimates in results.judged.values())
     gold = ["gold", "change", *(name.removeprefix("gold_").replace("_", " ") for name in PARTS)] if has_gold else []
@@ -245,7 +254,9 @@ def untrained(results: Results) -> list[Table]:
 
 
 def means(results: Results, metric: str) -> str:
-    """How an untrained control reaches its accuracy: what is done with the baseline's samples, and at which temperature."""
+    """How an untrained control reaches its accuracy: what is done with the baseline's samples, and at which
+    temperature.
+    """
     how, what = temperature(metric), short(metric)
     where = f"{at(results.best[results.baseline])}, its best" if how == BEST else f"at {spoken(how)}"
     return f"{'sampled' if what.startswith('mean@') else what} {where}"

@@ -1,4 +1,6 @@
-"""Greedy answers of all policies side by side, problem by problem: what each policy gained and lost against the baseline."""
+"""Greedy answers of all policies side by side, problem by problem: what each policy gained and lost against the
+baseline.
+"""
 
 import json
 from collections.abc import Iterator
@@ -31,10 +33,11 @@ def samples(answers: Answers, problems: pd.DataFrame, config: ReportConfig) -> l
 
 
 def side_by_side(answers: Answers, problems: pd.DataFrame, config: ReportConfig, room: int = ROOM) -> Record:
-    """The page's data: each problem with one answer a policy, `[text, right, ended, points]`, what was not measured as null.
+    """The page's data: each problem with one answer a policy, `[text, right, ended, points]`, what was not measured as
+    null.
 
-    Where all problems take more than `room` characters, the ones that changed come first, and then those that the seed draws. They are shown
-    in the order of the evaluation.
+    Where all problems take more than `room` characters, the ones that changed come first, and then those that the seed
+    draws. They are shown in the order of the evaluation.
     """
     greedy, rows = _greedy(answers), problems.set_index("problem_id")
     rows = rows.loc[[name for name in rows.index if name in greedy[config.baseline].index]]

@@ -1,7 +1,7 @@
 """The faults that a run shows of itself: a box on the report's page for each, by a threshold that stands here.
 
-A box is given where the run's own numbers pass the threshold, and only then. What is said to have risen or fallen did so beyond chance: the
-paired interval of its change lies wholly above or below 0, corrected for the number of policies.
+A box is given where the run's own numbers pass the threshold, and only then. What is said to have risen or fallen did
+so beyond chance: the paired interval of its change lies wholly above or below 0, corrected for the number of policies.
 """
 
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,9 @@ def watch_outs(
     baseline: Mapping[str, Any],
     reward: Section | None = None,
 ) -> list[WatchOut]:
-    """The boxes of a run, from its evaluations, curves (`drawn`), answers and reward model; `baseline` is what the baseline's evaluation says of itself."""
+    """The boxes of a run, from its evaluations, curves (`drawn`), answers and reward model; `baseline` is what the
+    baseline's evaluation says of itself.
+    """
     boxes = [
         *_of_gains(results, drawn, reward),
         *_of_evaluations(results, drawn, answers, baseline),
@@ -97,12 +99,14 @@ def _of_evaluations(
     yield WatchOut(
         "Answers that do not end",
         [*unended(results)],
-        "Either answers need more room (evaluate.max_new_tokens), or the end token was never learned: is it in the loss of SFT?",
+        "Either answers need more room (evaluate.max_new_tokens), or the end token was never learned: is it in the "
+        "loss of SFT?",
     )
     yield WatchOut(
         "The best policy by reward is not the best policy",
         [*wrong_favourite(results)],
-        "The reward model was trained to judge something else, or misjudges answers unlike those that it learned from. Do not choose a policy by its reward.",
+        "The reward model was trained to judge something else, or misjudges answers unlike those that it learned "
+        "from. Do not choose a policy by its reward.",
     )
     yield WatchOut(
         "An over-optimised reward model",
@@ -120,17 +124,20 @@ def _of_curves(drawn: Mapping[str, pd.DataFrame]) -> Iterator[WatchOut]:
     yield WatchOut(
         "The form is learned, right answers are not",
         [*form_alone(drawn)],
-        "A reward for the form alone is earned by any answer in that form. A reward for right answers has to count beside it.",
+        "A reward for the form alone is earned by any answer in that form. A reward for right answers "
+        "has to count beside it.",
     )
     yield WatchOut(
         "Chosen answers became less likely",
         [*less_likely(drawn)],
-        "The margin alone holds neither answer. A larger beta, or more weight of the chosen answers' likelihood (dpo.nll), holds the chosen ones.",
+        "The margin alone holds neither answer. A larger beta, or more weight of the chosen answers' likelihood "
+        "(dpo.nll), holds the chosen ones.",
     )
     yield WatchOut(
         "Most groups teach nothing",
         [*groups_alike(drawn)],
-        "Where all answers of a group earn the same, their advantages are 0. Harder or easier prompts, more samples or a finer reward give spread.",
+        "Where all answers of a group earn the same, their advantages are 0. Harder or easier prompts, more "
+        "samples or a finer reward give spread.",
     )
     yield WatchOut(
         "The KL term holds nothing",
@@ -148,7 +155,8 @@ def left_out(evaluation: Mapping[str, Any]) -> Iterator[str]:
     """An evaluation is of a part of the test problems."""
     if long := evaluation.get("too_long"):
         yield (
-            f"{long} of the {evaluation['asked'] + long} test problems were left out: the models have no positions for their "
+            f"{long} of the {evaluation['asked'] + long} test problems were left out: the models have no "
+            "positions for their "
             "prompts and evaluate.max_new_tokens more."
         )
 
@@ -173,7 +181,9 @@ def unended(results: Results) -> Iterator[str]:
 
 
 def wrong_favourite(results: Results) -> Iterator[str]:
-    """The policy with the highest mean reward is far from the one that is right most often, in greedy answers or in samples."""
+    """The policy with the highest mean reward is far from the one that is right most often, in greedy answers or in
+    samples.
+    """
     judged, hot = results.judged, results.hottest
     if not results.answered:
         return
@@ -194,7 +204,9 @@ def wrong_favourite(results: Results) -> Iterator[str]:
 
 
 def over_optimised(results: Results) -> Iterator[str]:
-    """A policy gained reward and lost accuracy or gold answers, or where gold is not measured rubric points (arXiv:2210.10760)."""
+    """A policy gained reward and lost accuracy or gold answers, or where gold is not measured rubric points
+    (arXiv:2210.10760).
+    """
     hot = results.hottest
     kinds = {"greedy": "greedy answers", f"sampled_{hot}": f"answers sampled at {spoken(hot)}"}
     for name in results.later:
@@ -212,7 +224,8 @@ def over_optimised(results: Results) -> Iterator[str]:
                 fell.append(f"{-100 * changes[accuracy].estimate.mean:.1f} points of accuracy")
             if reward and reward.side > 0 and fell:
                 yield (
-                    f"{name}: against {results.baseline} it gained {reward.estimate.mean:.2f} of reward and lost {' and '.join(fell)} ({kind_label})."
+                    f"{name}: against {results.baseline} it gained {reward.estimate.mean:.2f} of reward and lost "
+                    f"{' and '.join(fell)} ({kind_label})."
                 )
                 break
 
@@ -229,13 +242,17 @@ def paid_by_length(results: Results, answers: Answers) -> Iterator[str]:
         paid = length_pay(answers[name], answer_temperature(results.hottest, results.best, name))
         if grown >= LONGER and not better and paid >= PAID:
             yield (
-                f"{name}: its greedy answers are {100 * grown:.0f} % longer than {results.baseline}'s and earn more reward, but are not right "
-                f"more often. Among answers to one problem that are equally right, reward and length correlate by {paid:.2f}."
+                f"{name}: its greedy answers are {100 * grown:.0f} % longer than {results.baseline}'s and earn "
+                "more reward, but are not right "
+                "more often. Among answers to one problem that are equally right, reward and length correlate by "
+                f"{paid:.2f}."
             )
 
 
 def length_pay(generations: pd.DataFrame, temperature: float) -> float:
-    """The correlation of reward and length among answers to one problem that are equally right; 0 where nothing varies."""
+    """The correlation of reward and length among answers to one problem that are equally right; 0 where nothing
+    varies.
+    """
     drawn = generations[generations["temperature"] == temperature]
     equal = drawn.groupby(["problem_id", *(["strict"] if "strict" in drawn else [])])
     length, reward = (drawn[name] - equal[name].transform("mean") for name in ("length", "reward"))
@@ -254,7 +271,8 @@ def form_alone(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         if form >= FORM and right < RIGHT_TOO * form:
             ends = [f"from {100 * start[part]:.0f} to {100 * end[part]:.0f} %" for part in names]
             yield (
-                f"{name}: samples that end with a line `#### N` went {ends[0]}, samples that are right {ends[1]} (first against last tenth "
+                f"{name}: samples that end with a line `#### N` went {ends[0]}, samples that are right {ends[1]} "
+                "(first against last tenth "
                 "of the steps)."
             )
 
@@ -268,7 +286,8 @@ def less_likely(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
         if end["logps/chosen_change"] < -LESS_LIKELY:
             further = end["rewards/rejected"] < end["rewards/chosen"]
             yield (
-                f"{name}: the chosen answers became less likely, by {-end['logps/chosen_change']:.2f} nats an answer against the "
+                f"{name}: the chosen answers became less likely, by {-end['logps/chosen_change']:.2f} nats an "
+                "answer against the "
                 "reference (mean of the last tenth of the steps)."
                 + (" The margin grew because the rejected ones fell further." if further else "")
             )
@@ -278,18 +297,24 @@ def groups_alike(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     """Most groups of answers have no spread of reward."""
     for name, frame in drawn.items():
         if "frac_reward_zero_std" in frame and len(frame) and (share := _end(frame)["frac_reward_zero_std"]) >= ALIKE:
-            yield f"{name}: in {100 * share:.0f} % of the groups all answers earned the same reward (mean of the last tenth of the steps)."
+            yield (
+                f"{name}: in {100 * share:.0f} % of the groups all answers earned the same reward (mean of the "
+                "last tenth of the steps)."
+            )
 
 
 def held_by_nothing(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
-    """A policy left the reference, and the KL term in its loss pushes all tokens alike, near or far (arXiv:2506.09477)."""
+    """A policy left the reference, and the KL term in its loss pushes all tokens alike, near or far
+    (arXiv:2506.09477).
+    """
     for name, frame in drawn.items():
         if not {"kl", "kl_slope_std"} <= {*frame} or frame.empty:
             continue
         end = _end(frame)
         if end["kl"] >= AWAY and end["kl_slope_std"] < PUSHED_ALIKE:
             yield (
-                f"{name}: it is {end['kl']:.3f} nats a token from the reference, and the KL term in its loss pushes all tokens down alike "
+                f"{name}: it is {end['kl']:.3f} nats a token from the reference, and the KL term in its loss "
+                "pushes all tokens down alike "
                 "(mean of the last tenth of the steps)."
             )
 
@@ -299,7 +324,8 @@ def mismatched(drawn: Mapping[str, pd.DataFrame]) -> Iterator[str]:
     for name, frame in drawn.items():
         if SAMPLER in frame and len(frame) and (apart := float(frame[SAMPLER].mean())) > MISMATCH:
             yield (
-                f"{name}: before any update a token's log-probability differs by {apart:.3f} nats between sampling and training "
+                f"{name}: before any update a token's log-probability differs by {apart:.3f} nats between sampling "
+                "and training "
                 "(mean over the steps)."
             )
 

@@ -1,6 +1,7 @@
 """How the report names, explains and writes the numbers of an evaluation and their differences.
 
-A metric is called KIND_HOW: a kind of MEANING, and greedy, sampled_t0.5, mean_at_8_t1.0 and so on (tasks/language/reporting/measures.py).
+A metric is called KIND_HOW: a kind of MEANING, and greedy, sampled_t0.5, mean_at_8_t1.0 and so on
+(tasks/language/reporting/measures.py).
 """
 
 from math import isfinite
@@ -15,14 +16,16 @@ MEANING = {
     "lenient": "the final answer, the last that is marked or else the last number, is right, whatever its form",
     "greedy": "the likeliest answer, token by token",
     "sampled": "answers drawn from the policy at a temperature; a problem's are averaged first, as in mean@k",
-    "best temperature": "each policy's own: the candidate at which most of its answers to validation problems are right; 0, for greedy answers, is one of them",
+    "best temperature": "each policy's own: the candidate at which most of its answers to validation problems are "
+    "right; 0, for greedy answers, is one of them",
     "gold": "right, and as a reader wants it; no reward, no pair and no choice of a checkpoint saw this measure",
     "manner": "the share of what a reader wants of an answer beside its being right",
     "change": "the difference to the baseline on the same problems, with its paired interval",
     "by manner": "the part of the change of gold on problems that both policies have right, or both wrong",
     "by correctness": "the part of the change of gold on the other problems; both parts add up to the change",
     "gained, lost": "problems that the baseline has wrong and the policy right, and the other way round",
-    "verdict": "from the interval of the change; p: of the same test (McNemar's without a correction), corrected by Holm for the number of policies",
+    "verdict": "from the interval of the change; p: of the same test (McNemar's without a correction), corrected "
+    "by Holm for the number of policies",
     "pass": "at least one of k sampled answers is right (unbiased estimate)",
     "majority": "the commonest answer of k samples is right; a tie counts by chance",
     "best of": "the answer that the reward model scores highest of k samples is right",
@@ -33,16 +36,21 @@ MEANING = {
     "clarity": "rubric points for stating the answer plainly and being concise, 0 to 2",
     "win_rate": "answers to one problem compared by the rubric; a tie is half a win",
     "tie_rate": "of these comparisons the share that is a tie",
-    "ranking_with_steps": "ranking of the pairs in which both answers show steps: does the reward model see more than that steps are shown?",
-    "ranking": "pairs of one problem's answers with different rubric points that the reward model orders as the rubric does",
+    "ranking_with_steps": "ranking of the pairs in which both answers show steps: does the reward model see more "
+    "than that steps are shown?",
+    "ranking": "pairs of one problem's answers with different rubric points that the reward model orders as the "
+    "rubric does",
     "reward": "the reward model's score; only differences mean something",
     "kl": "nats an answer by which the policy has moved from the reference, both at that temperature (k1 estimate)",
     "length": "tokens of an answer, the end token included",
-    "timed_out": "answers whose formula took too long to judge, or ended the process that judges it; they count as wrong",
+    "timed_out": "answers whose formula took too long to judge, or ended the process that judges "
+    "it; they count as wrong",
     "unjudged": "answers that nobody can judge, since the reference cannot be read; they count as not right",
     "ended": "answers closed by the end token within the length limit",
-    "reference_loss": "nats a token that the reference responses cost the policy, a mean over problems; lower is better",
-    "pair_accuracy": "held-out pairs whose preferred response gained more log-probability over the reference policy than the other; 50 % for the reference itself",
+    "reference_loss": "nats a token that the reference responses cost the policy, a mean over "
+    "problems; lower is better",
+    "pair_accuracy": "held-out pairs whose preferred response gained more log-probability over the reference "
+    "policy than the other; 50 % for the reference itself",
     "pair_likelihood": "held-out pairs whose preferred response has the higher log-probability a token",
     **OTHER_KINDS,
 }
@@ -101,7 +109,9 @@ def at(temperature: float) -> str:
 
 
 def label(metric: str) -> str:
-    """`strict_mean_at_8_t0.5` is `mean@8 at 0.5`, `rubric_sampled_t0.5` `rubric at 0.5`, `rubric_greedy` `rubric, greedy`."""
+    """`strict_mean_at_8_t0.5` is `mean@8 at 0.5`, `rubric_sampled_t0.5` `rubric at 0.5`, `rubric_greedy` `rubric,
+    greedy`.
+    """
     how, brief = temperature(metric), short(metric)
     if metric in MEANING or metric in ELSEWHERE:
         return brief

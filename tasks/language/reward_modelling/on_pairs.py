@@ -28,17 +28,22 @@ from tasks.stage import Metrics
 
 LEVELS = ("negligibly", "slightly", "better", "significantly")  # as the keys of reward_model.margins name them
 BEFORE = {
-    "against_points/STRATUM": "The share of the held-out comparisons with different points from the annotator (or given scores) that the model orders as these do; a tie counts half.",
+    "against_points/STRATUM": "The share of the held-out comparisons with different points from the annotator (or "
+    "given scores) that the model orders as these do; a tie counts half.",
 }
 METRICS = {
     **BEFORE,
     "margin": "The mean of r_w - r_l over held-out comparisons.",
-    "by_level/LEVEL": "The share of the held-out comparisons of this level of strength whose chosen answer scores higher.",
+    "by_level/LEVEL": "The share of the held-out comparisons of this level of strength whose chosen "
+    "answer scores higher.",
     "pairs/STRATUM": "The number of held-out comparisons.",
-    "against_labels/STRATUM": "The share of the held-out comparisons that the scores order as the annotator did; a tie counts half.",
+    "against_labels/STRATUM": "The share of the held-out comparisons that the scores order as the annotator did; a "
+    "tie counts half.",
     "beats/cut_off": "The share of the held-out prompts whose best answer scores above its own first half.",
-    "beats/unending": "The share of the held-out prompts whose best answer scores above itself repeated without an end.",
-    "beats/shuffled": "The share of the held-out prompts whose best answer scores above its own tokens in another order.",
+    "beats/unending": "The share of the held-out prompts whose best answer scores above itself "
+    "repeated without an end.",
+    "beats/shuffled": "The share of the held-out prompts whose best answer scores above its own "
+    "tokens in another order.",
     "beats/random_tokens": "The share of the held-out prompts whose best answer scores above random tokens.",
 }
 
@@ -125,7 +130,9 @@ def _to_learn(config: RewardModelConfig, examples: Path) -> pd.DataFrame:
 
 
 def with_rejected(batches: Iterator[Pairs], config: RewardModelConfig, vocabulary: int, start: int) -> Iterator[Pairs]:
-    """The batches after number `start`, each with a corrupted answer to each prompt: drawn by the batch's number alone."""
+    """The batches after number `start`, each with a corrupted answer to each prompt: drawn by the batch's number
+    alone.
+    """
     for number, pairs in enumerate(batches, start):
         generator = torch.Generator().manual_seed(config.seed * 1_000_003 + number)
         yield degenerate.with_corrupted(pairs, config.corrupted, vocabulary, generator)
@@ -134,8 +141,8 @@ def with_rejected(batches: Iterator[Pairs], config: RewardModelConfig, vocabular
 def accuracies(table: pd.DataFrame, margins: Tensor) -> Metrics:
     """Accuracies by stratum and level from the margins r_w - r_l (P,) of the comparisons of `table` (P rows).
 
-    `against_points` takes the order of the points for true even where the noisy annotator said otherwise. A stratum or level
-    without pairs is left out, and so are all strata where nobody gave scores.
+    `against_points` takes the order of the points for true even where the noisy annotator said otherwise. A stratum or
+    level without pairs is left out, and so are all strata where nobody gave scores.
     """
     shown = {text: shows_steps(text) for text in {*table["chosen"], *table["rejected"]}}
     steps = (table["chosen"].map(shown).astype(int) + table["rejected"].map(shown).astype(int)).to_numpy()

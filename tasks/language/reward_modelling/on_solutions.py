@@ -1,4 +1,6 @@
-"""Reward models on solutions: of answers that are right or wrong (outcome), and of steps that are good or bad (process)."""
+"""Reward models on solutions: of answers that are right or wrong (outcome), and of steps that are good or bad
+(process).
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,8 @@
-"""How well rewards tell right solutions from wrong ones, and good steps from bad ones; from what a model says of held-out solutions.
+"""How well rewards tell right solutions from wrong ones, and good steps from bad ones; from what a model says of
+held-out solutions.
 
-Steps are held against `truth` where the table has it, else against `labels`. A step counts as found bad where the probability that it is
-not bad is below one half.
+Steps are held against `truth` where the table has it, else against `labels`. A step counts as found bad where the
+probability that it is not bad is below one half.
 """
 
 from collections.abc import Sequence
@@ -14,21 +15,27 @@ from tasks.algorithms.language.step_rewards import CLASSES
 from tasks.stage import Metrics
 
 BEFORE = {  # measured before training too
-    "auc": "The area under the ROC curve of the rewards of held-out answers: the chance that a right one has a higher reward than a wrong one; a tie counts half.",
-    "best_of/reward": "The share of the held-out prompts whose answer of the highest reward is right; equal rewards share.",
-    "best_of/chance": "The mean over held-out prompts of the share of right answers: what an answer picked at random reaches.",
+    "auc": "The area under the ROC curve of the rewards of held-out answers: the chance that a right one has a "
+    "higher reward than a wrong one; a tie counts half.",
+    "best_of/reward": "The share of the held-out prompts whose answer of the highest reward is right; equal "
+    "rewards share.",
+    "best_of/chance": "The mean over held-out prompts of the share of right answers: what an answer picked at "
+    "random reaches.",
     "best_of/possible": "The share of the held-out prompts with a right answer, which the best choice would find.",
-    "first_error/wrong": "Of held-out solutions with a bad step: the share whose first bad step is the first that is found bad (ProcessBench, arXiv:2412.06559).",
+    "first_error/wrong": "Of held-out solutions with a bad step: the share whose first bad step is the first that "
+    "is found bad (ProcessBench, arXiv:2412.06559).",
     "first_error/right": "Of held-out solutions without a bad step: the share in which none is found bad.",
     "first_error/f1": "The harmonic mean of `first_error/wrong` and `first_error/right`.",
 }
 METRICS = {
     "right": "The share of the held-out answers that are right.",
-    "brier": "The mean square of the difference between the probability and what was so, 0 or 1: of answers being right (outcome) or of steps not being bad (process).",
+    "brier": "The mean square of the difference between the probability and what was so, 0 or 1: of answers being "
+    "right (outcome) or of steps not being bad (process).",
     "by_class/CLASS": "The share of the held-out steps of this class whose likeliest class it is.",
 }
 CALIBRATION = {  # beside those of reward_model.CALIBRATION
-    "labels": "The number of held-out answers (outcome) or steps (process) in the bin; `predicted` and `observed` are then of answers being right, or of steps not being bad.",
+    "labels": "The number of held-out answers (outcome) or steps (process) in the bin; `predicted` and `observed` "
+    "are then of answers being right, or of steps not being bad.",
 }
 Numbers = NDArray[np.float64]
 
@@ -52,7 +59,9 @@ def measures(held_out: pd.DataFrame) -> Metrics:
 
 
 def area_under_roc(scores: Numbers, positive: NDArray[np.bool_]) -> float:
-    """The share of pairs of a positive and a negative whose positive scores higher, a tie counting half; from scores (N,)."""
+    """The share of pairs of a positive and a negative whose positive scores higher, a tie counting half; from scores
+    (N,).
+    """
     ranks = pd.Series(scores).rank().to_numpy()  # ties share their mean rank
     count = int(positive.sum())
     above = ranks[positive].sum() - count * (count + 1) / 2
@@ -71,7 +80,9 @@ def best_of(held_out: pd.DataFrame) -> Metrics:
 
 
 def first_error(not_bad: Sequence[Numbers], truth: Sequence[NDArray[np.int_]]) -> Metrics:
-    """ProcessBench's accuracies and their harmonic mean, from each step's probability of not being bad and its true label."""
+    """ProcessBench's accuracies and their harmonic mean, from each step's probability of not being bad and its true
+    label.
+    """
     predicted = [_first(steps < 0.5) for steps in not_bad]
     actual = [_first(labels < 0) for labels in truth]
     accuracies: dict[str, float] = {}

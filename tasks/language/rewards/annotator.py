@@ -46,6 +46,8 @@ def ranking_text(groups: Sequence[Sequence[int]]) -> str:
 
 
 def strength(difference: float, bounds: Sequence[float]) -> str:
-    """One of STRENGTHS from utility of a minus utility of b: each of the three bounds that it reaches is one level more."""
+    """One of STRENGTHS from utility of a minus utility of b: each of the three bounds that it reaches is one level
+    more.
+    """
     level = sum(abs(difference) >= bound for bound in bounds)
     return STRENGTHS[level if difference > 0 else len(LEVELS) + level]

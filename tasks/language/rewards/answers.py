@@ -30,7 +30,9 @@ class Mark(NamedTuple):
 
 
 def unwrapped(text: str) -> str:
-    """An answer without what LaTeX and Markdown put around numbers: `$1{,}000\\%$.` is `1{,}000%`, `\\mathrm{3e8}` is `3e8`."""
+    """An answer without what LaTeX and Markdown put around numbers: `$1{,}000\\%$.` is `1{,}000%`, `\\mathrm{3e8}` is
+    `3e8`.
+    """
     text = AFTER_COMMA.sub(",", text.translate(INVISIBLE))
     for latex, plain in (("\\%", "%"), ("\\$", "$"), ("\\!", ""), ("\\(", ""), ("\\)", ""), ("{:}", ":")):
         text = text.replace(latex, plain)
@@ -41,13 +43,17 @@ def unwrapped(text: str) -> str:
 
 
 def bare(text: str) -> str:
-    """A text as it is read: without LaTeX's styles, and with single spaces, none of them beside what is no letter or digit."""
+    """A text as it is read: without LaTeX's styles, and with single spaces, none of them beside what is no letter or
+    digit.
+    """
     text = LATEX_SPACES.sub(" ", STYLE.sub(r"\1", unwrapped(text)))
     return re.sub(r"(?<!\w) | (?!\w)", "", text)
 
 
 def clock(text: str) -> int | None:
-    """The time of day, in minutes, that the whole text is; None where it is none, or one that does not say which half of the day."""
+    """The time of day, in minutes, that the whole text is; None where it is none, or one that does not say which half
+    of the day.
+    """
     text = bare(text)
     if match := CLOCK.fullmatch(text):
         return _minutes(match)
@@ -83,7 +89,9 @@ def boxed(response: str) -> str | None:
 
 
 def marked(response: str) -> Mark | None:
-    """The last answer that is marked: the last box or the last line, whichever begins later; None where none is marked."""
+    """The last answer that is marked: the last box or the last line, whichever begins later; None where none is
+    marked.
+    """
     lines = [line for line in ANSWER_LINE.finditer(response) if line[1].strip()]
     box = boxed(response)
     if box is not None and (not lines or response.rfind(BOX) > lines[-1].start()):
@@ -101,15 +109,20 @@ def final_answer(response: str) -> str | None:
 
 
 def strict_answer(response: str) -> str | None:
-    """The final answer where it is in the form asked for: a last line `#### N`. None where the response does not end so."""
+    """The final answer where it is in the form asked for: a last line `#### N`.
+
+    None where the response does not end so.
+    """
     last = ANSWER_LINE.fullmatch(response.rstrip().rpartition("\n")[2])
     return None if last is None or amount(last[1]) is None else last[1].strip()
 
 
 def without_thinking(response: str) -> str:
-    """The response without its blocks `<think>...</think>`; empty where one is not closed, for then there is no answer yet.
+    """The response without its blocks `<think>...</think>`; empty where one is not closed, for then there is no answer
+    yet.
 
-    Where the chat template has opened the block in the prompt, the response begins within it, and ends it by `</think>`.
+    Where the chat template has opened the block in the prompt, the response begins within it, and ends it by
+    `</think>`.
     """
     before, closed, after = response.partition("</think>")
     if closed and "<think>" not in before:

@@ -1,8 +1,9 @@
 """The answer of a response to a question with choices: the letter that it settles on.
 
-A letter counts where the response marks it as its answer: in a box, on a `####` line, behind "answer is" or "Answer:", or as
-the beginning of a first or last line that has it alone or before a bracket, full stop or colon. Where a response marks several
-different letters, or its last mark is no letter, it has no answer: naming all of them does not pay. Time is linear in the text.
+A letter counts where the response marks it as its answer: in a box, on a `####` line, behind "answer is" or "Answer:",
+or as the beginning of a first or last line that has it alone or before a bracket, full stop or colon. Where a response
+marks several different letters, or its last mark is no letter, it has no answer: naming all of them does not pay. Time
+is linear in the text.
 """
 
 import re
@@ -14,7 +15,8 @@ ALONE = re.compile(rf"{LETTER}(?=\s{{0,9}}$|\s?[.:)\]])")  # and whatever behind
 GOLD = re.compile(rf"{LETTER}\.?")
 SEVERAL = re.compile(r"[*_$)\]}\"'\\]{0,8}\s{0,3}(?:,|/|&|or\b|and\b)\s{0,3}(?:[*(\[]{0,4})[A-J](?![\w'])")
 STATED = re.compile(
-    rf"\b(?i:(?:answer|(?:correct|right|best) (?:option|choice))\s{{0,3}}(?:is\s{{0,3}}:?|:|=)\s{{0,3}}(?:(?:option|choice)\s)?){LETTER}"
+    r"\b(?i:(?:answer|(?:correct|right|best) "
+    rf"(?:option|choice))\s{{0,3}}(?:is\s{{0,3}}:?|:|=)\s{{0,3}}(?:(?:option|choice)\s)?){LETTER}"
 )
 BOX = re.compile(r"\\boxed\s?\{([^{}]*(?:\{[^{}]*\}[^{}]*)?)\}")
 

@@ -1,8 +1,9 @@
 """Calls from the tests of a problem into a program that runs in another process, with plain data in between.
 
-Whoever shares an interpreter with a policy's program can be lied to by it: by an `__eq__` that is always true, a patched `assert`,
-an exit before the tests. So tests get stand-ins (Remote) for what the program defines; what comes back is rebuilt here from
-JSON as numbers, texts, lists, tuples, sets and dicts, and is compared here. The program never sees the value expected.
+Whoever shares an interpreter with a policy's program can be lied to by it: by an `__eq__` that is always true, a
+patched `assert`, an exit before the tests. So tests get stand-ins (Remote) for what the program defines; what comes
+back is rebuilt here from JSON as numbers, texts, lists, tuples, sets and dicts, and is compared here. The program never
+sees the value expected.
 """
 
 import builtins
@@ -42,7 +43,10 @@ class Channel:
 
 
 def pack(value: object, handles: list[Any] | None) -> Any:
-    """`value` as JSON can hold it. What is no plain data is entered into `handles` and goes by its number; TypeError without."""
+    """`value` as JSON can hold it.
+
+    What is no plain data is entered into `handles` and goes by its number; TypeError without.
+    """
     if value is None or isinstance(value, bool):
         return value
     for kind in (int, float, str):
@@ -85,7 +89,10 @@ def unpack(packed: Any, handle: Any) -> Any:
 
 
 class Remote:
-    """Something in the program's process that is no plain data: a function, a class, an object. Equal to itself alone."""
+    """Something in the program's process that is no plain data: a function, a class, an object.
+
+    Equal to itself alone.
+    """
 
     def __init__(self, program: "Program", handle: int) -> None:
         self._program, self._handle = program, handle

@@ -1,9 +1,10 @@
-"""The lock in which a policy's programs run: a few system calls, and limits on time, memory and files. Linux alone has it.
+"""The lock in which a policy's programs run: a few system calls, and limits on time, memory and files. Linux alone has
+it.
 
-A program that is locked in can compute, use memory, start threads, and read and write what it holds open. The kernel refuses
-all else (seccomp): to open a file or a socket, to start a process or a program, to send a signal, to wait for a time, to change
-its own limits. The list names what is allowed, so that a system call that nobody thought of is refused. Python's own files are
-files too: a module that is not imported before the lock closes cannot be imported.
+A program that is locked in can compute, use memory, start threads, and read and write what it holds open. The kernel
+refuses all else (seccomp): to open a file or a socket, to start a process or a program, to send a signal, to wait for a
+time, to change its own limits. The list names what is allowed, so that a system call that nobody thought of is refused.
+Python's own files are files too: a module that is not imported before the lock closes cannot be imported.
 """
 
 import ctypes
@@ -56,7 +57,10 @@ class Unprotected(Exception):
 def fault() -> str | None:
     """Why this machine has no lock, in a line; None where nothing is known against it."""
     if platform.system() != "Linux" or platform.machine() not in SYSTEM_CALLS:
-        return f"programs can be locked in on Linux on {' and '.join(SYSTEM_CALLS)} only, not on {platform.system()} on {platform.machine()}"
+        return (
+            f"programs can be locked in on Linux on {' and '.join(SYSTEM_CALLS)} only, not on "
+            f"{platform.system()} on {platform.machine()}"
+        )
     return None
 
 

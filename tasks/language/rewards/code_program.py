@@ -1,4 +1,6 @@
-"""What happens in the two locked processes of code_worker.py: the policy's program in one, a problem's tests in the other."""
+"""What happens in the two locked processes of code_worker.py: the policy's program in one, a problem's tests in the
+other.
+"""
 
 import ast
 import atexit
@@ -86,7 +88,9 @@ def prepare() -> None:
 
 
 def run(channel: int, stdin: int, seconds: int) -> NoReturn:
-    """Be the program that is sent through `channel`: serve what it defines, or read `stdin` and print into the channel."""
+    """Be the program that is sent through `channel`: serve what it defines, or read `stdin` and print into the
+    channel.
+    """
     end_with_parent()
     messages = Channel(channel)
     job = messages.receive()
@@ -123,7 +127,8 @@ def run(channel: int, stdin: int, seconds: int) -> NoReturn:
 def test(channel: int, verdict: int, program: Mapping[str, Any], job: Mapping[str, Any], seconds: int) -> NoReturn:
     """Run the job's `tests` on the program behind `channel`; where all pass, say so in the pipe `verdict`.
 
-    `entry` names what the tests' function `check` is given, as in HumanEval; None where tests are statements, as in MBPP.
+    `entry` names what the tests' function `check` is given, as in HumanEval; None where tests are statements, as in
+    MBPP.
     """
     end_with_parent()
     lock(seconds)
@@ -150,8 +155,9 @@ def test(channel: int, verdict: int, program: Mapping[str, Any], job: Mapping[st
 def asked_of_the_program(tests: Iterable[str], namespace: dict[str, Any], entry: str | None) -> list[str]:
     """The names in `tests` that the program has to define; the modules that tests use are imported into `namespace`.
 
-    Builtins and modules are the tests' own, so that no program can make `set` or `math.isclose` say what it likes. A builtin's name
-    is the program's only where the tests name nothing else of it: MBPP has a problem that asks for a function `sum`.
+    Builtins and modules are the tests' own, so that no program can make `set` or `math.isclose` say what it likes. A
+    builtin's name is the program's only where the tests name nothing else of it: MBPP has a problem that asks for a
+    function `sum`.
     """
     nodes = [node for source in tests for node in ast.walk(ast.parse(source))]
     bound = {node.id for node in nodes if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)}

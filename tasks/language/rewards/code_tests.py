@@ -1,8 +1,9 @@
 """The reward for programs: 1 where the response's program passes all tests of its problem, else 0.
 
-All or nothing is the standard of reinforcement learning on code: a share would pay for special cases. A problem brings its tests
-in one of three forms: a list of assert statements (MBPP), a function `check` and the name it is given (HumanEval), or inputs with
-the outputs that the program has to print (APPS, TACO, DeepCoder). Where and how programs run: code_worker.py and code_lock.py.
+All or nothing is the standard of reinforcement learning on code: a share would pay for special cases. A problem brings
+its tests in one of three forms: a list of assert statements (MBPP), a function `check` and the name it is given
+(HumanEval), or inputs with the outputs that the program has to print (APPS, TACO, DeepCoder). Where and how programs
+run: code_worker.py and code_lock.py.
 """
 
 import ast
@@ -24,7 +25,10 @@ LANGUAGES = ("", "python", "python3", "py")  # of a fence
 RUNS = (ast.Assert, ast.Expr, ast.For, ast.While, ast.If, ast.Try, ast.With)  # statements that can fail a test
 ROOT = Path(__file__).parents[3]
 MOST = 1000  # characters of a line of the process that judges
-FORMS = "`tests` or `test_list` (assert statements), `test` and `entry_point` (HumanEval), or `inputs` and `outputs` (texts)"
+FORMS = (
+    "`tests` or `test_list` (assert statements), `test` and `entry_point` (HumanEval), or `inputs` and "
+    "`outputs` (texts)"
+)
 
 
 def program(response: str) -> str:
@@ -54,7 +58,9 @@ def given(columns: Mapping[str, Any]) -> bool:
 
 
 def job(question: str, columns: Mapping[str, Any], response: str) -> Job:
-    """What code_worker.py judges: the response's program and the tests in `columns`, with which `check` found nothing wrong."""
+    """What code_worker.py judges: the response's program and the tests in `columns`, with which `check` found nothing
+    wrong.
+    """
     tests = _tests(columns)
     setup = "\n".join([*(tests.get("test_imports") or ()), tests.get("test_setup_code") or ""])
     judged: Job = {"source": program(response), "setup": setup, "entry": None}
@@ -161,11 +167,14 @@ class Worker:
         if (reply := self._reply()) != code_worker.READY:
             self.close()
             raise ConfigError(
-                f"the reward code: no program can be judged on this machine: {reply or f'exit {self.process.returncode}'}"
+                "the reward code: no program can be judged on this machine: "
+                f"{reply or f'exit {self.process.returncode}'}"
             )
 
     def judge(self, judged: Job) -> float:
-        """1.0 or 0.0, which a program that takes too long gets too; nan where the process has ended, which no program can make it do."""
+        """1.0 or 0.0, which a program that takes too long gets too; nan where the process has ended, which no program
+        can make it do.
+        """
         assert self.process.stdin is not None
         with suppress(BrokenPipeError):  # no reply says it
             self.process.stdin.write(json.dumps(judged) + "\n")
@@ -194,7 +203,9 @@ class Worker:
 
 
 class CodeJudge:
-    """Judges programs in up to `workers` processes, which end with the `with` block; ConfigError where there is no lock."""
+    """Judges programs in up to `workers` processes, which end with the `with` block; ConfigError where there is no
+    lock.
+    """
 
     def __init__(self, workers: int = 2, seconds: int = 5) -> None:
         """`seconds` of processor time for a program, for each input where it reads inputs."""

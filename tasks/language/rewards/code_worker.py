@@ -1,11 +1,14 @@
-"""The process that runs a policy's programs against the tests of their problems; run as a module, it judges a job at a time.
+"""The process that runs a policy's programs against the tests of their problems; run as a module, it judges a job at a
+time.
 
 Three kinds of processes, so that none has in its memory what it should not know:
 
-- the examiner, `main`: reads jobs, starts the others, measures time, compares what a program printed with what it should;
-- the runner, forked from it before it has read a job: forks each program's process, which locks itself in (code_lock.py) before
-  it runs. No program's memory holds a test or an expected output, of this job or an earlier one;
-- the tests of a job, where they are code: forked from the examiner, locked in as well, they call the program by code_calls.py.
+- the examiner, `main`: reads jobs, starts the others, measures time, compares what a program printed with what it
+  should;
+- the runner, forked from it before it has read a job: forks each program's process, which locks itself in
+  (code_lock.py) before it runs. No program's memory holds a test or an expected output, of this job or an earlier one;
+- the tests of a job, where they are code: forked from the examiner, locked in as well, they call the program by
+  code_calls.py.
 """
 
 import json
@@ -29,7 +32,8 @@ READY, RIGHT, WRONG = "ready", "right", "wrong"
 NUMBER = re.compile(r"[-+]?(?:\d++(?:\.\d*+)?|\.\d++)(?:[eE][-+]?\d{1,3})?")
 THREADS = 64  # that a program may have at a time: others need threads too, and no limit of the kernel's counts them
 OFTEN = 0.01  # seconds between two counts
-WALL = 10  # times the limit of processor time, plus 10 seconds: how long a program may take that waits for what never comes
+# times the limit of processor time, plus 10 seconds: how long a program may take that waits for what never comes
+WALL = 10
 # Tried before any job: right only where each of the acts is refused. It stops at the first that is not.
 CANARY = """
 import os, socket, threading
@@ -108,7 +112,9 @@ class Examiner:
         self.runner = Runner(seconds)
 
     def passes(self, job: dict[str, Any]) -> bool:
-        """Whether the job's program passes all its tests: `pairs` of an input and an output, else `tests`, a list of code."""
+        """Whether the job's program passes all its tests: `pairs` of an input and an output, else `tests`, a list of
+        code.
+        """
         program = {"setup": job["setup"], "source": job["source"]}
         if "pairs" not in job:
             return self._answers(program, job)
@@ -172,7 +178,9 @@ class Examiner:
 
 
 def _readable(descriptor: int, deadline: float) -> bool:
-    """Wait until there is something to read, the end included; False at the deadline, or where the one who asks has ended."""
+    """Wait until there is something to read, the end included; False at the deadline, or where the one who asks has
+    ended.
+    """
     left = max(0.0, deadline - time.monotonic())
     ready, _, _ = select.select([descriptor, 0], [], [], left)
     return descriptor in ready
@@ -206,7 +214,9 @@ def _close(printed: float, expected: float) -> bool:
 
 
 def main(seconds: int) -> None:
-    """Answer each line of standard input, a job, by `right` or `wrong`; before the first say `ready`, or why there is no lock."""
+    """Answer each line of standard input, a job, by `right` or `wrong`; before the first say `ready`, or why there is
+    no lock.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes standard input
     code_program.prepare()
     examiner = Examiner(seconds)

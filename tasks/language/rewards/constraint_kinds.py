@@ -1,13 +1,14 @@
-"""The kinds of constraints that a program can check, under IFEval's names and with its arguments (arXiv:2311.07911, table 1).
+"""The kinds of constraints that a program can check, under IFEval's names and with its arguments (arXiv:2311.07911,
+table 1).
 
-Each function holds a response that is not blank against one kind's arguments. They judge as the paper's published code does,
-which tests/oracles/test_ifeval.py shows, except that
+Each function holds a response that is not blank against one kind's arguments. They judge as the paper's published code
+does, which tests/oracles/test_ifeval.py shows, except that
 
 - keywords are texts, not regular expressions, and a paragraph's first word, a letter or a sign is compared as given;
 - sentences and words in capitals are found by the rules in `sentences` and `capitals` instead of trained tokenizers;
 - "english_capital" and "english_lowercase" look at the letters alone;
-- the language is told by the code's own detector (langdetect), but from a fixed seed and a response's first 20,000 signs, and a
-  response without a language, such as `42!`, is in none, where the code lets it pass for any.
+- the language is told by the code's own detector (langdetect), but from a fixed seed and a response's first 20,000
+  signs, and a response without a language, such as `42!`, is in none, where the code lets it pass for any.
 
 Responses may be hostile: every function takes time linear in the response. For that none searches by an expression that
 could read a stretch of the response again from each of its places.
@@ -64,7 +65,10 @@ TEXTS = Field(
     lambda value: isinstance(value, list) and value != [] and all(map(_text, value)),
 )
 SIGN = Field("a single letter or sign", lambda value: _text(value) and len(value) == 1)
-LANGUAGES = "ar, bg, bn, de, en, es, fa, fi, fr, gu, he, hi, it, ja, kn, ko, ml, mr, ne, pa, pl, pt, ru, sw, ta, te, th, uk, ur, vi"
+LANGUAGES = (
+    "ar, bg, bn, de, en, es, fa, fi, fr, gu, he, hi, it, ja, kn, ko, ml, mr, ne, pa, pl, pt, ru, sw, ta, "
+    "te, th, uk, ur, vi"
+)
 LANGUAGE = Field(f"one of {LANGUAGES}", lambda value: value in LANGUAGES.split(", "))
 RELATION = Field("'less than' or 'at least'", lambda value: isinstance(value, str) and value in RELATIONS)
 KINDS: dict[str, Kind] = {}  # by name
@@ -86,7 +90,9 @@ def compare(count: int, relation: str, wanted: float) -> bool:
 
 
 def capitals(response: str) -> int:
-    """How many words are in capitals: texts between spaces, punctuation and apostrophes whose letters are all capital, "I" too."""
+    """How many words are in capitals: texts between spaces, punctuation and apostrophes whose letters are all capital,
+    "I" too.
+    """
     return sum(word.isupper() for word in BETWEEN_WORDS.split(response))
 
 

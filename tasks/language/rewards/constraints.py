@@ -1,7 +1,8 @@
-"""The reward for following instructions that a program can check: the share of a prompt's constraints that a response keeps.
+"""The reward for following instructions that a program can check: the share of a prompt's constraints that a response
+keeps.
 
-A prompt brings its constraints in IFEval's form (arXiv:2311.07911): `instruction_id_list`, their names, and `kwargs`, the
-arguments of each. constraint_kinds.py has all kinds.
+A prompt brings its constraints in IFEval's form (arXiv:2311.07911): `instruction_id_list`, their names, and `kwargs`,
+the arguments of each. constraint_kinds.py has all kinds.
 """
 
 from collections.abc import Mapping
@@ -24,7 +25,9 @@ def satisfied(response: str, instruction: str, arguments: Mapping[str, Any]) -> 
 
 
 def share_kept(response: str, columns: Mapping[str, Any]) -> float:
-    """The share of the constraints in `columns` that the response keeps, 0 to 1; `check` has found nothing wrong with them."""
+    """The share of the constraints in `columns` that the response keeps, 0 to 1; `check` has found nothing wrong with
+    them.
+    """
     kept = [
         satisfied(response, instruction, arguments)
         for instruction, arguments in zip(columns[IDS], columns[ARGUMENTS], strict=True)
@@ -38,7 +41,10 @@ def check(columns: Mapping[str, Any]) -> str | None:
     if not isinstance(names, list) or not names:
         return f"{IDS}: expected a list of names of constraints, got {names!r:.60}"
     if not isinstance(arguments, list) or len(arguments) != len(names):
-        return f"{ARGUMENTS}: expected a list with the arguments of each of {len(names)} constraints, got {arguments!r:.60}"
+        return (
+            f"{ARGUMENTS}: expected a list with the arguments of each of {len(names)} constraints, got "
+            f"{arguments!r:.60}"
+        )
     for index, (name, given_arguments) in enumerate(zip(names, arguments, strict=True)):
         if fault := _fault(name, given_arguments):
             return fault.replace("[]", f"[{index}]", 1)
@@ -60,5 +66,8 @@ def _fault(name: object, arguments: object) -> str | None:
     if extra := {field for field, value in arguments.items() if value is not None} - wanted.keys():
         return f"{ARGUMENTS}[].{min(extra)}: {name} has no such argument; it has {', '.join(wanted) or 'none'}"
     if "nth_paragraph" in wanted and arguments["nth_paragraph"] > arguments["num_paragraphs"]:
-        return f"{ARGUMENTS}[].nth_paragraph: expected {arguments['num_paragraphs']} at most, the number of paragraphs, got {arguments['nth_paragraph']}"
+        return (
+            f"{ARGUMENTS}[].nth_paragraph: expected {arguments['num_paragraphs']} at most, the number of "
+            f"paragraphs, got {arguments['nth_paragraph']}"
+        )
     return None

@@ -1,8 +1,9 @@
-"""The process in which math-verify judges one answer at a time; run as a script, and ended by the kernel if it takes too long.
+"""The process in which math-verify judges one answer at a time; run as a script, and ended by the kernel if it takes
+too long.
 
-Answers come from a policy that is trained to be rewarded: `9**9**9**9` or a million brackets would hang the run. So each
-judgement has a limit of processor time (a busy machine changes no verdict) and the process one of memory. Neither torch
-nor the stage's own module is imported here, which makes a worker ready in a second and cheap to lose.
+Answers come from a policy that is trained to be rewarded: `9**9**9**9` or a million brackets would hang the run. So
+each judgement has a limit of processor time (a busy machine changes no verdict) and the process one of memory. Neither
+torch nor the stage's own module is imported here, which makes a worker ready in a second and cheap to lose.
 """
 
 import json
@@ -51,7 +52,9 @@ def is_near(reference: Any, answer: Any) -> bool:
 
 
 def main(seconds: float) -> None:
-    """Answer each line `[gold, answer, near]` of standard input by `unknown`, or by `known` and then `right` or `wrong`."""
+    """Answer each line `[gold, answer, near]` of standard input by `unknown`, or by `known` and then `right` or
+    `wrong`.
+    """
     import math_verify  # noqa: F401  # before it is ready: a worker that cannot import it must not judge anything wrong
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes standard input

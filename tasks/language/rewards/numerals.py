@@ -1,18 +1,21 @@
-"""Written numbers: the one reader of them for rewards, evaluations and people's own test sets. docs/numbers.md has examples.
+"""Written numbers: the one reader of them for rewards, evaluations and people's own test sets. docs/numbers.md has
+examples.
 
     number   = [sign [space]] [currency] ( mantissa [exponent] | power ) [percent]
     mantissa = whole [fraction] | fraction
-    whole    = digits, or groups of three behind the first, parted by commas, by spaces, by apostrophes, by underscores or by two
-               and more full stops; or India's groups of two before a last one of three, parted by commas. No group begins with 0
+    whole    = digits, or groups of three behind the first, parted by commas, by spaces, by apostrophes, by underscores
+             or by two
+               and more full stops; or India's groups of two before a last one of three, parted by commas. No group
+               begins with 0
     fraction = "." digits, in groups of three parted by spaces too; or "{,}" digits where that parts no group of three
     exponent = e [sign] digits | times power
     power    = 10 ^ [sign] digits, however the exponent is set: ^8, ^{8}, **8, ^(8), <sup>8</sup>, superscript digits
 
-Digits are those of any script, signs +, - and the dashes and minus signs in use for it, spaces all of one line and LaTeX's; `e` is
-E or upright in LaTeX too. At most 300 digits stand before and behind the point, three in an exponent. A comma alone is never a
-decimal one: `3,14` is a list of two. Fractions such as 1/2 are algebra. In a text a sign with a space behind it is a number's where
-`=`, `is` or the like stands before it: elsewhere it is a difference, or begins a line of a list. Letters without a width are left out
-of account. Time is linear in the text.
+Digits are those of any script, signs +, - and the dashes and minus signs in use for it, spaces all of one line and
+LaTeX's; `e` is E or upright in LaTeX too. At most 300 digits stand before and behind the point, three in an exponent. A
+comma alone is never a decimal one: `3,14` is a list of two. Fractions such as 1/2 are algebra. In a text a sign with a
+space behind it is a number's where `=`, `is` or the like stands before it: elsewhere it is a difference, or begins a
+line of a list. Letters without a width are left out of account. Time is linear in the text.
 """
 
 import re
@@ -124,7 +127,9 @@ def amount(text: str) -> Fraction | None:
 
 
 def number_of(text: str) -> Fraction | None:
-    """The number that the whole text is, `50%` as 1/2; None where it is anything else, as a formula, a letter or an empty text."""
+    """The number that the whole text is, `50%` as 1/2; None where it is anything else, as a formula, a letter or an
+    empty text.
+    """
     written = parts(text)
     return None if written is None else written.value / (100 if written.percent else 1)
 
@@ -138,7 +143,9 @@ def parse_number(text: str) -> Fraction:
 
 
 def decimals(text: str) -> int:
-    """How many digits behind the point of its value a number as written shows, 0 where it is written without a point."""
+    """How many digits behind the point of its value a number as written shows, 0 where it is written without a
+    point.
+    """
     written = parts(text)
     if written is None or not written.fraction:
         return 0

@@ -1,8 +1,8 @@
 """Rewards in Python: functions of the user's, each in a process of its own, with a limit of time for every call.
 
-A call that takes too long or ends the process is made again for one response at a time: a hang names its prompt and leaves that
-response without a reward, not the run. What else is wrong (an exception, a number that is none) ends the stage with one line, since a
-policy must not be trained by it.
+A call that takes too long or ends the process is made again for one response at a time: a hang names its prompt and
+leaves that response without a reward, not the run. What else is wrong (an exception, a number that is none) ends the
+stage with one line, since a policy must not be trained by it.
 """
 
 import math
@@ -24,15 +24,20 @@ LOAD_SECONDS = 120.0  # for what the file imports
 GIVE_UP = 32  # responses in a row that fail alone; then it is the function's fault, not theirs
 Columns = Mapping[str, Sequence[Any]]  # the prompts' other columns, each as long as the list of responses
 METRICS = {  # of a step's samples
-    "FUNCTION": "The mean of the function's rewards of the samples, without those that have none; 0 where none has one.",
-    "FUNCTION/none": "The share of the samples that have no reward by the function, from 0 to 1: it returned None, it failed, or the reward of their prompt is another one.",
-    "FUNCTION/failed": "The share of the samples for which the function took longer than reward_seconds or ended its process, from 0 to 1.",
+    "FUNCTION": "The mean of the function's rewards of the samples, without those that have none; "
+    "0 where none has one.",
+    "FUNCTION/none": "The share of the samples that have no reward by the function, from 0 to 1: it returned None, "
+    "it failed, or the reward of their prompt is another one.",
+    "FUNCTION/failed": "The share of the samples for which the function took longer than reward_seconds or ended "
+    "its process, from 0 to 1.",
 }
 
 
 @dataclass(frozen=True)
 class Judged:
-    """The function's rewards of N responses: nan where it has none; `failed` where it took too long or ended its process."""
+    """The function's rewards of N responses: nan where it has none; `failed` where it took too long or ended its
+    process.
+    """
 
     values: list[float]
     failed: list[bool]
@@ -68,7 +73,9 @@ class Worker(Child):
 
 
 def _sound(reply: dict[str, Any], count: int | None = None) -> dict[str, Any]:
-    """The reply, if it is as python_worker writes it: with files, and an error or so many values, each a finite number or None."""
+    """The reply, if it is as python_worker writes it: with files, and an error or so many values, each a finite number
+    or None.
+    """
     files = [reply.get("imported"), reply.get("read")]
     right = all(isinstance(names, list) and all(isinstance(name, str) for name in names) for names in files)
     if "error" in reply:
@@ -178,7 +185,9 @@ class PythonFunction:
         return [math.nan if value is None else value for value in reply["values"]]
 
     def _check_files(self, reply: Mapping[str, Any]) -> None:
-        """DataError where the function imports a file whose changes would not be noticed; a warning where it reads one."""
+        """DataError where the function imports a file whose changes would not be noticed; a warning where it reads
+        one.
+        """
         stage_files = {
             getattr(module, "__file__", None) for module in [*sys.modules.values()]
         }  # the stage's own, which are deps

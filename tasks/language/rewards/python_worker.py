@@ -1,8 +1,8 @@
 """The process in which a reward of the user's runs; a script that needs the standard library alone.
 
-The function is the user's own code: it may print, hang, end the process or start others without harm to the run. What it
-prints goes to standard error. The process leads a session of its own, and ends with all that it started when its parent closes
-the connection or is killed.
+The function is the user's own code: it may print, hang, end the process or start others without harm to the run. What
+it prints goes to standard error. The process leads a session of its own, and ends with all that it started when its
+parent closes the connection or is killed.
 """
 
 import importlib.util
@@ -49,9 +49,11 @@ def main(file: str, name: str) -> None:
 
 
 class _Parent:
-    """The socket that standard input was at the start (tasks/children/child.py has its other end), for this process alone.
+    """The socket that standard input was at the start (tasks/children/child.py has its other end), for this process
+    alone.
 
-    Programs that the function starts do not inherit it, and forks close it: a fork that comes back from the function ends here.
+    Programs that the function starts do not inherit it, and forks close it: a fork that comes back from the function
+    ends here.
     """
 
     def __init__(self) -> None:
@@ -145,7 +147,8 @@ def answer(
 ) -> Reply:
     """The responses' rewards (`values`, null where none applies), or an `error`; `at` says which response it is about.
 
-    `raised` is there where the function itself raised the error. Each call finds Python's own random numbers in the same state.
+    `raised` is there where the function itself raised the error. Each call finds Python's own random numbers in the
+    same state.
     """
     available = {**columns, "prompts": prompts, "responses": responses, "completions": responses}
     random.seed(0)

@@ -1,7 +1,8 @@
 """How well a reward orders answers, separately for answers that show their steps and answers that do not.
 
-An answer shows steps where `equations` finds one in it. Most of what a reward model of average accuracy knows may be that
-an answer with steps beats one without; whether it can tell right steps from wrong ones shows only where both answers have steps.
+An answer shows steps where `equations` finds one in it. Most of what a reward model of average accuracy knows may be
+that an answer with steps beats one without; whether it can tell right steps from wrong ones shows only where both
+answers have steps.
 """
 
 from collections.abc import Sequence
@@ -21,10 +22,11 @@ def shows_steps(response: str) -> bool:
 
 
 def ordered_rightly(difference: ArrayLike, order: ArrayLike) -> NDArray[np.float64]:
-    """Of each pair that `order` tells apart: 1 where `difference` has its sign, 1/2 where it is 0, 0 where it has the other.
+    """Of each pair that `order` tells apart: 1 where `difference` has its sign, 1/2 where it is 0, 0 where it has the
+    other.
 
-    Both are (P,), first minus second answer: of their rewards, and of what is held to be true. Pairs whose order is 0 are
-    left out, so that fewer may come back.
+    Both are (P,), first minus second answer: of their rewards, and of what is held to be true. Pairs whose order is 0
+    are left out, so that fewer may come back.
     """
     signs, wanted = np.sign(np.asarray(difference, dtype=np.float64)), np.sign(np.asarray(order, dtype=np.float64))
     right: NDArray[np.float64] = (1 + (signs * wanted)[wanted != 0]) / 2
@@ -32,7 +34,9 @@ def ordered_rightly(difference: ArrayLike, order: ArrayLike) -> NDArray[np.float
 
 
 def accuracy(difference: ArrayLike, order: ArrayLike) -> float:
-    """Share of the pairs (P,) that `difference` orders as `order` does, a tie being half right; nan where there is none."""
+    """Share of the pairs (P,) that `difference` orders as `order` does, a tie being half right; nan where there is
+    none.
+    """
     right = ordered_rightly(difference, order)
     return float(right.mean()) if len(right) else float("nan")
 

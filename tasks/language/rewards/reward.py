@@ -1,7 +1,7 @@
 """How a reward is written: a decorated function in a file of by_name/, where function and file have the reward's name.
 
-`load` imports the file of that name and no other. So a reward's code counts for the stages whose section names it, and a new file
-for none (tasks/code/chosen.py).
+`load` imports the file of that name and no other. So a reward's code counts for the stages whose section names it, and
+a new file for none (tasks/code/chosen.py).
 """
 
 import math
@@ -39,7 +39,9 @@ class ByColumns:
 
 @dataclass(frozen=True)
 class Reward:
-    """A reward of responses: `judge` gets N of them, with the helper where there is one, and returns N values, nan where it has none."""
+    """A reward of responses: `judge` gets N of them, with the helper where there is one, and returns N values, nan
+    where it has none.
+    """
 
     judge: Callable[[Sequence[Answered], Any], Sequence[float]]
     needs_answer: bool  # of the reference

@@ -20,7 +20,9 @@ OUTPUTS = {"outcome": 1, "process": len(CLASSES)}  # of the head, by the objecti
 
 
 def load(path: Path, dtype: str = "float32") -> PretrainedModel:
-    """What algorithms.reward_model.score reads: a language model whose config says so, else a classifier; in evaluation mode."""
+    """What algorithms.reward_model.score reads: a language model whose config says so, else a classifier; in evaluation
+    mode.
+    """
     config = model_files.load_config(path)
     _check(path, config)
     if getattr(config, BETA, None) is None:
@@ -32,14 +34,16 @@ def load(path: Path, dtype: str = "float32") -> PretrainedModel:
 def load_classifier(
     path: Path, new: Collection[str] = (), dtype: str = "float32", outputs: int = 1
 ) -> PretrainedClassifier:
-    """A sequence classifier with so many outputs, in evaluation mode; DataError with one line if it has no head `score`.
+    """A sequence classifier with so many outputs, in evaluation mode; DataError with one line if it has no head
+    `score`.
 
     `new` are weights that the folder's model may lack.
     """
     model: PretrainedClassifier = model_files.load(_classifier(path), path, new, num_labels=outputs, dtype=dtype)
     if not hasattr(model, "score"):
         raise DataError(
-            f"{path}: model type {model.config.model_type}: {type(model).__name__} has no linear head `score` on its last "
+            f"{path}: model type {model.config.model_type}: {type(model).__name__} has no linear head "
+            "`score` on its last "
             "token's state, which a reward model is read by"
         )
     return models.placed(model)
@@ -60,7 +64,9 @@ def mark(model: PretrainedModel, objective: str, step_score: str, tokenizer: Tok
 
 
 def unmark(model: PretrainedModel) -> None:
-    """Take from the model's config all that says how a reward model scores: a policy may be a reward model of another kind."""
+    """Take from the model's config all that says how a reward model scores: a policy may be a reward model of another
+    kind.
+    """
     for name in (BETA, THRESHOLD, OBJECTIVE, STEP_SCORE, BREAKS, BLANKS):
         vars(model.config).pop(name, None)
 
@@ -108,7 +114,9 @@ def _check(path: Path, config: Any) -> None:
 
 
 def _classifier(path: Path) -> Any:
-    """Transformers' class for sequence classification, or for a type that has none the same head on the model's own body."""
+    """Transformers' class for sequence classification, or for a type that has none the same head on the model's own
+    body.
+    """
     config = model_files.load_config(path)
     if type(config) in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
         return AutoModelForSequenceClassification

@@ -1,11 +1,12 @@
 """Rewards of a response, and their weighted sum: what a policy is trained for.
 
-Each reward is a file of by_name/ (reward.py), but for what a reward model says (`reward_model`, `outcome`, `process`) and functions of
-the user's (`rewards/FILE.py:NAME`).
+Each reward is a file of by_name/ (reward.py), but for what a reward model says (`reward_model`, `outcome`, `process`)
+and functions of the user's (`rewards/FILE.py:NAME`).
 
-A response of which a reward that counts is missing has no reward: the sum is nan, and nothing learns from it. A missing part is not a 0,
-which would be the best of negative ones; nor are sums with and without a part comparable, so that a policy would learn to lack it.
-TRL adds up the parts that are there (https://github.com/huggingface/trl/pull/5902), and has no reward only where all are missing.
+A response of which a reward that counts is missing has no reward: the sum is nan, and nothing learns from it. A missing
+part is not a 0, which would be the best of negative ones; nor are sums with and without a part comparable, so that a
+policy would learn to lack it. TRL adds up the parts that are there (https://github.com/huggingface/trl/pull/5902), and
+has no reward only where all are missing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,7 +31,8 @@ METRICS = {  # of a step's samples
     "REWARD": "What the file of the reward in by_name/ says in its METRICS.",
     "reward_model": "The reward model's mean score of the samples; computed where it counts.",
     "outcome": "The mean probability that a sample is right, by the outcome reward model; computed where it counts.",
-    "process": "The mean score of the samples by the process reward model, from its scores of their steps; computed where it counts.",
+    "process": "The mean score of the samples by the process reward model, from its scores of their steps; "
+    "computed where it counts.",
     **python_functions.METRICS,
 }
 NONE, FAILED = "/none", "/failed"  # what is logged of a function besides its mean
@@ -43,9 +45,11 @@ Weights = Mapping[str, float]  # by name, how much each reward counts in the sum
 
 @dataclass(frozen=True)
 class Rewards:
-    """The weighted sums (N,), nan for no reward, these without `process` (N,) and, by name, the values (N,) of each part that was computed.
+    """The weighted sums (N,), nan for no reward, these without `process` (N,) and, by name, the values (N,) of each
+    part that was computed.
 
-    A function of the user's has two parts: its values, nan where it has none, and, after its name and FAILED, 1 where it failed.
+    A function of the user's has two parts: its values, nan where it has none, and, after its name and FAILED, 1 where
+    it failed.
     """
 
     total: Tensor
@@ -55,7 +59,9 @@ class Rewards:
 
 
 def in_order(weights: Weights) -> list[str]:
-    """The names that count, without functions of the user's, as they are added up: whatever the order of the weights."""
+    """The names that count, without functions of the user's, as they are added up: whatever the order of the
+    weights.
+    """
     names = [name for name, weight in weights.items() if weight and not is_python(name)]
     return sorted(names, key=lambda name: (ORDER.index(name) if name in ORDER else len(ORDER), name))
 
@@ -84,12 +90,13 @@ def rewards(
     functions: Mapping[str, PythonFunction] | None = None,
     helpers: Mapping[str, Any] | None = None,
 ) -> Rewards:
-    """Judge N responses; `model_scores` (N,) are a reward model's, by the rewards of BY_MODEL, needed where they have a weight, as is each of `functions`.
+    """Judge N responses; `model_scores` (N,) are a reward model's, by the rewards of BY_MODEL, needed where they have a
+    weight, as is each of `functions`.
 
-    `helpers` has those of the rewards that count, by name. A sum is nan, no reward, where a part that counts is nan: a reference answer
-    that cannot be read is neither right nor wrong, and a function may have no reward for a response. A reward by columns that a
-    prompt lacks adds nothing to its responses' sums, since that does not hang on the response; where no other counts, they have no
-    reward. TrainingError where a reward model's score is not finite.
+    `helpers` has those of the rewards that count, by name. A sum is nan, no reward, where a part that counts is nan: a
+    reference answer that cannot be read is neither right nor wrong, and a function may have no reward for a response. A
+    reward by columns that a prompt lacks adds nothing to its responses' sums, since that does not hang on the response;
+    where no other counts, they have no reward. TrainingError where a reward model's score is not finite.
     """
     judged = {**ALWAYS, **by_name(weights)}
     parts = _parts(answered, judged, {**(helpers or {}), "verifiable": verifier})
@@ -98,7 +105,8 @@ def rewards(
             raise ValueError(f"{len(answered)} responses and scores of shape {tuple(scores.shape)}")
         if bad := (~scores.isfinite()).nonzero().flatten().tolist():
             raise TrainingError(
-                f"the reward {name} of response {bad[0]} is {scores[bad[0]]:g} ({len(bad)} of {len(scores)} scores are no finite "
+                f"the reward {name} of response {bad[0]} is {scores[bad[0]]:g} ({len(bad)} of {len(scores)} scores "
+                "are no finite "
                 "numbers): the reward model is broken"
             )
         parts[name] = scores

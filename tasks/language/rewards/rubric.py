@@ -1,4 +1,5 @@
-"""The rubric of the lecture "Deep RL and RL for LLMs": correctness 0-5, reasoning 0-3, clarity 0-2, ten points in all, each score with its reason.
+"""The rubric of the lecture "Deep RL and RL for LLMs": correctness 0-5, reasoning 0-3, clarity 0-2, ten points in all,
+each score with its reason.
 
 A pure function of texts: the same response always earns the same score. Steps are judged as equations against the
 reference's (worked_steps.py).
@@ -91,7 +92,9 @@ def _reasoning_in_words(solution: str, response: str, right: bool) -> tuple[int,
 def _clarity(
     question: str, solution: str, response: str, steps: list[Equation], final: str | None, ended: bool
 ) -> tuple[int, str]:
-    """One point for stating an answer plainly and in line with the last step, one for being concise and to the point."""
+    """One point for stating an answer plainly and in line with the last step, one for being concise and to the
+    point.
+    """
     parts = [part for part in SENTENCE_END.split(response.strip()) if part]
     marked = response.count("####")
     plain = strict_answer(response) is not None and marked == 1

@@ -1,7 +1,8 @@
 """How many sentences a text has, as IFEval's published code counts them: by NLTK's English Punkt tokenizer.
 
-That is a model of 20,000 words (Kiss and Strunk, doi:10.1162/coli.2006.32.4.485). Here stand its rules and the few of its words that
-decide in common texts; the two agree on 2,374 of 2,398 answers of language models (UltraFeedback's, with NLTK 3.10.4).
+That is a model of 20,000 words (Kiss and Strunk, doi:10.1162/coli.2006.32.4.485). Here stand its rules and the few of
+its words that decide in common texts; the two agree on 2,374 of 2,398 answers of language models (UltraFeedback's, with
+NLTK 3.10.4).
 """
 
 import re
@@ -37,9 +38,9 @@ NUMERAL = re.compile(r"-?[.,]?\d[\d,.-]*")
 def sentences(response: str) -> int:
     """How many sentences there are, as NLTK's English Punkt tokenizer counts them, which IFEval's code uses.
 
-    A word's last full stop, exclamation or question mark ends one, with what closes behind it, unless it is a full stop that
-    `ends_sentence` takes for another. What stands behind the last end is one too, be it signs alone. The number of an item of a
-    list is a sentence where the item begins with no small letter.
+    A word's last full stop, exclamation or question mark ends one, with what closes behind it, unless it is a full stop
+    that `ends_sentence` takes for another. What stands behind the last end is one too, be it signs alone. The number of
+    an item of a list is a sentence where the item begins with no small letter.
     """
     tokens = response.split()
     count, behind = 1, ""
@@ -53,7 +54,9 @@ def sentences(response: str) -> int:
 
 
 def ends_sentence(word: str, following: str) -> bool:
-    """Whether the last sign of `word`, a full stop, exclamation or question mark, ends a sentence before `following`."""
+    """Whether the last sign of `word`, a full stop, exclamation or question mark, ends a sentence before
+    `following`.
+    """
     if "?" in word or "!" in word:
         return True
     next_word = (re.match(r"[\w'-]*", following) or [""])[0].lower()

@@ -1,7 +1,8 @@
-"""Labels of a response's steps by the worked steps of a reference: what a process reward model learns, and is measured by.
+"""Labels of a response's steps by the worked steps of a reference: what a process reward model learns, and is measured
+by.
 
-A step is a line of the response that is not blank. It is good (1) where it is right and leads on, bad (-1) where it is wrong or
-built on what is wrong, and neutral (0) where it does neither: words, a repetition, a detour.
+A step is a line of the response that is not blank. It is good (1) where it is right and leads on, bad (-1) where it is
+wrong or built on what is wrong, and neutral (0) where it does neither: words, a repetition, a detour.
 """
 
 from collections.abc import Iterator, Set
@@ -18,13 +19,15 @@ BAD, NEUTRAL, GOOD = -1, 0, 1
 
 
 def step_labels(question: str, solution: str, answer: str, response: str) -> list[int]:
-    """The label of each line of `response` that is not blank, held against the reference `solution` and its final `answer`.
+    """The label of each line of `response` that is not blank, held against the reference `solution` and its final
+    `answer`.
 
-    An equation is good if it holds, uses known numbers (those of the question, constants of the reference, results of earlier
-    such equations) and ends in a result of the reference or leads to one. It is bad if it does not hold or uses another number,
-    such as a wrong result. If it holds and leads nowhere it is neutral, but bad where one of its numbers is what a wrong equation
-    claimed. A line that marks an answer (`#### N`, a box) is bad if that is wrong, or was reached by a wrong equation alone. A line
-    with several of these is as bad as its worst one, else as good as its best; a line without any is neutral, as is a repetition.
+    An equation is good if it holds, uses known numbers (those of the question, constants of the reference, results of
+    earlier such equations) and ends in a result of the reference or leads to one. It is bad if it does not hold or uses
+    another number, such as a wrong result. If it holds and leads nowhere it is neutral, but bad where one of its
+    numbers is what a wrong equation claimed. A line that marks an answer (`#### N`, a box) is bad if that is wrong, or
+    was reached by a wrong equation alone. A line with several of these is as bad as its worst one, else as good as its
+    best; a line without any is neutral, as is a repetition.
     """
     written = [(line, equations(line)) for line in steps_of(response)]
     worked, steps = reference(solution), [step for _, line_equations in written for step in line_equations]
@@ -39,7 +42,9 @@ def step_labels(question: str, solution: str, answer: str, response: str) -> lis
 
 
 class _Told:
-    """What the lines so far have said: their equations and answers, what they reached, and what they claimed wrongly."""
+    """What the lines so far have said: their equations and answers, what they reached, and what they claimed
+    wrongly.
+    """
 
     def __init__(self, answer: str, leads: Set[object]) -> None:
         self._answer, self._leads = answer, leads

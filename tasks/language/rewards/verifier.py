@@ -1,7 +1,8 @@
-"""Whether a response's final answer equals the reference: numbers by exact fractions, letters of choices, all else by math-verify.
+"""Whether a response's final answer equals the reference: numbers by exact fractions, letters of choices, all else by
+math-verify.
 
-A run judges tens of thousands of answers, nearly all of them numbers, which cost microseconds here. LaTeX, fractions and
-expressions go to processes (math_worker.py) that a hostile answer can slow or kill without harm to the run.
+A run judges tens of thousands of answers, nearly all of them numbers, which cost microseconds here. LaTeX, fractions
+and expressions go to processes (math_worker.py) that a hostile answer can slow or kill without harm to the run.
 """
 
 import json
@@ -18,7 +19,8 @@ from tasks.language.rewards.answers import BOX, STYLE, bare, clock, final_answer
 from tasks.language.rewards.choices import choice, gold_letter
 from tasks.language.rewards.numerals import EULER, NUMBER, amount, numbers, rewrite, same_number
 
-# A text whose number is not its value: LaTeX, powers, roots, fractions. Numbers themselves are looked at as a single digit.
+# A text whose number is not its value: LaTeX, powers, roots, fractions. Numbers themselves are looked at as a single
+# digit.
 ALGEBRA = re.compile(r"[\\^√\u2044\u00bc-\u00be\u2150-\u215e]|\d\s*/\s*[-(\d]")
 MOST = 100  # characters of a line of the process that judges
 
@@ -26,8 +28,8 @@ MOST = 100  # characters of a line of the process that judges
 def verify_number(gold: str, response: str) -> float | None:
     """1.0 or 0.0 where reference and final answer are plain numbers, None where algebra has to decide.
 
-    answers.py decides which answer is the final one, as for the rubric and the accuracies. Words may stand beside a number on
-    a `####` line; a box has to hold the number alone.
+    answers.py decides which answer is the final one, as for the rubric and the accuracies. Words may stand beside a
+    number on a `####` line; a box has to hold the number alone.
     """
     gold = unwrapped(gold)
     if amount(gold) is None:
@@ -57,7 +59,9 @@ def quick_verdict(gold: str, response: str) -> float | None:
 
 
 def verify_choice(gold: str, response: str) -> float:
-    """1.0 or 0.0 where the reference is a letter, of a question with choices; choices.py decides which letter is the answer."""
+    """1.0 or 0.0 where the reference is a letter, of a question with choices; choices.py decides which letter is the
+    answer.
+    """
     return float(choice(response) == gold_letter(gold))
 
 
@@ -87,7 +91,8 @@ class Worker:
             raise RuntimeError(f"the process that runs math-verify does not start (exit {self.process.returncode})")
 
     def judge(self, gold: str, answer: str, near: bool = False) -> float:
-        """1.0 or 0.0, nan for a reference that cannot be read, or where the process has ended before; `near` as in `is_right`.
+        """1.0 or 0.0, nan for a reference that cannot be read, or where the process has ended before; `near` as in
+        `is_right`.
 
         An answer that ends the process is wrong.
         """
@@ -109,7 +114,9 @@ class Worker:
         self.process.communicate()
 
     def _reply(self, *words: str) -> str:
-        """The next reply; empty where it is none of the words, and the process is ended: its next one could answer another question."""
+        """The next reply; empty where it is none of the words, and the process is ended: its next one could answer
+        another question.
+        """
         assert self.process.stdout is not None
         reply = self.process.stdout.readline(MOST).strip()
         if reply in words:
@@ -124,7 +131,9 @@ class Verifier:
     """Judges answers in up to `workers` processes, started when first needed and ended with the `with` block."""
 
     def __init__(self, workers: int = 2, seconds: float = 3.0) -> None:
-        """`seconds` of processor time for one judgement; MATH-500's own solutions take 4 ms on average, 0.3 s at most."""
+        """`seconds` of processor time for one judgement; MATH-500's own solutions take 4 ms on average, 0.3 s at
+        most.
+        """
         self._pool = WorkerPool(workers, lambda: Worker(seconds))
         self._ended: set[tuple[str, str]] = set()
 
@@ -135,7 +144,9 @@ class Verifier:
         self._pool.close()
 
     def __call__(self, golds: Sequence[str], responses: Sequence[str]) -> list[float]:
-        """For each response 1.0 where its answer is the reference's, else 0.0; nan where the reference is absent or cannot be read."""
+        """For each response 1.0 where its answer is the reference's, else 0.0; nan where the reference is absent or
+        cannot be read.
+        """
         verdicts: dict[tuple[str, str], float] = {}
         hard = []
         for pair in dict.fromkeys(zip(golds, responses, strict=True)):  # a group's responses often agree
@@ -154,7 +165,9 @@ class Verifier:
         return [verdicts[pair] for pair in zip(references, responses, strict=True)]
 
     def timed_out(self, golds: Sequence[str], responses: Sequence[str]) -> list[bool]:
-        """Which of the responses that were judged here ended their process: they took too long or broke it, and are wrong."""
+        """Which of the responses that were judged here ended their process: they took too long or broke it, and are
+        wrong.
+        """
         return [pair in self._ended for pair in zip(golds, responses, strict=True)]
 
     def _compared(self, worker: Worker, pair: tuple[str, str]) -> float:
@@ -174,6 +187,8 @@ class Verifier:
 
 
 def same_text(gold: str, response: str) -> bool:
-    """Whether the marked answer is the reference but for the styles that LaTeX sets its words in, such as `\\text{all of it}`."""
+    """Whether the marked answer is the reference but for the styles that LaTeX sets its words in, such as `\\text{all
+    of it}`.
+    """
     mark = marked(response)
     return mark is not None and bool(STYLE.search(gold + mark.text)) and bare(mark.text) == bare(gold)

@@ -86,7 +86,9 @@ def sound(question: str, worked: Reference, steps: list[Equation]) -> list[bool]
 
 
 def leading(worked: Reference, steps: list[Equation]) -> list[Equation]:
-    """Those of sound steps that end in a result of the reference or lead to one that does; each once, the last first."""
+    """Those of sound steps that end in a result of the reference or lead to one that does; each once, the last
+    first.
+    """
     wanted, right = {step.result for step in worked.steps}, []
     for step in reversed(distinct(steps)):
         if step.result in wanted:

@@ -1,4 +1,6 @@
-"""What is measured of a policy's continuations: means over openings with 95 % intervals, an opening's samples averaged first."""
+"""What is measured of a policy's continuations: means over openings with 95 % intervals, an opening's samples averaged
+first.
+"""
 
 import re
 from collections import Counter
@@ -16,18 +18,25 @@ from tasks.language.sentiment.word_classifier import words
 POSITIVE = 0.5  # a text counts as positive above it
 SENTENCE = re.compile(r"(?<=[.!?])\s+")
 METRICS = {
-    "positive/first": "The share of the continuations that the reward model takes for positive: what policies are paid for.",
+    "positive/first": "The share of the continuations that the reward model takes for positive: what "
+    "policies are paid for.",
     "positive/second": "The same share by the second classifier, which is never a reward.",
-    "gap": "The first share minus the second: above the SFT model's where a policy pleases its reward more than another judge.",
+    "gap": "The first share minus the second: above the SFT model's where a policy pleases its reward more than "
+    "another judge.",
     "over_sft/first": "The policy's share by the reward model minus the SFT model's, opening by opening.",
     "over_sft/second": "The same difference by the second classifier.",
-    "kl": "The mean over continuations of log pi - log pi_SFT (k1), in nats: how far the policy has gone from the SFT model.",
+    "kl": "The mean over continuations of log pi - log pi_SFT (k1), in nats: how far the policy has "
+    "gone from the SFT model.",
     "kl_token": "The same in nats a token: the sum over all continuations by the number of their tokens.",
-    "perplexity": "The perplexity of the continuations under the SFT model: the exponential of its mean negative log-likelihood a token.",
-    "distinct_1": "The share of the words of an opening's samples that are different ones, from 0 to 1; it falls where a policy repeats itself.",
+    "perplexity": "The perplexity of the continuations under the SFT model: the exponential of its mean negative "
+    "log-likelihood a token.",
+    "distinct_1": "The share of the words of an opening's samples that are different ones, from 0 to 1; it falls "
+    "where a policy repeats itself.",
     "distinct_2": "The same share of pairs of neighbouring words.",
-    "commonest": "The share of all sentences that the policy's commonest sentence has: the plainest sign of a collapse.",
-    "praise": "The share of all words that are among the 20 which speak most for a positive text, by the second classifier.",
+    "commonest": "The share of all sentences that the policy's commonest sentence has: the "
+    "plainest sign of a collapse.",
+    "praise": "The share of all words that are among the 20 which speak most for a positive text, by the second "
+    "classifier.",
     "tokens": "The mean length of a continuation in tokens.",
 }
 
@@ -38,7 +47,9 @@ def sentences(text: str) -> list[str]:
 
 
 def distinct(texts: Sequence[str], size: int) -> float:
-    """Of all runs of `size` words in the texts, the share of different ones (arXiv:1510.03055, section 5.4); 0 without any."""
+    """Of all runs of `size` words in the texts, the share of different ones (arXiv:1510.03055, section 5.4); 0 without
+    any.
+    """
     ngrams = [run for text in texts for run in runs(words(text), size)]
     return len({*ngrams}) / len(ngrams) if ngrams else 0.0
 

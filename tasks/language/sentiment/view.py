@@ -1,4 +1,6 @@
-"""What the page of `steering` shows: sentences made from the numbers, two figures, one table, continuations side by side."""
+"""What the page of `steering` shows: sentences made from the numbers, two figures, one table, continuations side by
+side.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -75,23 +77,28 @@ def headline(measured: Measured, top: Mapping[str, str]) -> Iterator[str]:
     sft, *policies = measured
     base = measured[sft]
     yield (
-        f"Of {sft}'s continuations {percent(base['positive/second'])} are positive by the classifier that is never a reward."
+        f"Of {sft}'s continuations {percent(base['positive/second'])} are positive by the classifier "
+        "that is never a reward."
     )
     for name in policies:
         estimates = measured[name]
         gain = estimates["over_sft/second"]
         moved = "more" if gain.low > 0 else "fewer" if gain.high < 0 else "no surely different share"
         yield (
-            f"{name}: {percent(estimates['positive/second'])}, {moved} ({points(gain)}), at a KL of {estimates['kl'].mean:.2f} nats and a "
-            f"perplexity of {estimates['perplexity'].mean:.2f} under {sft}, whose own continuations have {base['perplexity'].mean:.2f}."
+            f"{name}: {percent(estimates['positive/second'])}, {moved} ({points(gain)}), at a KL of "
+            f"{estimates['kl'].mean:.2f} nats and a "
+            f"perplexity of {estimates['perplexity'].mean:.2f} under {sft}, whose own continuations have "
+            f"{base['perplexity'].mean:.2f}."
         )
         rise = estimates["gap"].low - base["gap"].high
         if rise > 0:
             yield f"{name} pleases its reward more than the second classifier: the gap is {points(estimates['gap'])}."
         if estimates["distinct_2"].high < FEWER * base["distinct_2"].low:
             yield (
-                f"{name} repeats itself: of its pairs of words {percent(estimates['distinct_2'])} are different ones, of {sft}'s "
-                f"{percent(base['distinct_2'])}. Its commonest sentence, {top[name]!r}, is {percent(estimates['commonest'])} of all."
+                f"{name} repeats itself: of its pairs of words {percent(estimates['distinct_2'])} are different "
+                f"ones, of {sft}'s "
+                f"{percent(base['distinct_2'])}. Its commonest sentence, {top[name]!r}, is "
+                f"{percent(estimates['commonest'])} of all."
             )
 
 

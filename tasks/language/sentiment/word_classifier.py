@@ -1,4 +1,6 @@
-"""A sentiment classifier of another kind than a language model: linear over which words and pairs of neighbouring words a text has."""
+"""A sentiment classifier of another kind than a language model: linear over which words and pairs of neighbouring words
+a text has.
+"""
 
 import re
 from collections import Counter

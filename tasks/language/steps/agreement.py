@@ -9,9 +9,12 @@ from tasks.language.rewards.step_labels import BAD
 
 METRICS = {
     "against_truth/labels": "The share of the steps that are labelled bad exactly where the worked steps say so.",
-    "against_truth/first_wrong": "The share of the solutions whose first bad step is that of the worked steps, or that have none by both.",
-    "against_truth/half_right": "The share of the steps of which at least half of the roll-outs are right exactly where the worked steps say that they are not bad: the soft estimate.",
-    "against_truth/auc": "The share of pairs of a bad and another step, by the worked steps, in which the other one has more right roll-outs; a tie counts half. Only where there are both kinds.",
+    "against_truth/first_wrong": "The share of the solutions whose first bad step is that of the worked steps, or "
+    "that have none by both.",
+    "against_truth/half_right": "The share of the steps of which at least half of the roll-outs are right exactly "
+    "where the worked steps say that they are not bad: the soft estimate.",
+    "against_truth/auc": "The share of pairs of a bad and another step, by the worked steps, in which the other "
+    "one has more right roll-outs; a tie counts half. Only where there are both kinds.",
 }
 Labels = Sequence[Sequence[int]]
 

@@ -10,7 +10,9 @@ from tasks.language.judgements.record import Record
 
 
 def judged(record: Record) -> list[tuple[Item, list[int]]]:
-    """Each solution that somebody judged step by step, with the majority's labels; of two judgements by one person the later counts."""
+    """Each solution that somebody judged step by step, with the majority's labels; of two judgements by one person the
+    later counts.
+    """
     labels_by_item: dict[str, dict[str, Sequence[int | None]]] = {}
     for judgement in record.judgements:
         if isinstance(judgement.value, StepsValue):
@@ -21,8 +23,8 @@ def judged(record: Record) -> list[tuple[Item, list[int]]]:
 def majority(labels: Sequence[Sequence[int | None]]) -> list[int]:
     """One label for each step from those of several people, None where a person did not judge the step.
 
-    The most frequent label of those who judged the step; of equally frequent ones the worst. Steps behind the first wrong one that
-    nobody judged are wrong: people stop there (PRM800K, arXiv:2305.20050).
+    The most frequent label of those who judged the step; of equally frequent ones the worst. Steps behind the first
+    wrong one that nobody judged are wrong: people stop there (PRM800K, arXiv:2305.20050).
     """
     step_labels = []
     for step in zip(*labels, strict=True):

@@ -30,7 +30,9 @@ class RolloutSettings:
 
 
 def prefixes(solutions: Sequence[Record]) -> list[Prefix]:
-    """What has to be finished: every step's prefix once, the shortest first; a solution that is finished needs no completion."""
+    """What has to be finished: every step's prefix once, the shortest first; a solution that is finished needs no
+    completion.
+    """
     unfinished = {prefix for solution in solutions for prefix in _of_steps(solution) if prefix is not None}
     return sorted(unfinished, key=lambda prefix: (len(prefix[1]), prefix))
 

@@ -12,7 +12,9 @@ LONGEST = 6000  # characters of an answer on the page; suite_answers.parquet has
 
 
 def data(results: Sequence[Result], baseline: str) -> dict[str, Any]:
-    """Policies, and for each problem what was asked and each policy's greedy answer; null where a policy was not asked."""
+    """Policies, and for each problem what was asked and each policy's greedy answer; null where a policy was not
+    asked.
+    """
     methods = _methods(results)
     policy_answers = [_answers(result, methods) for result in results]
     problems = pd.concat([result.asked for result in results]).drop_duplicates("problem_id")
@@ -43,7 +45,9 @@ def _methods(results: Sequence[Result]) -> list[str]:
 
 
 def _answers(result: Result, methods: Sequence[str]) -> dict[str, list[Any]]:
-    """By problem: text, extracted, right, ended, length, the verdicts by method as digits, and the share of the samples that are right."""
+    """By problem: text, extracted, right, ended, length, the verdicts by method as digits, and the share of the samples
+    that are right.
+    """
     sampled = result.answers[result.answers["temperature"] > 0]
     shares = sampled.groupby("problem_id")["right"].mean().round(3).to_dict()
     greedy = result.answers[result.answers["temperature"] == 0]

@@ -40,7 +40,9 @@ def fitting(
     examples: Sequence[Problem],
     max_new_tokens: int,
 ) -> list[Problem]:
-    """The problems after which the model has positions left for an answer; a line on standard error tells of the others."""
+    """The problems after which the model has positions left for an answer; a line on standard error tells of the
+    others.
+    """
     room = chat.positions(model)
     if room is None or suite.scoring == "likelihood":
         return [*problems]
@@ -48,12 +50,14 @@ def fitting(
     kept = [problem for problem, length in zip(problems, lengths, strict=True) if length + max_new_tokens <= room]
     if not kept:
         raise DataError(
-            f"{suite.title}: the shortest prompt has {min(lengths)} tokens, and max_new_tokens = {max_new_tokens}: together more than "
+            f"{suite.title}: the shortest prompt has {min(lengths)} tokens, and max_new_tokens = {max_new_tokens}: "
+            "together more than "
             f"the {room} positions of the model"
         )
     if len(kept) < len(problems):
         print(
-            f"{suite.title}: {len(problems) - len(kept)} of {len(problems)} problems are left out: with max_new_tokens = "
+            f"{suite.title}: {len(problems) - len(kept)} of {len(problems)} problems are left out: with "
+            "max_new_tokens = "
             f"{max_new_tokens} their prompts do not fit into the {room} positions of the model",
             file=sys.stderr,
             flush=True,
@@ -93,7 +97,8 @@ def _chosen(
     encoded_problems = likelihood.pairs(suite, tokenizer, problems, examples)
     if cut := likelihood.cut(encoded_problems, room := chat.positions(model)):
         print(
-            f"{suite.title}: {cut} of {len(encoded_problems)} prompts do not fit into the {room} positions of the model with their choices, and "
+            f"{suite.title}: {cut} of {len(encoded_problems)} prompts do not fit into the {room} positions of the "
+            "model with their choices, and "
             "are read without their beginning",
             file=sys.stderr,
             flush=True,

@@ -21,8 +21,10 @@ from tasks.language.tables.evaluation import Measures
 SHOWN = 50  # answers in MLflow
 METRICS = {
     "asked": "The number of problems that were asked.",
-    "left_out": "The number of problems that were left out, since prompt, max_new_tokens and the model's positions do not fit.",
-    "unreadable": "The number of problems whose own reference answer the suite's scoring cannot read or does not hold to be right; no answer to them counts as right.",
+    "left_out": "The number of problems that were left out, since prompt, max_new_tokens and the model's positions "
+    "do not fit.",
+    "unreadable": "The number of problems whose own reference answer the suite's scoring cannot read or does not "
+    "hold to be right; no answer to them counts as right.",
     **{f"{name}/ESTIMATE": text for name, text in measuring.METRICS.items()},
 }
 
@@ -38,7 +40,9 @@ def evaluate(
     pass_at: Sequence[int],
     out: Path,
 ) -> dict[str, Any]:
-    """The METRICS of the answers of the model, which pages call `policy`; writes suite_problems.parquet, suite_answers.parquet, measures.parquet and benchmark.json to `out`."""
+    """The METRICS of the answers of the model, which pages call `policy`; writes suite_problems.parquet,
+    suite_answers.parquet, measures.parquet and benchmark.json to `out`.
+    """
     suite = reading.suite(name)
     kept = answering.fitting(suite, model, tokenizer, problems, examples, sampling.max_new_tokens)
     with Verifier() as verifier:
@@ -86,7 +90,9 @@ def asked(problems: Sequence[Problem], readable: Sequence[bool]) -> pd.DataFrame
 
 
 def columns(metrics_by_suite: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[str, float]]:
-    """A table's columns: for each suite its headline metric and that metric's mean, then their average over the suites."""
+    """A table's columns: for each suite its headline metric and that metric's mean, then their average over the
+    suites.
+    """
     named = {name: measuring.headline(reading.suite(name), metrics) for name, metrics in metrics_by_suite.items()}
     cells = {name: (metric, float(metrics_by_suite[name][metric]["mean"])) for name, metric in named.items()}
     if len(cells) > 1:

@@ -1,7 +1,9 @@
-"""What counts as the answer in a response, by the name of a method. Two methods may differ on one response; the page shows how often.
+"""What counts as the answer in a response, by the name of a method. Two methods may differ on one response; the page
+shows how often.
 
-The rules of `qwen` are those of `extract_answer` in Qwen2.5-Math's evaluation/parser.py, the two `-match` and `-extract` ones the
-filters of lm-evaluation-harness's tasks/gsm8k/gsm8k.yaml. What they find is compared by another module (scoring.py).
+The rules of `qwen` are those of `extract_answer` in Qwen2.5-Math's evaluation/parser.py, the two `-match` and
+`-extract` ones the filters of lm-evaluation-harness's tasks/gsm8k/gsm8k.yaml. What they find is compared by another
+module (scoring.py).
 """
 
 import re
@@ -19,7 +21,9 @@ MINERVA = ("final answer is $", "$. I hope")
 
 
 def sentence(response: str) -> str | None:
-    """What stands behind the last "answer is", up to the end of its line, without a last full stop and signs of mathematics."""
+    """What stands behind the last "answer is", up to the end of its line, without a last full stop and signs of
+    mathematics.
+    """
     matches = list(SENTENCE.finditer(response))
     if not matches:
         return None
@@ -41,7 +45,9 @@ def last_number(response: str) -> str | None:
 
 
 def qwen(response: str) -> str | None:
-    """Minerva's sentence, else the last box, else what follows the last "he answer is" or "final answer is", else the last number."""
+    """Minerva's sentence, else the last box, else what follows the last "he answer is" or "final answer is", else the
+    last number.
+    """
     begin, end = MINERVA
     if begin in response and end in response:
         answer = response.partition(begin)[2].partition(end)[0].strip()

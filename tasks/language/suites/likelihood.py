@@ -1,7 +1,8 @@
-"""The log-likelihood of each choice behind the question, as lm-evaluation-harness computes it (its task type multiple_choice).
+"""The log-likelihood of each choice behind the question, as lm-evaluation-harness computes it (its task type
+multiple_choice).
 
-A choice is tokenized together with its context, behind a space, and what comes behind the context's own tokens is the choice.
-What a model cannot read is cut off from the left.
+A choice is tokenized together with its context, behind a space, and what comes behind the context's own tokens is the
+choice. What a model cannot read is cut off from the left.
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +33,9 @@ def pairs(suite: Suite, tokenizer: Tokenizer, problems: Sequence[Problem], examp
 
 
 def cut(encoded_problems: Pairs, room: int | None) -> int:
-    """Of how many contexts the beginning is not read, since a choice behind them would be beyond the model's `room` positions."""
+    """Of how many contexts the beginning is not read, since a choice behind them would be beyond the model's `room`
+    positions.
+    """
     lengths = [len(context) + max(map(len, choices)) - 1 for context, choices in encoded_problems]
     return 0 if room is None else sum(length > room for length in lengths)
 

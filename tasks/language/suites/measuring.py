@@ -1,6 +1,7 @@
 """What is measured of the answers to a suite: one value for each problem and metric, and means with 95 % intervals.
 
-Metrics are called as those of the stage `evaluate`: right_greedy, right_mean_at_8_t0.6, right_pass_at_4_t0.6, right_majority_at_8_t0.6.
+Metrics are called as those of the stage `evaluate`: right_greedy, right_mean_at_8_t0.6, right_pass_at_4_t0.6,
+right_majority_at_8_t0.6.
 """
 
 import json
@@ -23,14 +24,19 @@ LATE = "timed_out_greedy"
 MEAN = "right_mean_at_"
 RIGHT_ANSWER = object()  # whatever its form
 METRICS = {
-    GREEDY: "The share of the problems whose greedy answer is right by the suite's convention; by likelihood: whose likeliest choice is right (lm-evaluation-harness's acc).",
-    NORMALISED: "The share of the problems whose choice with the highest log-likelihood a character is right (acc_norm); of suites by likelihood.",
-    BY_REWARD: "The share of the problems whose greedy answer is right by the verifiable reward, which may differ from the suite's convention; of suites of mathematics.",
+    GREEDY: "The share of the problems whose greedy answer is right by the suite's convention; by likelihood: "
+    "whose likeliest choice is right (lm-evaluation-harness's acc).",
+    NORMALISED: "The share of the problems whose choice with the highest log-likelihood a character is right "
+    "(acc_norm); of suites by likelihood.",
+    BY_REWARD: "The share of the problems whose greedy answer is right by the verifiable reward, which may differ "
+    "from the suite's convention; of suites of mathematics.",
     "right_mean_at_K_T": "The share of the K answers to a problem that are right, a mean over problems.",
     "right_pass_at_K_T": "The probability that at least one of K answers is right (unbiased estimate).",
-    "right_majority_at_K_T": "The share of the problems where the commonest of K answers is right; a tie counts by chance.",
+    "right_majority_at_K_T": "The share of the problems where the commonest of K answers is right; a "
+    "tie counts by chance.",
     ENDED: "Of the greedy answers, the share that the end token closed within the length limit.",
-    LATE: "Of the greedy answers, the share whose formula took too long to judge, or ended the process that judges it; they count as wrong.",
+    LATE: "Of the greedy answers, the share whose formula took too long to judge, or ended the process that judges "
+    "it; they count as wrong.",
     FOUND: "Of the greedy answers, the share in which the suite's method of extraction finds an answer.",
 }
 
@@ -64,7 +70,9 @@ def _sampled(sampled: pd.DataFrame, how: str, pass_at: Sequence[int]) -> dict[st
 
 
 def _majority(drawn: pd.DataFrame) -> float:
-    """Whether the commonest answer is right: right ones are one answer, wrong ones if they are one number or one text."""
+    """Whether the commonest answer is right: right ones are one answer, wrong ones if they are one number or one
+    text.
+    """
     votes: list[object] = []
     for text, right in zip(drawn["extracted"], drawn["right"], strict=True):
         votes.append(RIGHT_ANSWER if right else _value(text))
@@ -82,7 +90,9 @@ def summary(values: pd.DataFrame) -> dict[str, Estimate]:
 
 
 def headline(suite: Suite, metrics: Mapping[str, object]) -> str:
-    """The metric of the suite that stands in a table with others: the mean over samples where that is its convention and there are any."""
+    """The metric of the suite that stands in a table with others: the mean over samples where that is its convention
+    and there are any.
+    """
     means = [name for name in metrics if name.startswith(MEAN)]
     return means[0] if suite.headline == "mean" and means else GREEDY
 
@@ -96,7 +106,9 @@ def groups(problems: pd.DataFrame, values: pd.Series, column: str) -> dict[str, 
 
 
 def agreement(answers: pd.DataFrame) -> dict[str, tuple[float, float]]:
-    """Of each method of extraction: the share of the greedy answers that are right by it, and on which it agrees with the suite's own."""
+    """Of each method of extraction: the share of the greedy answers that are right by it, and on which it agrees with
+    the suite's own.
+    """
     greedy = answers[(answers["temperature"] == 0) & (answers["by_method"] != "")]
     methods = pd.DataFrame([json.loads(verdicts_json) for verdicts_json in greedy["by_method"]], index=greedy.index)
     suite_right = greedy["right"].to_numpy()

@@ -1,4 +1,6 @@
-"""Pages on suites: a static page for each, with policies, levels, subjects, extraction and all answers; and one table of all suites."""
+"""Pages on suites: a static page for each, with policies, levels, subjects, extraction and all answers; and one table
+of all suites.
+"""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -140,7 +142,8 @@ def _headline(title: str, metric: str, results: Sequence[Result], baseline: str)
     best = max(results, key=lambda result: (result.estimate(metric).mean, result.policy == baseline))
     value = best.estimate(metric)
     start = (
-        f"{best.policy} is right on {percent(value.mean)} % of {title}'s problems ({said(metric)}; 95 % interval {percent(value.low)} to "
+        f"{best.policy} is right on {percent(value.mean)} % of {title}'s problems ({said(metric)}; 95 % interval "
+        f"{percent(value.low)} to "
         f"{percent(value.high)})"
     )
     base = next((result for result in results if result.policy == baseline), None)
@@ -181,7 +184,9 @@ def _groups(results: Sequence[Result], metric: str, column: str) -> list[tuple[s
 
 
 def _agreement(results: Sequence[Result]) -> list[tuple[str, Cells]]:
-    """By method of extraction: for each policy the accuracy by it, and the share of the answers that it judges as the suite's own."""
+    """By method of extraction: for each policy the accuracy by it, and the share of the answers that it judges as the
+    suite's own.
+    """
     shares_by_policy = [measuring.agreement(result.answers) for result in results]
     return [
         (

@@ -13,7 +13,10 @@ PLACE = re.compile(r"\{(question|choices|solution|answer|letter)\}")
 
 
 def filled(template: str, problem: Problem, *, chat_turn: bool = False) -> str:
-    """A template with what it names of the problem; braces in the problem's own text stay. A turn has no spaces around the question."""
+    """A template with what it names of the problem; braces in the problem's own text stay.
+
+    A turn has no spaces around the question.
+    """
     question = problem.question.strip() if chat_turn else problem.question
     answer = dict(problem.choices).get(problem.answer, problem.answer)
     values = {
@@ -66,7 +69,8 @@ def history(prompt: Prompt, examples: Sequence[Problem]) -> str:
 def plain(tokenizer: Tokenizer, text: str) -> list[int]:
     """Plain text as tokens, with those that the tokenizer puts before every text; special tokens in it are text.
 
-    What it puts behind every text (an end token, where it was saved with add_eos_token) would end the text that is to go on.
+    What it puts behind every text (an end token, where it was saved with add_eos_token) would end the text that is to
+    go on.
     """
     tokens = tokenizer(text, add_special_tokens=True, split_special_tokens=True)["input_ids"]
     return tokens[: len(tokens) - closing(tokenizer)]

@@ -1,4 +1,6 @@
-"""A suite's problems, from files or from the hub at a commit; each fault is one line that names the place and what was expected."""
+"""A suite's problems, from files or from the hub at a commit; each fault is one line that names the place and what was
+expected.
+"""
 
 import json
 import math
@@ -61,7 +63,8 @@ def check_revision(name: str, revision: str) -> None:
     hub = suite(name).hub
     if not COMMIT.fullmatch(revision):
         raise ConfigError(
-            f"suite {name}: revision {revision[:60]!r}: expected a commit of {hub.hub_id}, 40 hexadecimal digits: a branch or "
+            f"suite {name}: revision {revision[:60]!r}: expected a commit of {hub.hub_id}, 40 hexadecimal digits: "
+            "a branch or "
             "a tag may name other data tomorrow"
         )
 
@@ -70,7 +73,8 @@ def _file(name: str, folder: Path, stem: str) -> Iterator[Row]:
     files = [file for ending in SUFFIXES if (file := folder / f"{stem}{ending}").is_file()]
     if not files:
         raise DataError(
-            f"suite {name}: {folder / stem}: no such file of type {', '.join(SUFFIXES)}; expected it there, or a revision of "
+            f"suite {name}: {folder / stem}: no such file of type {', '.join(SUFFIXES)}; expected it there, or a "
+            "revision of "
             f"{SUITES[name].hub.hub_id} on the hub"
         )
     return read_file(files[0])
@@ -110,14 +114,17 @@ def problem(row: Mapping[str, Any], columns: Columns, name: str) -> Problem:
 
 
 def _lettered(choices: Sequence[tuple[str, str]], label: str) -> tuple[list[tuple[str, str]], str]:
-    """The choices behind A, B, .. whatever their labels are, and the letter of the one with the `label`, as lm-evaluation-harness asks."""
+    """The choices behind A, B, .. whatever their labels are, and the letter of the one with the `label`, as
+    lm-evaluation-harness asks.
+    """
     letters = problem_forms.LETTERS[: len(choices)]
     if len(letters) < len(choices):
         raise ValueError(f"there are {len(choices)} choices; expected at most {len(letters)}, a letter for each")
     named = dict(zip((original_label for original_label, _ in choices), letters, strict=True))
     if len(named) < len(choices):
         raise ValueError(
-            f"the labels of the choices are {', '.join(original_label for original_label, _ in choices)[:60]}; expected each once"
+            f"the labels of the choices are {', '.join(original_label for original_label, _ in choices)[:60]}; "
+            "expected each once"
         )
     return list(zip(letters, (text for _, text in choices), strict=True)), named[label]
 
@@ -154,7 +161,9 @@ def _answer(value: object, field: str, columns: Columns) -> str:
 
 
 def _number_or_text(value: object, field: str) -> str:
-    """The answer as text: 27.0 is `27`, a list its items behind each other, without the signs that begin and end mathematics."""
+    """The answer as text: 27.0 is `27`, a list its items behind each other, without the signs that begin and end
+    mathematics.
+    """
     if isinstance(value, list) and value:
         return ", ".join(_number_or_text(part, field).replace("$", "") for part in value)
     if isinstance(value, str):

@@ -1,7 +1,8 @@
 """The benchmark suites, each as one entry. A further suite, or another convention for one, is a further entry.
 
-A suite's plain name follows the peer that people cite for it: Qwen2.5-Math's evaluation for mathematics, lm-evaluation-harness
-for ARC. Where the other of the two asks or scores in another way, that is there by its name: `gsm8k-lm-eval`.
+A suite's plain name follows the peer that people cite for it: Qwen2.5-Math's evaluation for mathematics,
+lm-evaluation-harness for ARC. Where the other of the two asks or scores in another way, that is there by its name:
+`gsm8k-lm-eval`.
 """
 
 from dataclasses import replace
@@ -22,8 +23,10 @@ QUESTION_ANSWER = Prompt(
 PROBLEM_SOLUTION = Prompt("Problem:\n{question}\n\nSolution:", "{solution}", chat=False, stops=("Problem:",))
 CHOICE = Prompt("Question: {question}\nAnswer:", "{answer}", chat=False)
 LETTER = Prompt(
-    "Given the following question and four candidate answers (A, B, C and D), choose the best answer.\nQuestion: {question}\n"
-    '{choices}\nYour response should end with "The best answer is [the_answer_letter]" where the [the_answer_letter] is one of '
+    "Given the following question and four candidate answers (A, B, C and D), choose the best answer.\nQuestion: "
+    "{question}\n"
+    '{choices}\nYour response should end with "The best answer is [the_answer_letter]" where the '
+    "[the_answer_letter] is one of "
     "A, B, C or D.",
     "{letter}",
     chat=True,

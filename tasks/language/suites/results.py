@@ -17,7 +17,9 @@ from tasks.language.tables.benchmarks import Answers, Asked
 
 @dataclass(frozen=True)
 class Result:
-    """The tables of one policy on one suite; `values` has a row for each problem by its id, a column for each metric."""
+    """The tables of one policy on one suite; `values` has a row for each problem by its id, a column for each
+    metric.
+    """
 
     policy: str
     suite: str
@@ -47,7 +49,9 @@ def read(folder: Path) -> Result:
 
 
 def by_suite(results: Sequence[Result]) -> dict[str, list[Result]]:
-    """The results of each suite, suites and policies in the order given; DataError where a policy stands twice in one."""
+    """The results of each suite, suites and policies in the order given; DataError where a policy stands twice in
+    one.
+    """
     grouped: dict[str, list[Result]] = {}
     for result in results:
         others = grouped.setdefault(result.suite, [])
@@ -60,7 +64,8 @@ def by_suite(results: Sequence[Result]) -> dict[str, list[Result]]:
 
 
 def difference(ours: Result, baseline: Result, metric: str) -> tuple[Estimate, Changes | None] | None:
-    """Ours minus the baseline's over the problems that both were asked, as `posttrain compare` has it; None without such problems.
+    """Ours minus the baseline's over the problems that both were asked, as `posttrain compare` has it; None without
+    such problems.
 
     With the difference its 95 % interval, and where every problem is right or wrong, how many were gained and lost.
     """

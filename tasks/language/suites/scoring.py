@@ -1,4 +1,6 @@
-"""Whether responses are right: mathematics by math-verify, numbers and letters by their text, choices by their likelihood."""
+"""Whether responses are right: mathematics by math-verify, numbers and letters by their text, choices by their
+likelihood.
+"""
 
 import math
 import re
@@ -18,7 +20,9 @@ IGNORED = tuple(map(re.compile, (r",", r"\$", r"(?s).*#### ", r"\.$")))  # of lm
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was taken as the answer, by the suite's own method, and whether it is right, by that method and by others."""
+    """What was taken as the answer, by the suite's own method, and whether it is right, by that method and by
+    others.
+    """
 
     extracted: str  # empty: nothing; where the whole response is compared, what Qwen2.5-Math would take
     right: bool

@@ -20,7 +20,9 @@ class Hub:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a row; of several names the first that is there counts, and `question` may be the joined texts of two."""
+    """The columns of a row; of several names the first that is there counts, and `question` may be the joined texts of
+    two.
+    """
 
     question: tuple[str, ...]
     answer: tuple[str, ...]

@@ -20,7 +20,8 @@ class Asked(Table):
 
 
 class Answers(Table):
-    """Answers: one greedy (temperature 0) to each problem, and samples. Of a suite by likelihood `response` is the chosen text, and nothing is timed.
+    """Answers: one greedy (temperature 0) to each problem, and samples. Of a suite by likelihood `response` is the
+    chosen text, and nothing is timed.
 
     `by_method` is JSON: whether other ways of extraction find the right answer too; empty where that was not asked.
     """

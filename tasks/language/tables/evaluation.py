@@ -10,9 +10,10 @@ from tasks.common.tables import Table
 class Generations(Table):
     """A policy's answers to test problems with every score: one greedy answer (temperature 0), samples at the others.
 
-    `steps` is a stratum, a kind of answer (tasks/language/reporting/measures.py). What cannot be measured has no column:
-    without right answers `strict`, `lenient`, `timed_out` and `unjudged`, without GSM8K's form the rubric's points, without a thing that is counted `manner` and `gold`, without a reward model `reward`, and
-    without a reference `kl`.
+    `steps` is a stratum, a kind of answer (tasks/language/reporting/measures.py). What cannot be measured has no
+    column: without right answers `strict`, `lenient`, `timed_out` and `unjudged`, without GSM8K's form the rubric's
+    points, without a thing that is counted `manner` and `gold`, without a reward model `reward`, and without a
+    reference `kl`.
     """
 
     problem_id: Series[str]
@@ -47,7 +48,9 @@ class Generations(Table):
 
 
 class Measures(Table):
-    """A policy's evaluation as one value for each problem and metric, so that policies can be compared problem by problem."""
+    """A policy's evaluation as one value for each problem and metric, so that policies can be compared problem by
+    problem.
+    """
 
     problem_id: Series[str] = pa.Field(str_length={"min_value": 1})
     metric: Series[str] = pa.Field(str_length={"min_value": 1})

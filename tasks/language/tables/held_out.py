@@ -17,8 +17,8 @@ OF_STEPS = {"labels", "bad", "neutral", "good"}
 class HeldOut(Table):
     """One row for each held-out comparison, or one for each held-out solution. Lengths are in tokens.
 
-    A process reward model has lists with an entry for each step besides: what it should be (`labels`, and `truth` where it is
-    known) and the probabilities of the three classes.
+    A process reward model has lists with an entry for each step besides: what it should be (`labels`, and `truth` where
+    it is known) and the probabilities of the three classes.
     """
 
     prompt_id: Series[str]

@@ -19,7 +19,10 @@ def _object(text: object) -> bool:
 
 
 class Judgements(Table):
-    """One row for each judgement that nobody took back. `order` are the answers' places in the item as they were shown."""
+    """One row for each judgement that nobody took back.
+
+    `order` are the answers' places in the item as they were shown.
+    """
 
     judgement: Series[str] = pa.Field(unique=True, str_length=32)
     item: Series[str] = pa.Field(str_length=16)

@@ -73,11 +73,12 @@ class Rankings(Table):
 class Comparisons(Table):
     """Pairs of responses to one prompt, with the preferred one named: what reward models and DPO learn from.
 
-    Responses that a model sampled have their tokens too, the end token included where it was sampled. These are trained on,
-    since their text is not always tokenized back to them. Texts that people wrote have none. An answer that is more than a text (a
-    thought, a call) is in `chosen_message` or `rejected_message` as JSON, and its text is what a person reads of it. `history` has the turns before the
-    prompt as JSON, and is there where some prompt has any; the scores are there where somebody gave them. `person` is who preferred
-    a response where people judged: `majority` for several of them, empty for pairs that came without a name.
+    Responses that a model sampled have their tokens too, the end token included where it was sampled. These are trained
+    on, since their text is not always tokenized back to them. Texts that people wrote have none. An answer that is more
+    than a text (a thought, a call) is in `chosen_message` or `rejected_message` as JSON, and its text is what a person
+    reads of it. `history` has the turns before the prompt as JSON, and is there where some prompt has any; the scores
+    are there where somebody gave them. `person` is who preferred a response where people judged: `majority` for several
+    of them, empty for pairs that came without a name.
     """
 
     comparison_id: Series[str] = pa.Field(unique=True)
@@ -114,7 +115,9 @@ class Comparisons(Table):
 
     @pa.dataframe_check(error="a list of token ids for both responses, or for neither")
     def tokens_of_both(cls, frame: pd.DataFrame) -> pd.Series:
-        """Both columns or none; in each row at least one token, none negative, or null for texts that nobody sampled."""
+        """Both columns or none; in each row at least one token, none negative, or null for texts that nobody
+        sampled.
+        """
         columns = [name for name in ("chosen_tokens", "rejected_tokens") if name in frame]
         if len(columns) < 2:
             return pd.Series(not columns, index=frame.index)

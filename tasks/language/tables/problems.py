@@ -38,8 +38,8 @@ def is_messages(text: object) -> bool:
 class Asked(Table):
     """What is asked, and what is known of the right answer.
 
-    `history` has the turns before the question as JSON, a system prompt first; `columns` the other columns of the row that it
-    was read from, a JSON object. Both are there only where some row has something in them.
+    `history` has the turns before the question as JSON, a system prompt first; `columns` the other columns of the row
+    that it was read from, a JSON object. Both are there only where some row has something in them.
     """
 
     question: Series[str] = pa.Field(str_length={"min_value": 1})
@@ -72,7 +72,8 @@ class Problems(Asked):
 
 
 class Demonstrations(Table):
-    """What SFT imitates: conversations, of which the assistant's turns are learned, or plain texts, of which every token is.
+    """What SFT imitates: conversations, of which the assistant's turns are learned, or plain texts, of which every
+    token is.
 
     `messages` is JSON of messages with role and content; one of `messages` and `text` is empty.
     """

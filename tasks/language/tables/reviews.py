@@ -6,7 +6,8 @@ from pandera.typing import Series
 
 from tasks.common.tables import Table
 
-# corpus: pretraining; train: fine-tuning and steering; test: openings to steer from; reward: labels of the classifier in the
+# corpus: pretraining; train: fine-tuning and steering; test: openings to steer from; reward: labels of the classifier
+# in the
 # reward; second: labels of the other classifier; held_out: labels by which both are measured
 PARTS = ("corpus", "train", "test", "reward", "second", "held_out")
 

@@ -12,10 +12,11 @@ LATER = ("pieces", "final_logps", "reference_logps")  # what an evaluation adds 
 
 
 class Rollouts(Table):
-    """Answers to the first prompts of some steps, as they were learned from; those without a reward were not, and have advantages of 0. Lists have one entry for each token that is kept.
+    """Answers to the first prompts of some steps, as they were learned from; those without a reward were not, and have
+    advantages of 0. Lists have one entry for each token that is kept.
 
-    A stage writes what it knows at no cost. The evaluation of its policy adds the texts, and the log-probabilities of the same tokens under the
-    trained policy and under the reference, where there is one.
+    A stage writes what it knows at no cost. The evaluation of its policy adds the texts, and the log-probabilities of
+    the same tokens under the trained policy and under the reference, where there is one.
     """
 
     step: Series[int] = pa.Field(ge=1)

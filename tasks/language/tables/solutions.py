@@ -22,10 +22,11 @@ def _list(values: object) -> bool:
 class Solutions(Table):
     """One row for each sampled response to a problem.
 
-    A step is a line of the response that is not blank. `ends` has the place of each step's last token in `tokens`; the last one
-    is the response's last token, so an end token belongs to the last step. `labels` are what a process reward model learns (-1 bad,
-    0 neutral, 1 good); `truth` is what the worked steps of the reference say, where they are known, and is never trained on unless it is
-    the source of the labels. `good` has, for soft estimates by roll-outs, the share of a step's roll-outs that reach the right answer.
+    A step is a line of the response that is not blank. `ends` has the place of each step's last token in `tokens`; the
+    last one is the response's last token, so an end token belongs to the last step. `labels` are what a process reward
+    model learns (-1 bad, 0 neutral, 1 good); `truth` is what the worked steps of the reference say, where they are
+    known, and is never trained on unless it is the source of the labels. `good` has, for soft estimates by roll-outs,
+    the share of a step's roll-outs that reach the right answer.
     """
 
     solution_id: Series[str] = pa.Field(unique=True)  # PROMPT_ID/SAMPLE; of what people judged PROMPT_ID/ITEM

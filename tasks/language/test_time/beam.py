@@ -1,7 +1,9 @@
-"""Beam search over the steps of an answer, by what a reward model says of its beginning (arXiv:2408.03314, section 5.1).
+"""Beam search over the steps of an answer, by what a reward model says of its beginning (arXiv:2408.03314, section
+5.1).
 
-From the prompt width * expansions first steps are sampled. The best `width` are kept, and behind each that has not ended
-`expansions` next steps are sampled. The search is over when all that are kept have ended; the best of them is the answer.
+From the prompt width * expansions first steps are sampled. The best `width` are kept, and behind each that has not
+ended `expansions` next steps are sampled. The search is over when all that are kept have ended; the best of them is the
+answer.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,7 +41,10 @@ Value = Callable[[Sequence[Begun]], Sequence[float]]  # what the beginnings are 
 
 
 def search(expand: Expand, value: Value, problems: int, width: int, expansions: int) -> list[Search]:
-    """Search for an answer to each problem; its answer stands first in `kept`. Of equal values the earlier candidate is kept."""
+    """Search for an answer to each problem; its answer stands first in `kept`.
+
+    Of equal values the earlier candidate is kept.
+    """
     searches = [Search() for _ in range(problems)]
     count = width * expansions
     while begun := [

@@ -1,7 +1,8 @@
 """The accuracy of each method by budget, problem by problem, from the samples that all methods share.
 
-A method is `greedy`, `pass` (at least one sample is right, which only an oracle could choose), `majority`, or by the name of a score
-`weighted_SCORE` (votes weigh what the score says) and `best_SCORE` (the highest score is taken), or `beam`.
+A method is `greedy`, `pass` (at least one sample is right, which only an oracle could choose), `majority`, or by the
+name of a score `weighted_SCORE` (votes weigh what the score says) and `best_SCORE` (the highest score is taken), or
+`beam`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -43,7 +44,10 @@ class Samples:
 
     @classmethod
     def of(cls, table: pd.DataFrame) -> "Samples":
-        """From rows of SampledAnswers of one model; greedy answers are left out. Problems are in the order of the table."""
+        """From rows of SampledAnswers of one model; greedy answers are left out.
+
+        Problems are in the order of the table.
+        """
         rows = table[~table["greedy"]].assign(length=lambda frame: frame["tokens"].map(len))
         count = int(rows["sample"].max()) + 1
 
@@ -63,7 +67,9 @@ def greedy(table: pd.DataFrame) -> Line:
 
 
 def by_samples(samples: Samples, count: int, seed: int) -> Iterator[Line]:
-    """All methods that take samples as they are; weighted and first-wins votes over `count` random subsets of each budget."""
+    """All methods that take samples as they are; weighted and first-wins votes over `count` random subsets of each
+    budget.
+    """
     problems, number = samples.right.shape
     wanted = subsets.budgets(number)
     chosen = [subsets.drawn(number, count, wanted, (seed, problem)) for problem in range(problems)]

@@ -18,7 +18,8 @@ def scaling(
     y: str,
     name: str,
 ) -> str:
-    """A panel of lines with intervals against a cost on a logarithmic axis, shifted a little so that intervals stand apart.
+    """A panel of lines with intervals against a cost on a logarithmic axis, shifted a little so that intervals stand
+    apart.
 
     A label has one colour in all panels; `heights` are dashed lines.
     """

@@ -1,4 +1,6 @@
-"""Beam search with a policy on disk: next steps are sampled up to a line's end, and a process reward model values beginnings."""
+"""Beam search with a policy on disk: next steps are sampled up to a line's end, and a process reward model values
+beginnings.
+"""
 
 from collections.abc import Sequence
 
@@ -14,7 +16,8 @@ from tasks.language.test_time.sampling import Asked
 
 
 class Steps:
-    """What beam search asks of the models: next steps by the policy, and the process reward model's value of beginnings.
+    """What beam search asks of the models: next steps by the policy, and the process reward model's value of
+    beginnings.
 
     A value is the least probability that a step is not bad, over the steps so far.
     """

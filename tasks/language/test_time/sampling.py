@@ -1,4 +1,6 @@
-"""The answers that all budgets are drawn from: a model's greedy answer to each problem, and its samples, each sampled once."""
+"""The answers that all budgets are drawn from: a model's greedy answer to each problem, and its samples, each sampled
+once.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -42,7 +44,9 @@ def asked(config: SearchConfig, problems: Path, tokenizer: Tokenizer) -> Asked:
 
 
 def load(policy: Path, tokenizer: Tokenizer) -> PretrainedCausalLM:
-    """A policy that shares the tokenizer; DataError with one line where it does not, or is no model that can be sampled from."""
+    """A policy that shares the tokenizer; DataError with one line where it does not, or is no model that can be sampled
+    from.
+    """
     if model_files.load_tokenizer(policy).get_vocab() != tokenizer.get_vocab():
         raise DataError(
             f"{policy}: the tokenizer differs from that of the policy that searches; expected one for all models"
@@ -54,7 +58,9 @@ def load(policy: Path, tokenizer: Tokenizer) -> PretrainedCausalLM:
 
 
 def check_positions(config: SearchConfig, model: PretrainedModel, problem_set: Asked) -> None:
-    """DataError with one line where the longest prompt with its answer goes beyond the positions of a policy, or of a reward model."""
+    """DataError with one line where the longest prompt with its answer goes beyond the positions of a policy, or of a
+    reward model.
+    """
     lengths = [*map(len, problem_set.prompts)]
     chat.check_positions(model, lengths, "the prompts", config.max_new_tokens, "search.max_new_tokens")
 

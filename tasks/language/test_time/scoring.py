@@ -1,6 +1,8 @@
-"""The scores by which answers are chosen and votes are weighed: the policy's own log-probability, and reward models on disk.
+"""The scores by which answers are chosen and votes are weighed: the policy's own log-probability, and reward models on
+disk.
 
-`likelihood`, the mean log-probability of an answer's tokens, costs no pass: sampling has it. What a reward model gains has to be more.
+`likelihood`, the mean log-probability of an answer's tokens, costs no pass: sampling has it. What a reward model gains
+has to be more.
 """
 
 from collections.abc import Sequence
@@ -29,7 +31,9 @@ LOGARITHMS = (LIKELIHOOD, "pairs")  # a vote weighs their exponential; the other
 
 
 def load(main_folder: Path, further: Path, tokenizer: Tokenizer) -> dict[str, PretrainedModel]:
-    """The reward models by objective: that of `main_folder`, and those in the folders of `further`; DataError where they do not fit."""
+    """The reward models by objective: that of `main_folder`, and those in the folders of `further`; DataError where
+    they do not fit.
+    """
     scorers: dict[str, PretrainedModel] = {}
     for folder, wanted in ((main_folder, None), *((further / name, name) for name in OBJECTIVES)):
         if not (folder / "config.json").is_file():
@@ -97,6 +101,8 @@ def _scores(model: PretrainedModel, objective: str, part: Completions) -> dict[s
 
 
 def weights(name: str, values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What votes weigh by a score: probabilities as they are; of log-odds and log-probabilities the exponential, 1 for the highest."""
+    """What votes weigh by a score: probabilities as they are; of log-odds and log-probabilities the exponential, 1 for
+    the highest.
+    """
     vote_weights: NDArray[np.float64] = np.exp(values - values.max()) if name in LOGARITHMS else values
     return vote_weights

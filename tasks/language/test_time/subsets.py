@@ -1,7 +1,8 @@
 """What a budget of k samples reaches, as a mean over all subsets of k of a problem's N samples: unbiased, as pass@k is.
 
-Of the best by a score and of a plain majority the mean over all subsets has a formula. Of weighted and of first-wins votes it has
-none, and the mean is taken over random subsets. Ties are counted by chance, or the first sample of those that tie wins.
+Of the best by a score and of a plain majority the mean over all subsets has a formula. Of weighted and of first-wins
+votes it has none, and the mean is taken over random subsets. Ties are counted by chance, or the first sample of those
+that tie wins.
 """
 
 from collections import Counter
@@ -22,13 +23,17 @@ def budgets(samples: int) -> list[int]:
 
 @lru_cache(maxsize=8)
 def _top(samples: int, wanted: tuple[int, ...]) -> Floats:
-    """The chance that the best of a random subset of k is the one ranked j of all, from 0: C(N - 1 - j, k - 1) / C(N, k), (B, N)."""
+    """The chance that the best of a random subset of k is the one ranked j of all, from 0: C(N - 1 - j, k - 1) / C(N,
+    k), (B, N).
+    """
     rows = [[comb(samples - 1 - rank, k - 1) / comb(samples, k) for rank in range(samples)] for k in wanted]
     return np.array(rows)
 
 
 def best_of(scores: Floats, right: NDArray[np.bool_] | Floats, wanted: Sequence[int], *, first: bool = False) -> Floats:
-    """How often the sample with the highest score is right, or the mean of what it is worth, for each budget (B,); exact. `scores` and `right` are (N,)."""
+    """How often the sample with the highest score is right, or the mean of what it is worth, for each budget (B,);
+    exact. `scores` and `right` are (N,).
+    """
     order = np.argsort(-scores, kind="stable")
     worth, ranked = right[order].astype(float), scores[order]
     if not first:  # each of those that tie is equally likely to be taken
@@ -62,7 +67,9 @@ def majority(votes: NDArray[np.int64], right: NDArray[np.bool_], wanted: Sequenc
 
 
 def _ways(counts: Sequence[int], most: int, total: int) -> Floats:
-    """In how many ways answers with these counts take d of a subset's places, none more than `most`, t of them just as many: (T, D)."""
+    """In how many ways answers with these counts take d of a subset's places, none more than `most`, t of them just as
+    many: (T, D).
+    """
     ways = np.zeros((len(counts) + 1, total + 1))
     ways[0, 0] = 1.0
     for count in counts:
@@ -74,7 +81,9 @@ def _ways(counts: Sequence[int], most: int, total: int) -> Floats:
 
 
 def drawn(samples: int, subsets: int, wanted: Sequence[int], seed: Sequence[int]) -> list[NDArray[np.bool_]]:
-    """For each budget random subsets of the samples (S, N), True where a sample belongs; those of larger budgets hold the smaller ones."""
+    """For each budget random subsets of the samples (S, N), True where a sample belongs; those of larger budgets hold
+    the smaller ones.
+    """
     ranks = np.random.default_rng(seed).random((subsets, samples)).argsort(axis=1).argsort(axis=1)
     return [ranks < k for k in wanted]
 

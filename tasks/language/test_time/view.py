@@ -71,8 +71,10 @@ def headline(config: SearchConfig, lines: Lines, numbers: Mapping[str, Any]) -> 
         row = min(wins, key=lambda candidate: candidate["tokens"])
         best = max(wins, key=lambda candidate: candidate["difference"].mean)
         yield (
-            f"{what} beats {whose} from {_place(row)} on: {_points(row['difference'])}, at {row['tokens']:.0f} tokens a problem. "
-            f"The largest gain is by {_place(best)}: {_points(best['difference'])}, at {best['tokens']:.0f} tokens a problem."
+            f"{what} beats {whose} from {_place(row)} on: {_points(row['difference'])}, at {row['tokens']:.0f} "
+            "tokens a problem. "
+            f"The largest gain is by {_place(best)}: {_points(best['difference'])}, at "
+            f"{best['tokens']:.0f} tokens a problem."
         )
 
 
@@ -121,7 +123,9 @@ def _points(value: Estimate) -> str:
 
 
 def group(name: str, accuracies: pd.DataFrame) -> Record:
-    """One model's part of the table: a row for each method, and for first wins where it differs; a cell for each budget."""
+    """One model's part of the table: a row for each method, and for first wins where it differs; a cell for each
+    budget.
+    """
     model_rows = accuracies[accuracies["model"] == name]
     budgets = sorted({int(budget) for budget in model_rows["budget"]})
     rows: list[Record] = []
@@ -143,7 +147,9 @@ def group(name: str, accuracies: pd.DataFrame) -> Record:
 
 
 def figure(accuracies: pd.DataFrame, larger: str) -> str:
-    """Accuracy against generated tokens: a panel for each model, the small one first; dashed, what the larger one reaches greedily."""
+    """Accuracy against generated tokens: a panel for each model, the small one first; dashed, what the larger one
+    reaches greedily.
+    """
     panels = {}
     for name in reversed([*accuracies["model"].unique()]):
         drawn_rows = accuracies[(accuracies["model"] == name) & accuracies["method"].isin(DRAWN)]

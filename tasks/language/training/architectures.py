@@ -1,7 +1,7 @@
 """Which architectures can be sampled from and trained here: those that keep keys and values of each row's tokens.
 
-A prompt is read once, and its cache continued by each of its answers (tasks/algorithms/language/completions.py). Recurrent models keep
-a state instead, which cannot be rewound; they are refused before their weights are read.
+A prompt is read once, and its cache continued by each of its answers (tasks/algorithms/language/completions.py).
+Recurrent models keep a state instead, which cannot be rewound; they are refused before their weights are read.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,9 @@ def check_config(source: Mapping[str, object]) -> None:
 
 @torch.no_grad()
 def check_model(name: str, model: PretrainedModel) -> None:
-    """DataError with one line where sampling fails, or answers behind a shared prompt have other probabilities than alone."""
+    """DataError with one line where sampling fails, or answers behind a shared prompt have other probabilities than
+    alone.
+    """
     batch = make_completions(PROMPTS, OWNER, ANSWERS, pad=0)
     try:
         shared_logps = token_logps(model, batch)
@@ -61,7 +63,8 @@ def check_model(name: str, model: PretrainedModel) -> None:
         alone = [logps[len(PROMPTS[owner]) + at - 1, token].item() for at, token in enumerate(answer)]
         if (shared_logps[row, : len(answer)] - torch.tensor(alone)).abs().max() > NEAR:
             raise DataError(
-                f"{name}: model type {model.config.model_type}: an answer has other probabilities behind a prompt that it "
+                f"{name}: model type {model.config.model_type}: an answer has other probabilities "
+                "behind a prompt that it "
                 f"shares than alone; {WANTED}"
             )
 
@@ -73,7 +76,8 @@ def check_packing(name: str, model: PretrainedModel, room: int | None) -> None:
         window = getattr(model.config.get_text_config(), key, None)
         if isinstance(window, int) and room is not None and window < room:
             raise DataError(
-                f"{name}: the model attends to {window} tokens at most (config.json: {key}), which rows of {room} packed "
+                f"{name}: the model attends to {window} tokens at most (config.json: {key}), which "
+                f"rows of {room} packed "
                 f"tokens would not keep to; expected sft.packing false, or sft.max_length at most {window}"
             )
     first, second = ([5, 6, 7], [True] * 3), ([8, 9, 5, 6], [True] * 4)
@@ -83,11 +87,13 @@ def check_packing(name: str, model: PretrainedModel, room: int | None) -> None:
     except (IndexError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise DataError(
-            f"{name}: model type {model.config.model_type} takes no mask that keeps packed documents apart ({what}); expected "
+            f"{name}: model type {model.config.model_type} takes no mask that keeps packed documents apart "
+            f"({what}); expected "
             "sft.packing false"
         ) from None
     if (both.log_softmax(-1) - alone.log_softmax(-1)).abs().max() > NEAR:
         raise DataError(
-            f"{name}: model type {model.config.model_type}: a document has other probabilities behind another one in a row than "
+            f"{name}: model type {model.config.model_type}: a document has other probabilities behind another one "
+            "in a row than "
             "alone; expected sft.packing false"
         )

@@ -1,6 +1,8 @@
-"""Prompts, a policy that answers them and a judge (judge.py) of the answers: what the policy-gradient stages learn from.
+"""Prompts, a policy that answers them and a judge (judge.py) of the answers: what the policy-gradient stages learn
+from.
 
-Every draw follows from the seed and the step's number alone, so that a training that was killed goes on with the same ones.
+Every draw follows from the seed and the step's number alone, so that a training that was killed goes on with the same
+ones.
 """
 
 from collections import Counter
@@ -42,7 +44,9 @@ class Environment:
         config: SamplingConfig,
         rounded: PretrainedCausalLM | None = None,
     ) -> None:
-        """Answers are sampled from `rounded`, the policy in bfloat16, where it is given: before each draw it gets the policy's weights."""
+        """Answers are sampled from `rounded`, the policy in bfloat16, where it is given: before each draw it gets the
+        policy's weights.
+        """
         self.policy, self.tokenizer, self.judge, self.config = policy, tokenizer, judge, config
         self.rounded = rounded
         self.rows = tables.records(table)
@@ -56,8 +60,8 @@ class Environment:
     def sample(self, indices: Sequence[int], samples: int, draw: int, by_line: bool = False) -> Experience:
         """`samples` judged responses to each of the prompts at `indices`; `draw` numbers the random draw.
 
-        Each rank samples and judges the answers to its share of the prompts, and has all of them in the end. With `by_line`
-        rewards are paid at the end of each line.
+        Each rank samples and judges the answers to its share of the prompts, and has all of them in the end. With
+        `by_line` rewards are paid at the end of each line.
         """
         encoded_prompts = [self.encoded[index] for index in indices]
         with sharding.whole(self.policy):
@@ -95,7 +99,8 @@ class Environment:
         return Experience(responses, whole.logps, total, whole.ended, rewards.means(logged), logged, paid, steps)
 
     def check_judged(self, indices: Sequence[int], experience: Experience) -> None:
-        """TrainingError where more of the responses to the prompts at `indices` have no reward than the section's limit allows.
+        """TrainingError where more of the responses to the prompts at `indices` have no reward than the section's limit
+        allows.
 
         It names the reward that most of them lack. The step is judged as a whole, whatever each rank judged of it.
         """
@@ -113,8 +118,10 @@ class Environment:
             int(experience.parts[name + rewards.FAILED][rows].sum()) if name + rewards.FAILED in experience.parts else 0
         )
         raise TrainingError(
-            f"{len(rows)} of {len(experience.rewards)} responses ({len(rows) / len(experience.rewards):.0%}) have no reward, {count} of them none "
-            f"by {name}{f' ({failed} calls took too long or ended its process)' if failed else ''}; expected a share of at most "
+            f"{len(rows)} of {len(experience.rewards)} responses ({len(rows) / len(experience.rewards):.0%}) have "
+            f"no reward, {count} of them none "
+            f"by {name}{f' ({failed} calls took too long or ended its process)' if failed else ''}; expected a "
+            "share of at most "
             f"reward_none_limit = {self.config.reward_none_limit:g}. Let {name} return a number where it can, or raise "
             "reward_none_limit (1 never stops)"
         )
@@ -144,10 +151,13 @@ class Environment:
         return self.paid_by_line(indices, experience) if by_line else experience, judged
 
     def paid_by_line(self, indices: Sequence[int], experience: Experience) -> Experience:
-        """The same responses with rewards paid as they are earned: at each line's end, by how much the line raised the worth.
+        """The same responses with rewards paid as they are earned: at each line's end, by how much the line raised the
+        worth.
 
-        The worth of a response up to a line's end is the reward that it would earn if it were cut off there; at its start it is
-        0. So the payments add up to the reward (shaping by a potential: Ng, Harada and Russell 1999). Where the beginning has no reward
+        The worth of a response up to a line's end is the reward that it would earn if it were cut off there; at its
+        start it is
+        0. So the payments add up to the reward (shaping by a potential: Ng, Harada and Russell 1999). Where the
+           beginning has no reward
         the next one pays for it; where the response has none, nothing is paid.
         """
         batch = experience.completions

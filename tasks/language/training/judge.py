@@ -52,10 +52,12 @@ class Judge:
         strip_thinking: bool,
         graded: bool = False,
     ) -> None:
-        """`weights` are by the reward that a prompt's data set asks for; `scorer` is needed where one of them counts it.
+        """`weights` are by the reward that a prompt's data set asks for; `scorer` is needed where one of them counts
+        it.
 
-        `functions` has each function in Python that counts; for them each prompt has all of `columns`. `helpers` has those of the
-        rewards that count. With `graded` the rubric is computed for all answers, even where it counts for none.
+        `functions` has each function in Python that counts; for them each prompt has all of `columns`. `helpers` has
+        those of the rewards that count. With `graded` the rubric is computed for all answers, even where it counts for
+        none.
         """
         self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
         self.functions, self.helpers, self.columns, self.strip_thinking = functions, helpers, columns, strip_thinking
@@ -91,7 +93,8 @@ class Judge:
                 raise DataError(f"prompts: {row['prompt_id']}: {wrong}")
 
     def lacking(self, reward: str, parts: Mapping[str, float]) -> list[str]:
-        """Why a response has no reward: the rewards that count for its prompt, which asks for `reward`, and are nan among its `parts`.
+        """Why a response has no reward: the rewards that count for its prompt, which asks for `reward`, and are nan
+        among its `parts`.
 
         One by columns that the prompt lacks is not why, unless there is no other.
         """
@@ -101,7 +104,9 @@ class Judge:
         return [name for name in names if name not in self.by_columns] or names
 
     def seconds(self) -> dict[str, float]:
-        """The time that each function in Python took since this was asked last; for tracking alone, as no out may hold it."""
+        """The time that each function in Python took since this was asked last; for tracking alone, as no out may hold
+        it.
+        """
         seconds_spent = {f"{name}/seconds": function.spent for name, function in self.functions.items()}
         for function in self.functions.values():
             function.spent = 0.0
@@ -152,12 +157,17 @@ class Judge:
         return rewards.Rewards(total, others, parts, steps)
 
     def _tell_unreadable(self, prompts: Sequence[Record], right: Tensor) -> None:
-        """A line on standard error for each prompt that has no reward since its answer is no reference that can be read."""
+        """A line on standard error for each prompt that has no reward since its answer is no reference that can be
+        read.
+        """
         for row, verdict in zip(prompts, right.tolist(), strict=True):
             prompt_id, counts = row["prompt_id"], self.weights[row["reward"]].get("verifiable")
             if counts and math.isnan(verdict) and prompt_id not in self.unreadable:
                 self.unreadable.add(prompt_id)
-                text = f"prompts: {prompt_id}: the answer {row['answer']!r:.60} cannot be read: its responses have no reward"
+                text = (
+                    f"prompts: {prompt_id}: the answer {row['answer']!r:.60} cannot be read: its "
+                    "responses have no reward"
+                )
                 print(text, file=sys.stderr, flush=True)
 
     def _steps(self, kinds: Sequence[str], at_ends: Tensor, others: Tensor) -> StepRewards:
@@ -210,11 +220,14 @@ def _reads_steps(scorer: PretrainedModel) -> bool:
 
 
 def check_objective(scorer: Path, model_objective: str, wanted: Sequence[str]) -> None:
-    """ConfigError with one line where a reward that counts needs a reward model of another objective than `model_objective`."""
+    """ConfigError with one line where a reward that counts needs a reward model of another objective than
+    `model_objective`.
+    """
     for name in wanted:
         if name not in ("reward_model", model_objective):
             raise ConfigError(
-                f"params.yaml: reward_model_path: {scorer} is a reward model of objective {model_objective}, but the reward {name} asks for one "
+                f"params.yaml: reward_model_path: {scorer} is a reward model of objective {model_objective}, but "
+                f"the reward {name} asks for one "
                 f"of objective {name}; expected a model of reward_model.objective {name}"
             )
 
@@ -233,9 +246,11 @@ def judging(
     files: Path,
     columns: Collection[str] = (),
 ) -> Iterator[Judge]:
-    """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for it.
+    """The judge for prompts whose rewards are `kinds`; the reward model at `scorer` is loaded only where one asks for
+    it.
 
-    `files` is the file or folder of the functions in Python that count, `columns` what they may ask for besides the usual.
+    `files` is the file or folder of the functions in Python that count, `columns` what they may ask for besides the
+    usual.
     """
     if unknown := {kind for kind in kinds if not is_python(kind)} - {"policy", *reward_names()}:
         raise DataError(f"prompts: the reward of some is {min(unknown)}, of which nothing is known")

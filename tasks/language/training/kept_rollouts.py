@@ -1,7 +1,7 @@
 """A little of what a policy samples while it is trained, kept for people to look at: the report's microscope.
 
-Twelve steps spread over the training, the first two prompts of each, and at most eight answers of 256 tokens: prompts are not chosen by what came of
-them. Nothing of it changes the training, and it costs no pass through a model.
+Twelve steps spread over the training, the first two prompts of each, and at most eight answers of 256 tokens: prompts
+are not chosen by what came of them. Nothing of it changes the training, and it costs no pass through a model.
 """
 
 import json
@@ -33,7 +33,9 @@ class KeptRollouts:
         self.rows: list[Record] = []
 
     def __call__(self, step: int, experience: Experience, advantages: Tensor) -> None:
-        """Keep some of the samples of a wanted step; `advantages` are (N, L), or (N, 1) where all tokens of an answer share one."""
+        """Keep some of the samples of a wanted step; `advantages` are (N, L), or (N, 1) where all tokens of an answer
+        share one.
+        """
         if step not in self.wanted:
             return
         batch = experience.completions

@@ -33,19 +33,26 @@ Fit = Callable[[int], Iterator[Row]]  # from a step on
 Settings = TypeVar("Settings", bound=Any)
 LATEST = "latest/"
 METRICS = {  # besides the algorithm's
-    "eval_reward": "The mean reward of one answer to each validation problem: what the policy is trained for. An answer without a reward counts 0, or as the lowest reward of the others where that is below 0.",
+    "eval_reward": "The mean reward of one answer to each validation problem: what the policy is trained for. An "
+    "answer without a reward counts 0, or as the lowest reward of the others where that is below 0.",
     "eval_reward/none": "The share of the answers to validation problems that have no reward, from 0 to 1.",
-    "eval_accuracy": "The share of the validation problems whose final answer is right, from 0 to 1; if it falls while eval_reward rises, the reward is over-optimised. Only where some of them have an answer.",
-    "eval_rubric": "The mean rubric points of the answers to validation problems over ten, from 0 to 1. Only where some of them have a worked solution that ends in `#### N`.",
-    "completions/mean_length_right": "The mean length of the samples whose final answer is the reference's, in tokens; 0 in a step without.",
-    "completions/mean_length_wrong": "The mean length of the other samples, in tokens; 0 in a step without. If they alone grow, the loss may favour long wrong answers (arXiv:2503.20783).",
+    "eval_accuracy": "The share of the validation problems whose final answer is right, from 0 to 1; if it falls "
+    "while eval_reward rises, the reward is over-optimised. Only where some of them have an answer.",
+    "eval_rubric": "The mean rubric points of the answers to validation problems over ten, from 0 to 1. Only where "
+    "some of them have a worked solution that ends in `#### N`.",
+    "completions/mean_length_right": "The mean length of the samples whose final answer is the reference's, in "
+    "tokens; 0 in a step without.",
+    "completions/mean_length_wrong": "The mean length of the other samples, in tokens; 0 in a step without. If "
+    "they alone grow, the loss may favour long wrong answers (arXiv:2503.20783).",
     **JUDGE_METRICS,
 }
 
 
 @dataclass(frozen=True)
 class Sources:
-    """Where a policy stage reads: the SFT model, the prompts (to train on, and to validate with), reward model, functions in Python."""
+    """Where a policy stage reads: the SFT model, the prompts (to train on, and to validate with), reward model,
+    functions in Python.
+    """
 
     policy: Path
     mixture: Path
@@ -54,7 +61,9 @@ class Sources:
 
 
 class Trainee:
-    """A policy with its environments: `collect` samples for a step, `evaluate` judges it on validation problems; made by `trainee`."""
+    """A policy with its environments: `collect` samples for a step, `evaluate` judges it on validation problems; made
+    by `trainee`.
+    """
 
     def __init__(
         self,
@@ -87,8 +96,8 @@ class Trainee:
     def evaluate(self) -> dict[str, float]:
         """Means over one response to each validation problem, the same draw each time.
 
-        Accuracy and rubric are the gold standard: a policy that gains reward at their expense has over-optimised the reward.
-        Problems without answers, or without worked solutions that end in `#### N`, have none.
+        Accuracy and rubric are the gold standard: a policy that gains reward at their expense has over-optimised the
+        reward. Problems without answers, or without worked solutions that end in `#### N`, have none.
         """
         rows = self.held_out.rows
         experience = self.held_out.sample(range(len(rows)), 1, 0)
@@ -98,8 +107,8 @@ class Trainee:
         return {**evaluated(experience.rewards), **{name: experience.logged[part] for name, part in gold.items()}}
 
     def train(self, fit: Fit, state: Mapping[str, Stateful], out: Path, curves: Path) -> Metrics:
-        """Drain `fit(start)`, which trains from step `start` + 1 on and shows `rollouts` its samples; the policy goes to `out` with the
-        samples that were kept, the curve to `curves`.
+        """Drain `fit(start)`, which trains from step `start` + 1 on and shows `rollouts` its samples; the policy goes
+        to `out` with the samples that were kept, the curve to `curves`.
 
         `state` is all that a step changes besides the policy. The metrics are means over the last tenth of the steps.
         """
@@ -126,7 +135,9 @@ class Trainee:
 
 
 def evaluated(rewards: Tensor) -> dict[str, float]:
-    """The mean of rewards (N,), nan for none, as METRICS has it: an answer that nobody could judge must not be the best of them."""
+    """The mean of rewards (N,), nan for none, as METRICS has it: an answer that nobody could judge must not be the best
+    of them.
+    """
     judged = rewards[~rewards.isnan()]
     lowest = min(0.0, judged.min().item()) if len(judged) else 0.0
     return {

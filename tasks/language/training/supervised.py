@@ -39,7 +39,9 @@ METRICS = {
 
 @dataclass(frozen=True)
 class Data:
-    """Demonstrations to learn from, and held-out ones, by which the loss at the end is measured (schema Demonstrations)."""
+    """Demonstrations to learn from, and held-out ones, by which the loss at the end is measured (schema
+    Demonstrations).
+    """
 
     train: pd.DataFrame
     validation: pd.DataFrame
@@ -54,7 +56,9 @@ def read(demonstrations: Path, skip: int, count: int) -> Data:
 def train(
     stage: str, config: SupervisedConfig, epochs: int, data: Data, inputs: Sequence[Path], out: Path, curves: Path
 ) -> Metrics:
-    """Fine-tune the model in the first of `inputs`, which are all that the stage reads; write it to `out`, its curve to `curves`."""
+    """Fine-tune the model in the first of `inputs`, which are all that the stage reads; write it to `out`, its curve to
+    `curves`.
+    """
     policy = inputs[0]
     torch.manual_seed(config.seed)
     trained, tokenizer = trained_model.load(policy, config.training, config.lora), models.load_tokenizer(policy)
@@ -70,7 +74,9 @@ def train(
     optimizer = Optimizer(model, config.learning_rate, len(batches), config.clip, settings)
 
     def measured() -> dict[str, float]:
-        """The held-out loss now; a row of the curve without one repeats the last, of which the first is of before the training."""
+        """The held-out loss now; a row of the curve without one repeats the last, of which the first is of before the
+        training.
+        """
         parts = (held_out.batch(rows) for rows in held_out.batches(config.batch_size, 1, config.seed))
         return sft.evaluate(trained.model, parts)
 
@@ -119,14 +125,16 @@ class Encoded:
             self._add(tokens, learned, config)
         if self.dropped or self.truncated:
             print(
-                f"{stage}: of {len(table)} demonstrations {self.truncated} were cut off at {stage}.max_length = {config.max_length}, "
+                f"{stage}: of {len(table)} demonstrations {self.truncated} were cut off at {stage}.max_length = "
+                f"{config.max_length}, "
                 f"and {self.dropped} left out",
                 file=sys.stderr,
                 flush=True,
             )
         if not self.rows:
             raise DataError(
-                f"demonstrations: none of {len(table)} is left; all are longer than {stage}.max_length = {config.max_length}, "
+                f"demonstrations: none of {len(table)} is left; all are longer than {stage}.max_length = "
+                f"{config.max_length}, "
                 "or have nothing to learn"
             )
 
@@ -147,7 +155,9 @@ class Encoded:
         return [len(tokens) for tokens, _ in self.rows]
 
     def batches(self, size: int, epochs: int, seed: int) -> list[list[list[int]]]:
-        """All demonstrations, shuffled each epoch, as batches of `size` rows; with packing a row holds several of them."""
+        """All demonstrations, shuffled each epoch, as batches of `size` rows; with packing a row holds several of
+        them.
+        """
         generator, count = torch.Generator().manual_seed(seed), len(self.rows)
         if self.room is None:
             by_length = grouped(self.lengths, size, epochs, generator)
@@ -166,7 +176,9 @@ class Encoded:
 
 
 def _warn_of_markers(stage: str, tokenizer: Tokenizer, texts: Iterable[str]) -> None:
-    """A line on standard error where texts have control tokens of another model's template, which are plain characters here."""
+    """A line on standard error where texts have control tokens of another model's template, which are plain characters
+    here.
+    """
     vocabulary = tokenizer.get_vocab()
     markers = [{match[0] for match in MARKER.finditer(text) if match[0] not in vocabulary} for text in texts]
     if any(markers):

@@ -1,4 +1,6 @@
-"""A model while it is trained: in the precision that its section asks for, with an adapter or without, and how it is saved."""
+"""A model while it is trained: in the precision that its section asks for, with an adapter or without, and how it is
+saved.
+"""
 
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +23,9 @@ Model = TypeVar("Model", bound=PretrainedModel)
 
 
 class TrainedModel(Generic[Model]):
-    """A model with what a checkpoint of its training holds (`weights`): of a model with an adapter only that, and a new head."""
+    """A model with what a checkpoint of its training holds (`weights`): of a model with an adapter only that, and a new
+    head.
+    """
 
     def __init__(
         self,
@@ -46,7 +50,9 @@ class TrainedModel(Generic[Model]):
         self.weights = TrainedWeights(self.model)
 
     def rounded(self) -> Model:
-        """The same model once more, in bfloat16 throughout: to be given weights by `copy_rounded`, and never trained."""
+        """The same model once more, in bfloat16 throughout: to be given weights by `copy_rounded`, and never
+        trained.
+        """
         with torch.random.fork_rng(devices=[]):  # a new adapter is drawn
             model = self.loaded("bfloat16")
             self._add_adapter(model)
@@ -56,10 +62,11 @@ class TrainedModel(Generic[Model]):
         return model
 
     def save(self, tokenizer: Tokenizer, out: Path) -> None:
-        """Write the model to `out`, in fp32 unless the precision is pure_bf16; training is over, and the model is what was written.
+        """Write the model to `out`, in fp32 unless the precision is pure_bf16; training is over, and the model is what
+        was written.
 
-        An adapter is merged into the weights, and stands in `out`/adapter besides; or it stands beside the weights that it was
-        trained on, from where transformers and `models.load_model` load both.
+        An adapter is merged into the weights, and stands in `out`/adapter besides; or it stands beside the weights that
+        it was trained on, from where transformers and `models.load_model` load both.
         """
         if self.adapter is None and distributed.divides_model():
             models.save_model(self.model, tokenizer, out, self.weights.state_dict())
@@ -110,7 +117,10 @@ class TrainedModel(Generic[Model]):
 
 
 class WithoutAdapter:
-    """A policy as it was before its adapter: a reference that needs no memory of its own. For passes without gradients."""
+    """A policy as it was before its adapter: a reference that needs no memory of its own.
+
+    For passes without gradients.
+    """
 
     def __init__(self, policy: PretrainedCausalLM) -> None:
         self.policy = policy
@@ -139,7 +149,9 @@ def new_reference(path: Path, trained: TrainedModel[PretrainedCausalLM]) -> Caus
 
 
 def new_critic(trained: TrainedModel[PretrainedCausalLM]) -> Critic:
-    """The critic of a policy, trained as the policy is; with an adapter of its own beside the same weights, where that has one."""
+    """The critic of a policy, trained as the policy is; with an adapter of its own beside the same weights, where that
+    has one.
+    """
     if not distributed.divides_model():
         critic = Critic(trained.model)
     else:  # the policy's weights are elsewhere

@@ -11,7 +11,9 @@ OWN = ("graph", "key-to-door", "bit-flip", "goal-graph", "reach")  # the environ
 class Training(Config):
     """PPO's training in one environment; with 0 steps there is only a random policy."""
 
-    # Gymnasium's id or module:id, with the arguments of gymnasium.make in braces or without, or module:folder; any with wrappers or without, in quotes: "FrozenLake-v1 {is_slippery: false} | TimeLimit {max_episode_steps: 50}"; null: the key itself
+    # Gymnasium's id or module:id, with the arguments of gymnasium.make in braces or without, or module:folder; any with
+    # wrappers or without, in quotes: "FrozenLake-v1 {is_slippery: false} | TimeLimit {max_episode_steps: 50}"; null:
+    # the key itself
     id: str | None
     steps: int = Field(ge=0, le=10**9)  # steps in the environment
     medium: float = Field(gt=0, lt=1)  # place of the medium policy's return between the random and the best policy's
@@ -41,7 +43,8 @@ class BehaviourConfig(Config):
     branched_by = "environments"
 
     environments: dict[Branch, Training]  # environments of Gymnasium or another package, or our own
-    # file or folder of the environments that are named module:folder, such as data/agent_episodes, a dep of the stage; environments/none where there are none
+    # file or folder of the environments that are named module:folder, such as data/agent_episodes, a dep of the stage;
+    # environments/none where there are none
     environment_files: LocalPath
     seed: Seed  # all random draws of the stage follow from it
     copies: int = Field(ge=1, le=10000)  # copies of the environment, played side by side

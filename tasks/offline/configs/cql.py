@@ -7,7 +7,9 @@ from tasks.offline.configs.learners import DataSets, FineTuningConfig, QConfig, 
 
 
 class Variant(Config):
-    """One variant: the weight of the conservative term, whether it is calibrated, and whether learning goes on online."""
+    """One variant: the weight of the conservative term, whether it is calibrated, and whether learning goes on
+    online.
+    """
 
     discrete: float = Field(ge=0)  # weight for discrete actions
     continuous: float = Field(gt=0)  # weight for continuous actions

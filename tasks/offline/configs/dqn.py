@@ -12,11 +12,13 @@ class Variant(Config):
     idle = (Idle(("relabel",), {"replay": (False,)}, neutral="none"),)
 
     double: bool  # whether the online network selects the next action, which the target network values
-    target: bool  # a target network, apart from the online one; without one the online network values the next action itself
+    # a target network, apart from the online one; without one the online network values the next action itself
+    target: bool
     # batches drawn from all that is kept; without, of steps that followed each other: online the last ones
     replay: bool
     online: bool  # learns in the data set's environment, and not from the data set
-    relabel: RELABEL  # hindsight: goals that an episode reached in the place of the one asked: none | future | final | episode
+    # hindsight: goals that an episode reached in the place of the one asked: none | future | final | episode
+    relabel: RELABEL
 
 
 class DqnConfig(QConfig):

@@ -12,7 +12,8 @@ DataSets = Annotated[list[Branch], Distinct]  # keys of branches.transitions
 
 
 class MethodConfig(Config):
-    """A method that learns from data sets, by which flows and the report know it: its branches are `datasets`, a list or a mapping.
+    """A method that learns from data sets, by which flows and the report know it: its branches are `datasets`, a list
+    or a mapping.
 
     Its variants, whose names stand in tables, are one of a fixed name, or the keys of one of its mappings.
     """
@@ -47,7 +48,8 @@ class LearnerConfig(MethodConfig):
     evaluate_every: int = Field(ge=1, le=10**9)  # rows between two evaluations
     # episodes of an evaluation; the policy that is kept is the last one, not the best
     evaluate_episodes: int = Field(ge=1, le=10**7)
-    bfloat16: bool  # matrix products in bfloat16; faster for wide networks where the processor has it, and results differ a little
+    # matrix products in bfloat16; faster for wide networks where the processor has it, and results differ a little
+    bfloat16: bool
 
 
 class QConfig(LearnerConfig):

@@ -27,7 +27,8 @@ class OfflineReportConfig(Config):
 
     # name -> method and data set, in the order in which they are shown
     policies: dict[Branch, Measured] = Field(min_length=1)
-    # the measure by which the report names the best variant of each data set, and MLflow's alias `best` the best version of each model
+    # the measure by which the report names the best variant of each data set, and MLflow's alias `best` the best
+    # version of each model
     best_by: Literal["score", "return"]
     # variants with a value that was chosen by returns in the environment -> which value; tables mark them
     selected: dict[Name, str]

@@ -10,7 +10,8 @@ from tasks.offline.configs.td3_bc import TwinDelayedConfig
 class Variant(Config):
     """One variant of the method."""
 
-    relabel: RELABEL  # hindsight: goals that an episode reached in the place of the one asked: none | future | final | episode
+    # hindsight: goals that an episode reached in the place of the one asked: none | future | final | episode
+    relabel: RELABEL
 
 
 class Td3Config(TwinDelayedConfig):

@@ -59,7 +59,8 @@ class TransitionsConfig(Config):
     branched_by = "datasets"
 
     datasets: dict[Branch, Dataset]  # data sets by name
-    # environments, keys of branches.behaviour -> what scores are measured between, in the place of what an imported data set or behaviour says
+    # environments, keys of branches.behaviour -> what scores are measured between, in the place of what an imported
+    # data set or behaviour says
     references: dict[Branch, Scale]
     path: LocalPath  # the folder of imports; a dep of the stage
     seed: Seed  # all random draws of the stage follow from it

@@ -1,7 +1,9 @@
-"""An environment with arguments and wrappers, as params.yaml names it: `FrozenLake-v1 {is_slippery: false} | TimeLimit {max_episode_steps: 50}`.
+"""An environment with arguments and wrappers, as params.yaml names it: `FrozenLake-v1 {is_slippery: false} | TimeLimit
+{max_episode_steps: 50}`.
 
-The first wrapper is the innermost. A name is one of Gymnasium's, of those below, or `module:Class` of an installed package, which params.yaml then
-asks to run, as it does with an environment `module:id`; what stands in braces are its arguments, as YAML: for an environment those of `gymnasium.make`.
+The first wrapper is the innermost. A name is one of Gymnasium's, of those below, or `module:Class` of an installed
+package, which params.yaml then asks to run, as it does with an environment `module:id`; what stands in braces are its
+arguments, as YAML: for an environment those of `gymnasium.make`.
 """
 
 import re
@@ -49,7 +51,9 @@ class Wrapper:
 
 
 def parsed(environment: str) -> tuple[str, dict[str, object], list[Wrapper]]:
-    """The environment's own name, its arguments, and its wrappers from the inside out; ValueError with what was expected."""
+    """The environment's own name, its arguments, and its wrappers from the inside out; ValueError with what was
+    expected.
+    """
     inner, *wrappers = environment.split(BETWEEN)
     return inner.partition(BRACE)[0], _arguments(inner), [_wrapper(text) for text in wrappers]
 

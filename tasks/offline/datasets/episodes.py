@@ -1,8 +1,8 @@
 """Whole episodes as arrays, the HDF5 file they are kept in, and everything that can be wrong with them.
 
-The file is Minari's: a group `episode_<n>` each, with one observation more than actions, the last one being what was seen
-after the last action, truncated or not. Ours also has each episode's `return`, so that lost or altered rewards show.
-A file of short episodes is tens of thousands of small arrays, so that they are read by HDF5's own calls.
+The file is Minari's: a group `episode_<n>` each, with one observation more than actions, the last one being what was
+seen after the last action, truncated or not. Ours also has each episode's `return`, so that lost or altered rewards
+show. A file of short episodes is tens of thousands of small arrays, so that they are read by HDF5's own calls.
 """
 
 import math
@@ -29,7 +29,8 @@ Known = dict[bytes, tuple[np.dtype[Any], h5t.TypeID] | None]  # HDF5's types as 
 class Episode:
     """T steps. `total` is the return that was recorded with the episode, if there is one.
 
-    In data that others recorded, an observation may have parts (of a Dict or Tuple): then `observations` maps their names to arrays.
+    In data that others recorded, an observation may have parts (of a Dict or Tuple): then `observations` maps their
+    names to arrays.
     """
 
     observations: NDArray[np.floating]  # (T + 1, O)
@@ -78,7 +79,9 @@ def write(episodes: Sequence[Episode], file: Path) -> None:
 
 
 def read(file: Path) -> Iterator[Episode]:
-    """The file's episodes in order, unchecked but for fields that are missing or are no arrays of numbers (BadEpisode)."""
+    """The file's episodes in order, unchecked but for fields that are missing or are no arrays of numbers
+    (BadEpisode).
+    """
     type_cache: Known = {}
     if file.exists() and not file.is_file():  # at a pipe HDF5 would wait for ever
         raise OSError(f"{file.name} is not a file")
@@ -131,7 +134,10 @@ def _plain(group: h5g.GroupID, number: int, field: str, type_cache: Known) -> Ar
 
 
 def numbers(group: h5py.Group, number: int | None, field: str) -> Array:
-    """The group's array of numbers of that name, a row a step; BadEpisode if it is anything else. Nothing is unpickled."""
+    """The group's array of numbers of that name, a row a step; BadEpisode if it is anything else.
+
+    Nothing is unpickled.
+    """
     _check_link(group.id, field.partition("/")[0].encode(), number, field)
     dataset = group.get(field)
     if isinstance(dataset, h5py.Group):
@@ -190,7 +196,9 @@ def _total(group: h5g.GroupID, number: int) -> float | None:
 
 
 def check(episodes: Sequence[Episode], observation: int, action: int, discrete: bool) -> None:
-    """BadEpisode for the first episode with values that are not finite, shapes that do not fit, no end or a wrong return."""
+    """BadEpisode for the first episode with values that are not finite, shapes that do not fit, no end or a wrong
+    return.
+    """
     for number, episode in enumerate(episodes):
         check_shapes(number, episode, {"observations": (observation,)}, () if discrete else (action,))
         _check_values(number, episode, action, discrete)
@@ -200,7 +208,8 @@ def check(episodes: Sequence[Episode], observation: int, action: int, discrete: 
 def check_shapes(
     number: int, episode: Episode, observations: Mapping[str, tuple[int, ...]], action: tuple[int, ...]
 ) -> None:
-    """BadEpisode for the first array without a row of its shape for every step; the number of steps is the one that most arrays have.
+    """BadEpisode for the first array without a row of its shape for every step; the number of steps is the one that
+    most arrays have.
 
     `observations` has the shapes of an observation's parts by their names; most have one part, named like the field.
     """

@@ -1,8 +1,8 @@
 """Data sets that others recorded, as episodes: Minari's folders, and D4RL's files of flat arrays.
 
-A Minari data set must be of the environment that it was recorded in (origin.py).
-Actions are scaled to [-1, 1], as our environments take them; actions that the environment does not have are refused. A file
-that cannot be read is a DataError with one line, a fault in an episode a BadEpisode; other values are not yet checked.
+A Minari data set must be of the environment that it was recorded in (origin.py). Actions are scaled to [-1, 1], as our
+environments take them; actions that the environment does not have are refused. A file that cannot be read is a
+DataError with one line, a fault in an episode a BadEpisode; other values are not yet checked.
 """
 
 import json
@@ -44,7 +44,9 @@ class Imported:
 
 
 def minari(folder: Path, environment: str) -> Imported:
-    """The data set in `folder` (Minari's <id>, with a folder `data` in it), which must be HDF5 and of the environment."""
+    """The data set in `folder` (Minari's <id>, with a folder `data` in it), which must be HDF5 and of the
+    environment.
+    """
     metadata, notes = described(folder, environment)
     with _read(folder, "Minari data set"):
         recorded, count = list(episodes.read(folder / stored.DATA)), metadata["total_episodes"]
@@ -55,7 +57,9 @@ def minari(folder: Path, environment: str) -> Imported:
 
 
 def described(folder: Path, environment: str) -> tuple[dict[str, Any], list[str]]:
-    """Its metadata, and notes on what of it could not be compared; DataError with one line if it is not of the environment, or of no kind read here."""
+    """Its metadata, and notes on what of it could not be compared; DataError with one line if it is not of the
+    environment, or of no kind read here.
+    """
     with _read(folder, "Minari data set"):
         metadata = dict(json.loads((folder / stored.METADATA).read_text()))
         kind = metadata.get("data_format", "hdf5")
@@ -111,13 +115,14 @@ def remote_minari(name: str, environment: str) -> Imported:
 
 
 def d4rl(file: Path, environment: str) -> Imported:
-    """D4RL's arrays of N steps in a row, cut where `terminals` or `timeouts` say so; what follows the last end is left out.
+    """D4RL's arrays of N steps in a row, cut where `terminals` or `timeouts` say so; what follows the last end is left
+    out.
 
-    Without `timeouts`, or with none that is set, an episode is cut at the environment's step limit, as D4RL's own reader does (its
-    `qlearning_dataset`), and at the file's end.
-    `next_observations` may be missing. Then the last observation of a truncated episode is unknown, so its last step is left out;
-    that of a terminated one, which no method may use, repeats the observation before it. The file does not name its
-    environment: only shapes and ranges are checked.
+    Without `timeouts`, or with none that is set, an episode is cut at the environment's step limit, as D4RL's own
+    reader does (its `qlearning_dataset`), and at the file's end. `next_observations` may be missing. Then the last
+    observation of a truncated episode is unknown, so its last step is left out; that of a terminated one, which no
+    method may use, repeats the observation before it. The file does not name its environment: only shapes and ranges
+    are checked.
     """
     arrays, unread = _flat(file)
     ends, notes = _ends(arrays, environment)
@@ -129,7 +134,10 @@ def d4rl(file: Path, environment: str) -> Imported:
     left_out = count - sum(map(len, recorded))
     if left_out:
         behind = count - ends[-1]
-        why = f"{behind} behind the last end, {left_out - behind} at a cut, where the observation that follows is not in the file"
+        why = (
+            f"{behind} behind the last end, {left_out - behind} at a cut, where the observation that follows is "
+            "not in the file"
+        )
         notes.append(f"{left_out} of {count} steps are left out: {why}")
     if unread:
         notes.append(f"not read: {', '.join(unread)}")
@@ -243,7 +251,9 @@ def _ours(recorded: Sequence[Episode], environment: str) -> list[Episode]:
 
 
 def _check_whole(number: int, name: str, observations: Array, space: simulators.Space) -> None:
-    """BadEpisode for the first observation that is not in the space; these are whole numbers, one or a vector a step."""
+    """BadEpisode for the first observation that is not in the space; these are whole numbers, one or a vector a
+    step.
+    """
     with np.errstate(invalid="ignore"):
         whole = observations.astype(np.int64)
     for step, (seen, observation) in enumerate(zip(whole, observations, strict=True)):

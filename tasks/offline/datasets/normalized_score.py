@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
-SCALE = "0 is the random policy's return, 100 the expert's, or the optimum where it is known; an imported data set or transitions.references may say both"
+SCALE = (
+    "0 is the random policy's return, 100 the expert's, or the optimum where it is known; an imported data set "
+    "or transitions.references may say both"
+)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """Whether an environment is the one that a data set was recorded in, by what Minari's metadata.json says of that one.
 
-That is its `env_spec`, as Gymnasium writes it (id, arguments, step limit, wrappers), and its two spaces. How it was drawn, and wrappers that
-change nothing of what is seen, done and earned, make no difference.
+That is its `env_spec`, as Gymnasium writes it (id, arguments, step limit, wrappers), and its two spaces. How it was
+drawn, and wrappers that change nothing of what is seen, done and earned, make no difference.
 """
 
 import dataclasses
@@ -36,7 +36,9 @@ HUGE = float(np.finfo(np.float32).max)  # older spaces have it where newer ones 
 
 
 def check(metadata: Mapping[str, Any], environment: str) -> list[str]:
-    """DataError with one line that names both sides where they differ; returns what metadata.json lacks, so that it was not compared."""
+    """DataError with one line that names both sides where they differ; returns what metadata.json lacks, so that it was
+    not compared.
+    """
     if posttrain := metadata.get("posttrain"):
         if kept.folder_of(environment) is None and _plain(posttrain["environment"]) != _plain(environment):
             raise DataError(f"recorded in {posttrain['environment']}, but environment is {environment}")
@@ -155,7 +157,9 @@ def written(spec: Json) -> str:
 
 
 def same(space: simulators.Space, other: simulators.Space) -> bool:
-    """Whether two spaces have the same elements, as numbers: of a Box shape and bounds count, and how precise its numbers are does not."""
+    """Whether two spaces have the same elements, as numbers: of a Box shape and bounds count, and how precise its
+    numbers are does not.
+    """
     if isinstance(space, spaces.Box) and isinstance(other, spaces.Box):
         return space.shape == other.shape and _close(space.low, other.low) and _close(space.high, other.high)
     if isinstance(space, spaces.Discrete) and isinstance(other, spaces.Discrete):

@@ -1,7 +1,8 @@
-"""Data sets of transitions on disk: Minari data sets (HDF5 and JSON), with the two returns that scores are measured between.
+"""Data sets of transitions on disk: Minari data sets (HDF5 and JSON), with the two returns that scores are measured
+between.
 
-`path`/data has the layout in which Minari itself opens them (MINARI_DATASETS_PATH=data/transitions); metadata.json has what
-we add under "posttrain". Bytes depend on the content only: Minari's own writer would add the time.
+`path`/data has the layout in which Minari itself opens them (MINARI_DATASETS_PATH=data/transitions); metadata.json has
+what we add under "posttrain". Bytes depend on the content only: Minari's own writer would add the time.
 """
 
 import json
@@ -58,7 +59,9 @@ class StoredDataset:
 def write(
     path: Path, environment: str, episodes: Sequence[Episode], reference: Reference, metadata: Mapping[str, object]
 ) -> None:
-    """Check the episodes and write them as the data set named like the folder `path`; DataError with one line if bad."""
+    """Check the episodes and write them as the data set named like the folder `path`; DataError with one line if
+    bad.
+    """
     check(path.name, environment, episodes)
     (path / DATA).parent.mkdir(parents=True, exist_ok=True)
     storage.write(episodes, path / DATA)

@@ -1,7 +1,9 @@
-"""Every environment as it is played: what `reset` and `step` return is checked here alone, and every episode has an end.
+"""Every environment as it is played: what `reset` and `step` return is checked here alone, and every episode has an
+end.
 
-A fault is a DataError of one line that names the environment, the episode's seed and the step. An episode is truncated after its limit
-of steps, whatever the wrappers inside make of theirs; one in which the environment takes too many seconds ends the stage.
+A fault is a DataError of one line that names the environment, the episode's seed and the step. An episode is truncated
+after its limit of steps, whatever the wrappers inside make of theirs; one in which the environment takes too many
+seconds ends the stage.
 """
 
 import time

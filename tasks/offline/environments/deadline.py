@@ -1,7 +1,9 @@
-"""A limit of seconds for code of other people's that runs in the main thread of this process: whatever waits there is interrupted.
+"""A limit of seconds for code of other people's that runs in the main thread of this process: whatever waits there is
+interrupted.
 
-A thread looks at the clock, so that setting the limit costs a step of an environment next to nothing. Code in C that does not come back to
-Python goes on. In another thread than the main one, and where somebody else handles the signal, there is no limit.
+A thread looks at the clock, so that setting the limit costs a step of an environment next to nothing. Code in C that
+does not come back to Python goes on. In another thread than the main one, and where somebody else handles the signal,
+there is no limit.
 """
 
 import signal

@@ -1,9 +1,9 @@
 """Environments that are asked for a goal, in Gymnasium's Dict form, and three of our own whose optimum is known.
 
-An observation has `observation`, `achieved_goal` and `desired_goal`, and `compute_reward(achieved_goal, desired_goal, info)` says what any
-goal would have been paid, for rows side by side. `bit-flip` is that of hindsight experience replay's introduction (arXiv:1707.01495,
-section 3.1); `goal-graph` a graph whose every node may be the goal; `reach` a point in a square, which is pushed. They pay 0 where
-the goal is reached, which ends the episode, and -1 elsewhere.
+An observation has `observation`, `achieved_goal` and `desired_goal`, and `compute_reward(achieved_goal, desired_goal,
+info)` says what any goal would have been paid, for rows side by side. `bit-flip` is that of hindsight experience
+replay's introduction (arXiv:1707.01495, section 3.1); `goal-graph` a graph whose every node may be the goal; `reach` a
+point in a square, which is pushed. They pay 0 where the goal is reached, which ends the episode, and -1 elsewhere.
 """
 
 from math import ceil
@@ -28,7 +28,9 @@ Seen = dict[str, Row]
 
 
 def _edges() -> NDArray[np.int64]:
-    """Where each edge leads, (NODES, DEGREE): one of a node's edges is part of a ring through all, so that every node is reached, and the others are random."""
+    """Where each edge leads, (NODES, DEGREE): one of a node's edges is part of a ring through all, so that every node
+    is reached, and the others are random.
+    """
     random = np.random.default_rng(0)
     ring = random.permutation(NODES)
     rows = []
@@ -42,7 +44,9 @@ SUCCESSORS = _edges()
 
 
 class GoalEnv(gymnasium.Env[Seen, Any]):
-    """A state that is a row of numbers, and a goal that is another; a new episode draws both, and the goal is not reached yet."""
+    """A state that is a row of numbers, and a goal that is another; a new episode draws both, and the goal is not
+    reached yet.
+    """
 
     def __init__(self, row: spaces.Box, actions: spaces.Space[Any], limit: int) -> None:
         parts = spaces.Dict({ACHIEVED: row, DESIRED: row, "observation": row})
@@ -151,7 +155,9 @@ def _one_hot(node: int) -> Row:
 
 
 def bit_flip_optimum() -> float:
-    """The mean return of the best policy: of d bits that differ, each -1 but for the last, over states and goals that differ."""
+    """The mean return of the best policy: of d bits that differ, each -1 but for the last, over states and goals that
+    differ.
+    """
     return 1 - (BITS / 2) / (1 - 2.0**-BITS)
 
 
@@ -162,7 +168,9 @@ def goal_graph_optimum() -> float:
 
 
 def reach_optimum() -> float:
-    """The mean return of the best policy, by a grid over how far apart place and goal are along each axis: each has the density 1 - d / 2 up to 2."""
+    """The mean return of the best policy, by a grid over how far apart place and goal are along each axis: each has the
+    density 1 - d / 2 up to 2.
+    """
     apart = (np.arange(400) + 0.5) / 200
     density = np.outer(1 - apart / 2, 1 - apart / 2)
     moves = np.zeros_like(density)

@@ -1,7 +1,7 @@
 """Shortest paths as a decision problem: a random directed graph, a goal, and -1 a step until it is reached.
 
-The task of the Decision Transformer's introduction (Chen et al. 2021, arXiv:2106.01345, figure 2): a random walk's return is
-minus the number of its steps, so a method must stitch walks to find a path that none of them took.
+The task of the Decision Transformer's introduction (Chen et al. 2021, arXiv:2106.01345, figure 2): a random walk's
+return is minus the number of its steps, so a method must stitch walks to find a path that none of them took.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,9 @@ class Graph:
 
     @cached_property
     def distances(self) -> NDArray[np.int64]:
-        """The fewest steps from each node to the goal, by dynamic programming: (nodes,); unreachable ones get `nodes`."""
+        """The fewest steps from each node to the goal, by dynamic programming: (nodes,); unreachable ones get
+        `nodes`.
+        """
         nodes = len(self.successors)
         distances = np.full(nodes, nodes)
         distances[self.goal] = 0
@@ -35,7 +37,8 @@ class Graph:
 
 
 def random_graph(nodes: int, degree: int, longest: int, seed: int) -> Graph:
-    """A graph with `degree` edges from each node to distinct others, whose goal is at most `longest` steps from anywhere.
+    """A graph with `degree` edges from each node to distinct others, whose goal is at most `longest` steps from
+    anywhere.
 
     The goal is the last node. Graphs are drawn until one has that property.
     """

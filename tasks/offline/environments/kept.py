@@ -1,7 +1,8 @@
-"""Environments that a folder holds, named `module:folder`: the module's `make(folder)` builds one of what environment.json there says.
+"""Environments that a folder holds, named `module:folder`: the module's `make(folder)` builds one of what
+environment.json there says.
 
-What is recorded in such an environment gets a copy of the file. So a data set's folder is all that is needed to play in it, and
-a change of the environment changes the data set.
+What is recorded in such an environment gets a copy of the file. So a data set's folder is all that is needed to play in
+it, and a change of the environment changes the data set.
 """
 
 from pathlib import Path

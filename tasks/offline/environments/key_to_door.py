@@ -1,7 +1,8 @@
-"""Key to door: pick up a key in the first room, cross an empty one, open a door in the third; nothing tells what is carried.
+"""Key to door: pick up a key in the first room, cross an empty one, open a door in the third; nothing tells what is
+carried.
 
-Reward is 1 at the door with the key, else 0: credit must reach back over the empty room (Mesnard et al. 2021, arXiv:2011.09464;
-in the Decision Transformer's paper, section 5.4).
+Reward is 1 at the door with the key, else 0: credit must reach back over the empty room (Mesnard et al. 2021,
+arXiv:2011.09464; in the Decision Transformer's paper, section 5.4).
 """
 
 from dataclasses import dataclass, replace
@@ -53,7 +54,9 @@ def step(state: State, action: int, generator: np.random.Generator) -> tuple[Sta
 
 
 def observe(state: State) -> NDArray[np.float32]:
-    """What the agent sees, one-hot: its cell, the cell of the key or door in this room if there is one, and the room."""
+    """What the agent sees, one-hot: its cell, the cell of the key or door in this room if there is one, and the
+    room.
+    """
     seen = np.zeros(SIZE, dtype=np.float32)
     seen[state.cell] = 1
     if state.room == 0 and not state.carrying:

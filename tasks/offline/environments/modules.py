@@ -10,8 +10,8 @@ from tasks.common.errors import DataError
 def load(environment: str, module: str) -> ModuleType:
     """Import an installed module that `environment` names; DataError with one line if there is none, or if it breaks.
 
-    None is taken from the working directory, which is on Python's path: what came with somebody's data set must not run. This
-    repository's own modules are taken.
+    None is taken from the working directory, which is on Python's path: what came with somebody's data set must not
+    run. This repository's own modules are taken.
     """
     top = module.partition(".")[0]
     try:

@@ -1,7 +1,7 @@
 """An episode as a small animated picture (GIF), drawn without a display; the same episode gives the same bytes.
 
-MuJoCo's own renderer wants OpenGL, so its bodies are drawn here: the capsules and spheres of each, seen from the side, or
-from above where all of them lie flat. Other environments draw themselves, or stay blank where they cannot.
+MuJoCo's own renderer wants OpenGL, so its bodies are drawn here: the capsules and spheres of each, seen from the side,
+or from above where all of them lie flat. Other environments draw themselves, or stay blank where they cannot.
 """
 
 import io

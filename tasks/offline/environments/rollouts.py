@@ -1,7 +1,7 @@
 """Playing whole episodes in an environment, many at once, with a policy that may remember what it has seen.
 
-Episode i is reset with `seed + i` and played once, in an environment of its own: its result depends neither on the number
-of episodes nor on how long the others last, as it would where environments are reset in place.
+Episode i is reset with `seed + i` and played once, in an environment of its own: its result depends neither on the
+number of episodes nor on how long the others last, as it would where environments are reset in place.
 """
 
 from collections.abc import Callable
@@ -74,7 +74,9 @@ class Targeted(Protocol):
 
 
 def as_player(policy: Memoryless | Player | Targeted) -> Player:
-    """The policy as a player: asked for its first target if it has targets, as it is if it has a memory, else without a memory."""
+    """The policy as a player: asked for its first target if it has targets, as it is if it has a memory, else without a
+    memory.
+    """
     if isinstance(policy, Targeted):
         return policy.with_target(policy.targets[0])
     return policy if isinstance(policy, Player) else Forgetful(policy)
@@ -132,8 +134,8 @@ def play(
 ) -> Played:
     """Play `episodes` whole episodes, seeded `seed`, `seed + 1`, ...; each until it ends or is truncated.
 
-    `limit` is the number of steps after which an episode is truncated, in the place of the environment's own. `watch` is called
-    with the first episode's environment before its first step and after every step.
+    `limit` is the number of steps after which an episode is truncated, in the place of the environment's own. `watch`
+    is called with the first episode's environment before its first step and after every step.
     """
     scenes = [simulators.make(environment, limit=limit) for _ in range(episodes)]
     seen = [[scene.reset(seed=seed + number)[0]] for number, scene in enumerate(scenes)]

@@ -1,8 +1,9 @@
 """Environments by name, all with one interface: flat float32 observations; actions 0, 1, .. or vectors within [-1, 1].
 
-Besides Gymnasium's there are small ones of our own, whose optimum is known: `graph`, `key-to-door`, and those of goals.py. Those of other
-packages are found too: by an entry point `gymnasium.envs` of an installed package, or as `module:id`, which imports the module; `module:folder`
-is one that a folder holds (kept.py). Any of them may have wrappers, and a registered one arguments (tasks/offline/configs/wrappers.py).
+Besides Gymnasium's there are small ones of our own, whose optimum is known: `graph`, `key-to-door`, and those of
+goals.py. Those of other packages are found too: by an entry point `gymnasium.envs` of an installed package, or as
+`module:id`, which imports the module; `module:folder` is one that a folder holds (kept.py). Any of them may have
+wrappers, and a registered one arguments (tasks/offline/configs/wrappers.py).
 """
 
 import difflib
@@ -33,7 +34,8 @@ NUMBERS = (spaces.Box, spaces.Discrete, spaces.MultiBinary, spaces.MultiDiscrete
 ROUNDING = 1e-5  # of half a range: how far beyond its bounds an action that somebody recorded may lie
 GRAPH = graph.random_graph(nodes=20, degree=3, longest=4, seed=3)
 WALK = 10  # steps until a walk in the graph is truncated
-LONGEST = 1000  # steps until an episode is truncated where Gymnasium sets no limit: a policy that stays put would play for ever
+# steps until an episode is truncated where Gymnasium sets no limit: a policy that stays put would play for ever
+LONGEST = 1000
 
 
 class GraphEnv(gymnasium.Env[Seen, int]):
@@ -138,7 +140,8 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         return np.where(np.isfinite(scaled), np.clip(scaled, -1, 1), scaled).astype(np.float32)
 
     def refused(self, actions: NDArray[Any]) -> tuple[tuple[int, ...], str] | None:
-        """The place of the first action that the environment does not have, and what it has there; `actions` are (T, A) or (T,).
+        """The place of the first action that the environment does not have, and what it has there; `actions` are (T, A)
+        or (T,).
 
         An action beyond a bound by no more than rounding is accepted, and so is a component that is not finite.
         """
@@ -157,7 +160,9 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
         return position, f"a {'whole ' * self.whole}number within [{middle - reach:g}, {middle + reach:g}]"
 
     def flat(self, observations: Mapping[str, NDArray[Any]]) -> Seen:
-        """The environment's own observations, by the names of `parts`, one a step in each, as `step` gives them: (T + 1, O)."""
+        """The environment's own observations, by the names of `parts`, one a step in each, as `step` gives them: (T +
+        1, O).
+        """
         columns = []
         for name, space in parts(self.own_observations).items():
             values = observations[name]
@@ -169,9 +174,11 @@ class Plain(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def parts(space: Space, name: str = "observations") -> dict[str, Space]:
-    """What a space is made of, in the order in which Gymnasium's `flatten` puts it in a row, named as Minari's files name it.
+    """What a space is made of, in the order in which Gymnasium's `flatten` puts it in a row, named as Minari's files
+    name it.
 
-    A Dict's parts stand in the order of its keys (sorted, unless the environment itself orders them), a Tuple's as they come.
+    A Dict's parts stand in the order of its keys (sorted, unless the environment itself orders them), a Tuple's as they
+    come.
     """
     if isinstance(space, spaces.Dict):
         inner = {f"{name}/{key}": part for key, part in space.spaces.items()}
@@ -199,7 +206,9 @@ OPTIMA = {  # mean return of the best policy
 
 
 def optimum(environment: str) -> float | None:
-    """The mean return of the best policy, where it is known; an environment that a folder holds may say it itself, as `optimum`."""
+    """The mean return of the best policy, where it is known; an environment that a folder holds may say it itself, as
+    `optimum`.
+    """
     if kept.folder_of(environment) is None:
         return OPTIMA.get(environment)
     best_return: float | None = getattr(make(environment).unwrapped, "optimum", None)
@@ -210,7 +219,9 @@ PLUGINS = "gymnasium.envs"  # the group of entry points by which packages regist
 
 
 def unversioned(environment: str) -> str:
-    """Its name without module and version: Hopper of Hopper-v5; one with arguments or wrappers is another environment, in all versions."""
+    """Its name without module and version: Hopper of Hopper-v5; one with arguments or wrappers is another environment,
+    in all versions.
+    """
     return environment if _is_changed(environment) else bare(environment).rsplit("-v", 1)[0]
 
 
@@ -249,7 +260,10 @@ def make(environment: str, limit: int | None = None) -> Plain:
 
 
 def _own_limit(env: gymnasium.Env[Any, Any]) -> float | None:
-    """The steps after which the environment truncates its episodes; None where it does not say. One of a folder may say it as `max_steps`."""
+    """The steps after which the environment truncates its episodes; None where it does not say.
+
+    One of a folder may say it as `max_steps`.
+    """
     steps = getattr(env.unwrapped, "max_steps", None) if env.spec is None else env.spec.max_episode_steps
     return steps if isinstance(steps, int | float) and steps > 0 else None
 
@@ -356,7 +370,9 @@ def goals_of(environment: str) -> Goals:
         )
 
     def rowwise(name: str, kind: torch.dtype) -> Callable[[Tensor, Tensor], Tensor]:
-        """For rows at once where the environment can, which it shows by a number for each row; else for one after another."""
+        """For rows at once where the environment can, which it shows by a number for each row; else for one after
+        another.
+        """
         method: Callable[..., Any] = getattr(inner, name)
 
         def found(achieved: Tensor, desired: Tensor) -> Tensor:

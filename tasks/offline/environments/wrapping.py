@@ -12,7 +12,9 @@ from tasks.offline.environments import modules
 
 
 def split(environment: str) -> tuple[str, dict[str, object], list[Wrapper]]:
-    """The name of the environment inside, its arguments, and its wrappers; DataError with one line if there is no such wrapper."""
+    """The name of the environment inside, its arguments, and its wrappers; DataError with one line if there is no such
+    wrapper.
+    """
     try:
         return parsed(environment)
     except ValueError as error:
@@ -20,7 +22,9 @@ def split(environment: str) -> tuple[str, dict[str, object], list[Wrapper]]:
 
 
 def wrapped(env: gymnasium.Env[Any, Any], environment: str, wrappers: Sequence[Wrapper]) -> gymnasium.Env[Any, Any]:
-    """The environment with these wrappers around it, the first the innermost; DataError with one line if one does not fit."""
+    """The environment with these wrappers around it, the first the innermost; DataError with one line if one does not
+    fit.
+    """
     for wrapper in wrappers:
         module, _, name = wrapper.name.rpartition(":")
         kind = getattr(modules.load(environment, module) if module else known, name, None)

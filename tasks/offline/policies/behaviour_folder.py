@@ -1,4 +1,6 @@
-"""What the stage `behaviour` leaves of an environment, and how it is read: policies, replayed episodes, and the two returns of a score."""
+"""What the stage `behaviour` leaves of an environment, and how it is read: policies, replayed episodes, and the two
+returns of a score.
+"""
 
 import json
 from pathlib import Path

@@ -1,9 +1,10 @@
-"""`python -m tasks.offline.policies.export FOLDER OUT`: write a trained policy as others load it, and print what it is as JSON.
+"""`python -m tasks.offline.policies.export FOLDER OUT`: write a trained policy as others load it, and print what it is
+as JSON.
 
-`posttrain export` starts it. OUT gets policy.pt (TorchScript) and, where `onnx`, `onnxscript` and `onnxruntime` are installed, policy.onnx: raw
-observations in, greedy actions out, with the scaling of observations inside. Each must act as the policy does on OBSERVATIONS
-random observations. The policy's own config.json and model.safetensors are copied beside them. With `--explain FILE...`, files of metrics, the JSON has a
-sentence for each number in them.
+`posttrain export` starts it. OUT gets policy.pt (TorchScript) and, where `onnx`, `onnxscript` and `onnxruntime` are
+installed, policy.onnx: raw observations in, greedy actions out, with the scaling of observations inside. Each must act
+as the policy does on OBSERVATIONS random observations. The policy's own config.json and model.safetensors are copied
+beside them. With `--explain FILE...`, files of metrics, the JSON has a sentence for each number in them.
 """
 
 import argparse
@@ -46,7 +47,10 @@ class Acting(nn.Module):
 
 
 def export(folder: Path, out: Path) -> dict[str, Any]:
-    """Write the policy in `folder` to the folder `out`; returns what it is. DataError with one line if it cannot be written so."""
+    """Write the policy in `folder` to the folder `out`; returns what it is.
+
+    DataError with one line if it cannot be written so.
+    """
     policy = kinds.load(folder)
     if not isinstance(policy, Network):
         raise DataError(

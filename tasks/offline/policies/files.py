@@ -1,7 +1,8 @@
 """Policies on disk: config.json says which kind of policy and of what sizes, model.safetensors has all its tensors.
 
-A policy is a module with `spaces` and `sizes` (a dict as JSON has it, the keyword arguments it is made from). The kinds are
-not listed here: a stage that writes its own kind must not depend on the code of all others (tasks/offline/policies/kinds.py lists them).
+A policy is a module with `spaces` and `sizes` (a dict as JSON has it, the keyword arguments it is made from). The kinds
+are not listed here: a stage that writes its own kind must not depend on the code of all others
+(tasks/offline/policies/kinds.py lists them).
 """
 
 import json

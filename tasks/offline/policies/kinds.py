@@ -1,7 +1,7 @@
 """The kinds of trained policies, for the stages that play the policies of any method.
 
-A new policy adds one entry to BUILDERS, under the name of its class. Stages that train save theirs by tasks/offline/policies/files.py and do not
-import this: they would depend on the code of every method.
+A new policy adds one entry to BUILDERS, under the name of its class. Stages that train save theirs by
+tasks/offline/policies/files.py and do not import this: they would depend on the code of every method.
 """
 
 from collections.abc import Callable

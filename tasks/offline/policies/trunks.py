@@ -21,10 +21,11 @@ from tasks.common.errors import DataError
 
 
 class HuggingFace(nn.Module):
-    """A base model (GPT-2, Llama, Qwen, ..) as a trunk: it keeps its layers and loses its vocabulary and learned positions.
+    """A base model (GPT-2, Llama, Qwen, ..) as a trunk: it keeps its layers and loses its vocabulary and learned
+    positions.
 
-    Timesteps have embeddings of their own, so learned position embeddings are zeroed, as in the paper's code; rotary ones
-    belong to the layers and stay. Dropout is off.
+    Timesteps have embeddings of their own, so learned position embeddings are zeroed, as in the paper's code; rotary
+    ones belong to the layers and stay. Dropout is off.
     """
 
     def __init__(self, model: Any) -> None:
@@ -80,7 +81,9 @@ def learned_positions(model: Any) -> nn.Embedding | None:
 
 
 def language_model(source: str | Path, revision: str | None) -> LanguageModel:
-    """The causal language model in a directory, or with a hub id at a revision; DataError with one line if there is none."""
+    """The causal language model in a directory, or with a hub id at a revision; DataError with one line if there is
+    none.
+    """
     from transformers import AutoModelForCausalLM
 
     at: dict[str, Any] = {} if isinstance(source, Path) else {"revision": revision}

@@ -1,7 +1,8 @@
 """What several data sets say together about a method, from few seeds of each (Agarwal et al. 2021, arXiv:2108.13264).
 
-Scores are normalised, so that data sets can be put together: `Scores` has an array of seeds (S,) for each data set. Intervals are
-percentiles over stratified bootstrap resamples, in which each data set's seeds are drawn anew from its own.
+Scores are normalised, so that data sets can be put together: `Scores` has an array of seeds (S,) for each data set.
+Intervals are percentiles over stratified bootstrap resamples, in which each data set's seeds are drawn anew from its
+own.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -47,7 +48,9 @@ class Together:
 
 
 def together(first: Sequence[Result], data: Mapping[str, Description]) -> list[Together]:
-    """The data sets on which the same variants were measured, two or more of each; `first` has a result for each variant and data set."""
+    """The data sets on which the same variants were measured, two or more of each; `first` has a result for each
+    variant and data set.
+    """
     scores: dict[str, dict[str, Array]] = {}  # data set -> variant -> seeds
     for outcome in first:
         score = Reference(**data[outcome.dataset]["reference"]).score
@@ -86,7 +89,9 @@ def mean(scores: Sequence[Array]) -> float:
 
 
 def improvement(ones: Sequence[Array], others: Sequence[Array]) -> float:
-    """The probability that a seed of the one scores higher than a seed of the other, a mean over data sets; a tie counts half."""
+    """The probability that a seed of the one scores higher than a seed of the other, a mean over data sets; a tie
+    counts half.
+    """
     chances = [
         (np.greater.outer(seed_scores, other) + 0.5 * np.equal.outer(seed_scores, other)).mean()
         for seed_scores, other in zip(ones, others, strict=True)

@@ -1,7 +1,8 @@
-"""What the stage `returns` measures of one trained method on one data set, as tables and a description, and how it is read back.
+"""What the stage `returns` measures of one trained method on one data set, as tables and a description, and how it is
+read back.
 
-A trained method has variants, each with several seeds; a policy that is told what return to reach is measured with several
-targets. One variant with one target is a row of a table of results: a `Line`.
+A trained method has variants, each with several seeds; a policy that is told what return to reach is measured with
+several targets. One variant with one target is a row of a table of results: a `Line`.
 """
 
 import json
@@ -22,7 +23,9 @@ CLAIMED, FITTED = "claimed", "fitted"
 
 
 class Episodes(Table):
-    """Whole episodes that a policy played; `target` is the return that it was asked for, null where it cannot be asked."""
+    """Whole episodes that a policy played; `target` is the return that it was asked for, null where it cannot be
+    asked.
+    """
 
     variant: Series[str] = pa.Field(str_length={"min_value": 1})
     seed: Series[int] = pa.Field(ge=0)
@@ -40,7 +43,8 @@ class Episodes(Table):
 class Values(Table):
     """Estimates of a policy's discounted return from the episodes' initial states, beside the true one (`truth`).
 
-    Both look past an environment's time limit (tasks/offline/reporting/value_estimates.py); `cut` is the share of the episodes that could not.
+    Both look past an environment's time limit (tasks/offline/reporting/value_estimates.py); `cut` is the share of the
+    episodes that could not.
     """
 
     variant: Series[str] = pa.Field(str_length={"min_value": 1})

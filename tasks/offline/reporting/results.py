@@ -19,7 +19,8 @@ from tasks.offline.reporting.measurements import CLAIMED, FITTED, Description, E
 
 MEAN, BEST = "data mean", "data best"  # the data's own returns, beside the methods
 Unit = Literal["reference", "d4rl"]  # which two returns a score is measured between
-GREEDY = "greedy behaviour"  # the policy that recorded the data, without its random draws: the yardstick for learning from that data
+# the policy that recorded the data, without its random draws: the yardstick for learning from that data
+GREEDY = "greedy behaviour"
 
 
 @dataclass(frozen=True)
@@ -170,9 +171,11 @@ def bounds(estimate: Estimate) -> str:
 
 
 def stitched(measured: Iterable[Scores]) -> list[str]:
-    """Whether policies find shorter paths through the graph than were recorded, in sentences: a data set's walks, then policies.
+    """Whether policies find shorter paths through the graph than were recorded, in sentences: a data set's walks, then
+    policies.
 
-    A policy counts by its mean over seeds, with its first target; a start from which nothing was recorded is one that it wins.
+    A policy counts by its mean over seeds, with its first target; a start from which nothing was recorded is one that
+    it wins.
     """
     sentences: dict[str, None] = {}  # the data's own sentence once
     for scores in measured:
@@ -197,13 +200,16 @@ def _from_starts(label: str, played: pd.DataFrame) -> str:
     where = "every start" if shortest == starts else f"{shortest} of {starts} starts"
     most = "most" if better > starts / 2 else "not most"
     return (
-        f"{label} takes a shortest path from {where}; it is better than the best recorded walk from {better}, {most} of "
+        f"{label} takes a shortest path from {where}; it is better than the best recorded walk from "
+        f"{better}, {most} of "
         f"them, as good from {equal}, worse from {starts - better - equal}."
     )
 
 
 def without_curve(measured: Iterable[Scores]) -> list[str]:
-    """One sentence naming the variants that were evaluated once only, so that no curve shows how they came there; none if there are none."""
+    """One sentence naming the variants that were evaluated once only, so that no curve shows how they came there; none
+    if there are none.
+    """
     names = [
         f"{variant} on {scores.description['dataset']}"
         for scores in measured

@@ -1,7 +1,7 @@
 """Estimates of a policy's discounted return, from its own Q-values or from the data alone, and the true one.
 
-Both estimates bootstrap through truncation, as if an episode that the time limit ends went on. So the true return is measured
-in episodes that do go on, until the rewards left hardly count.
+Both estimates bootstrap through truncation, as if an episode that the time limit ends went on. So the true return is
+measured in episodes that do go on, until the rewards left hardly count.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,8 @@ class Truth:
 
 
 def truth(environment: str, player: Player, played: Played, gamma: float, seed: int) -> Truth:
-    """The truth of what was `played` from `seed` on; episodes that the time limit cut short are played again without it.
+    """The truth of what was `played` from `seed` on; episodes that the time limit cut short are played again without
+    it.
 
     Episodes that the environment itself truncates stay cut, and so do all without a discount.
     """
@@ -50,7 +51,9 @@ def fitted(
     starts: Tensor,
     gamma: float,
 ) -> list[fitted_q.Fit]:
-    """What fitted-Q evaluation makes of memoryless policies from the states `starts` (M, O), on the data's device; each policy has a seed."""
+    """What fitted-Q evaluation makes of memoryless policies from the states `starts` (M, O), on the data's device; each
+    policy has a seed.
+    """
     data = dataset.transitions
     critics = fitted_q.Evaluators(dataset.spaces, config.hidden, seeds).to(data.device)
     steps = fitted_q.fit(

@@ -20,7 +20,9 @@ Came = Literal["holds", "undecided", "fails"]
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an expectation holds, fails (the other one is higher, or both are equal), or is undecided: 0 is within the difference's interval."""
+    """Whether an expectation holds, fails (the other one is higher, or both are equal), or is undecided: 0 is within
+    the difference's interval.
+    """
 
     came: Came
     sentence: str
@@ -40,10 +42,14 @@ def judge(
     for name in (higher, lower):
         if name not in seeds | fact_returns:
             raise ConfigError(
-                f"params.yaml: offline_report.expectations: no {name} on {dataset}; there are {', '.join(seeds | fact_returns)}"
+                f"params.yaml: offline_report.expectations: no {name} on {dataset}; there are "
+                f"{', '.join(seeds | fact_returns)}"
             )
     higher_scores, lower_scores = ([score(value) for value in (seeds | fact_returns)[name]] for name in (higher, lower))
-    numbers = f"{dataset}: {higher} {_told(higher_scores, higher in fact_returns)}, {lower} {_told(lower_scores, lower in fact_returns)}"
+    numbers = (
+        f"{dataset}: {higher} {_told(higher_scores, higher in fact_returns)}, {lower} "
+        f"{_told(lower_scores, lower in fact_returns)}"
+    )
     apart = difference(higher_scores, lower_scores)
     if any(len(seeds.get(name, "..")) == 1 for name in (higher, lower)):
         apart = Estimate(apart.mean, -inf, inf)  # one seed is no fact

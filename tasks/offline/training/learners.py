@@ -1,7 +1,7 @@
 """What the offline learners share: every variant and seed of a method trained in turn, its curve and its policies kept.
 
-`out` gets curves.csv (a row a variant, seed and `log_every` steps), returns.csv (of the evaluations on the way) and a folder
-<variant>/seed-<n> for each policy (tasks/offline/policies/files.py).
+`out` gets curves.csv (a row a variant, seed and `log_every` steps), returns.csv (of the evaluations on the way) and a
+folder <variant>/seed-<n> for each policy (tasks/offline/policies/files.py).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -51,7 +51,8 @@ METRICS = {
     RETURN: "The mean return of some episodes played with the policy at this step, in the environment's own units."
 }
 VALUE_METRICS = {  # of policies with Q-values
-    "initial_value": "The mean of max Q at some episodes' first observations: the discounted return that the policy predicts, often too high.",
+    "initial_value": "The mean of max Q at some episodes' first observations: the discounted return that the "
+    "policy predicts, often too high.",
 }
 STARTS = 32  # initial observations, at most, whose value is followed while learning
 
@@ -61,12 +62,13 @@ Build = Callable[[StoredDataset, int, torch.Generator], Learner]
 def run(
     stage: str, config: LearnerConfig, transitions: Path, out: Path, variants: Mapping[str, Build], *others: Path
 ) -> Metrics:
-    """Train every variant with every seed on the data set at `transitions`; the metrics are means over seeds of each last row.
+    """Train every variant with every seed on the data set at `transitions`; the metrics are means over seeds of each
+    last row.
 
-    A variant is built with torch's own generator seeded, and given a generator of its own to draw batches from. The data lies on
-    the stage's device (tasks/common/models.py), where the variant puts its networks too; both generators are the CPU's, so that seeds
-    mean the same on all devices. `others` are the files besides the data set that it reads. A killed stage goes on with the seed
-    that it was at.
+    A variant is built with torch's own generator seeded, and given a generator of its own to draw batches from. The
+    data lies on the stage's device (tasks/common/models.py), where the variant puts its networks too; both generators
+    are the CPU's, so that seeds mean the same on all devices. `others` are the files besides the data set that it
+    reads. A killed stage goes on with the seed that it was at.
     """
     dataset = read(transitions)
     dataset = replace(dataset, transitions=dataset.transitions.to(models.device()))
@@ -93,8 +95,8 @@ def _train(
 ) -> list[Row]:
     """One variant with one seed: its rows, each with the gradient step it ends at; the policy goes to out/name.
 
-    Of a policy with Q-values each row has the `initial_value` (VALUE_METRICS), which makes over-estimation visible beside its
-    discounted returns.
+    Of a policy with Q-values each row has the `initial_value` (VALUE_METRICS), which makes over-estimation visible
+    beside its discounted returns.
     """
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)

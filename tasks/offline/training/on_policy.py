@@ -1,4 +1,6 @@
-"""What PPO is trained on: some environments side by side, played on and on; all whole episodes are kept as a replay buffer."""
+"""What PPO is trained on: some environments side by side, played on and on; all whole episodes are kept as a replay
+buffer.
+"""
 
 import numpy as np
 import torch
@@ -10,7 +12,10 @@ from tasks.offline.environments import simulators
 
 
 class Collector:
-    """`count` copies of an environment; a copy whose episode has ended begins the next one. Every ended episode is kept."""
+    """`count` copies of an environment; a copy whose episode has ended begins the next one.
+
+    Every ended episode is kept.
+    """
 
     def __init__(self, environment: str, count: int, seed: int) -> None:
         self.scenes = [simulators.make(environment) for _ in range(count)]

@@ -1,7 +1,8 @@
-"""Learning in an environment: it is played, a share of the steps at random, and what happens there fills a replay memory.
+"""Learning in an environment: it is played, a share of the steps at random, and what happens there fills a replay
+memory.
 
-With hindsight each episode is added again at its end, with other goals (hindsight.py). Fine-tuning learns from a data set first, and then from
-it and from what was played since.
+With hindsight each episode is added again at its end, with other goals (hindsight.py). Fine-tuning learns from a data
+set first, and then from it and from what was played since.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -47,9 +48,10 @@ class Step(NamedTuple):
 class Explorer:
     """One environment, played on and on by a policy that learns.
 
-    `act` is what is played in an observation (O,), and `preprocess` makes of observations (.., O) what the memory keeps of them, which is what the
-    learner's networks take. With a `gamma` it keeps the discounted returns-to-go of episodes that have ended by themselves. Episodes are reset with `seed`, `seed` + 1, .. so that with the same
-    actions the same happens: a state that was saved in the middle of an episode is reached again by playing it.
+    `act` is what is played in an observation (O,), and `preprocess` makes of observations (.., O) what the memory keeps
+    of them, which is what the learner's networks take. With a `gamma` it keeps the discounted returns-to-go of episodes
+    that have ended by themselves. Episodes are reset with `seed`, `seed` + 1, .. so that with the same actions the same
+    happens: a state that was saved in the middle of an episode is reached again by playing it.
     """
 
     def __init__(
@@ -73,7 +75,9 @@ class Explorer:
         self.observation = self._reset()
 
     def batches(self, size: int, *, replay: bool = True) -> Iterator[Batch]:
-        """Batches from the memory, or without `replay` of the last steps, without end; the environment goes on by some steps before each."""
+        """Batches from the memory, or without `replay` of the last steps, without end; the environment goes on by some
+        steps before each.
+        """
         while self.played < self.config.warmup:
             self._step(self._random())
         while True:
@@ -167,8 +171,8 @@ def exploration(tuning: FineTuningConfig, epsilon: float = 0.0) -> ExplorationCo
 class FineTuning:
     """Batches of a data set for `after` steps, and from then on of it and of what the explorer has played since.
 
-    `share` of each batch is then of what was played; with None both are one heap, from which rows are drawn uniformly. `reference` (N,) is what
-    was earned from each transition of the data set on.
+    `share` of each batch is then of what was played; with None both are one heap, from which rows are drawn uniformly.
+    `reference` (N,) is what was earned from each transition of the data set on.
     """
 
     def __init__(

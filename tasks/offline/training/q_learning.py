@@ -21,7 +21,9 @@ Kind = TypeVar("Kind", bound=Batch)
 
 
 def network(config: QConfig, dataset: StoredDataset) -> QValues:
-    """A new network, which normalises by the data's mean and deviation; DataError with one line if actions are not a finite set."""
+    """A new network, which normalises by the data's mean and deviation; DataError with one line if actions are not a
+    finite set.
+    """
     if not dataset.spaces.discrete:
         raise DataError(f"data set {dataset.name}: actions are continuous; Q-values of every action need a finite set")
     policy = QValues(dataset.spaces, config.hidden, config.gamma)
@@ -32,7 +34,9 @@ def network(config: QConfig, dataset: StoredDataset) -> QValues:
 def learner(
     config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[Batch], *, target: bool = True
 ) -> Learner:
-    """A learner from these batches, which are normalised as the policy does it; without `target` the online network values its own targets."""
+    """A learner from these batches, which are normalised as the policy does it; without `target` the online network
+    values its own targets.
+    """
     every, rate = (config.target_every, config.target_rate) if target else (1, 1.0)
     following = Target(policy.layers, every=every, rate=rate)
     optimizer = Adam(policy.parameters(), config.learning_rate)
@@ -50,7 +54,9 @@ def offline(
     target: bool = True,
     replay: bool = True,
 ) -> Learner:
-    """A learner from the data set alone, some of whose goals are others in hindsight; without `replay` its batches are runs of the data."""
+    """A learner from the data set alone, some of whose goals are others in hindsight; without `replay` its batches are
+    runs of the data.
+    """
     policy = network(config, dataset)
     if hindsight is not None:
         source = Relabelled(dataset.transitions, hindsight.goals, hindsight.strategy, hindsight.share)

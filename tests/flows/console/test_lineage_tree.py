@@ -1,4 +1,6 @@
-"""The tree of a lineage: short, with one line a link that fits a narrow terminal, or with all that is known of each link."""
+"""The tree of a lineage: short, with one line a link that fits a narrow terminal, or with all that is known of each
+link.
+"""
 
 from datetime import datetime
 from io import StringIO

@@ -68,7 +68,8 @@ def test_stages_are_named_whose_episodes_end_otherwise_than_they_should(tmp_path
         "agent_returns@long: 75 % of the episodes ended since the model's context had no room for another turn",
         "agent_episodes@long: 40 % of the episodes were left out, for an action that is said in fewer than "
         "agent_episodes.least turns",
-        "returns@bc-ring: 100 % of the episodes were cut off after 1,000 steps, since the environment has no limit of its own",
+        "returns@bc-ring: 100 % of the episodes were cut off after 1,000 steps, since the environment "
+        "has no limit of its own",
     ]
 
 

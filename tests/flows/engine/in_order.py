@@ -10,7 +10,9 @@ LOST = ("failed", "paused", "skipped", "behind")
 
 
 def start(execution: Execution) -> Callable[[], list[StageResult]]:
-    """Start each stage when all that it needs has succeeded; what is returned waits for the end, and has the results."""
+    """Start each stage when all that it needs has succeeded; what is returned waits for the end, and has the
+    results.
+    """
     late = [stage for stage in execution.planned.values() if stage.reason]
     succeeded: dict[str, Future[bool]] = {}
 

@@ -297,7 +297,9 @@ def test_what_a_killed_run_reserved_stops_nothing_though_its_pid_is_in_use_again
 
 @pytest.mark.usefixtures("plain_commands")
 def test_an_empty_folder_in_the_run_cache_stops_no_stage(toy: Toy) -> None:
-    """A kill leaves such a folder if it comes after the folder of a key is made and before the record is moved there."""
+    """A kill leaves such a folder if it comes after the folder of a key is made and before the record is moved
+    there.
+    """
     toy.stage("a")
     toy.set(a=1)
     assert toy.states() == {"a": "ran"}

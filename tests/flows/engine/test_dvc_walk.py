@@ -161,7 +161,10 @@ ENTRIES = st.recursive(
 @settings(max_examples=50)
 @given(st.dictionaries(NAMES, ENTRIES, max_size=4))
 def test_the_files_that_are_hashed_are_those_that_a_reader_finds(entries: dict[str, Any]) -> None:
-    """A reader goes into every linked folder. Where that leads to more than is hashed, or never ends, the folder is refused."""
+    """A reader goes into every linked folder.
+
+    Where that leads to more than is hashed, or never ends, the folder is refused.
+    """
     with TemporaryDirectory() as home:
         root, data = Path(home), Path(home, "data")
         (root / ".dvcignore").write_text("*.pyc\n")

@@ -29,7 +29,8 @@ def test_a_stage_starts_when_the_last_that_it_needs_has_succeeded(toy: Toy) -> N
     toy.stage("after_quick", "quick", cmd="cp data/quick data/after_quick")
     toy.stage(
         "slow",
-        cmd="mkdir -p data; for i in $(seq 600); do test -e data/after_quick && break; sleep 0.02; done; sleep 0.1; cp data/after_quick data/slow",
+        cmd="mkdir -p data; for i in $(seq 600); do test -e data/after_quick && break; sleep 0.02; done; sleep "
+        "0.1; cp data/after_quick data/slow",
     )
     toy.stage("both", "after_quick", "slow", cmd="cat data/after_quick data/slow > data/both")
     results = toy.run_parallel(jobs=2)

@@ -279,7 +279,8 @@ def leaves(toy: Toy, empty_mlflow: Path, plain_commands: None) -> Toy:
 
 
 def test_rows_are_complete_before_the_outs_count(leaves: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Were the coordinator killed once the outs are in the run cache, the run would be FINISHED, and so has to be whole.
+    """Were the coordinator killed once the outs are in the run cache, the run would be FINISHED, and so has to be
+    whole.
 
     MLflow is so slow here that it still writes the first rows when the command ends, which is noticed all the same.
     """

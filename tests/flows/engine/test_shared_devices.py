@@ -98,7 +98,10 @@ def test_overlaps_are_seen() -> None:
 def test_two_coordinators_never_share_a_device(
     two: tuple[Toy, Toy], monkeypatch: pytest.MonkeyPatch, visible: str
 ) -> None:
-    """Each has stages for one device and, where there are two, one for both. They begin together, when this process lets go."""
+    """Each has stages for one device and, where there are two, one for both.
+
+    They begin together, when this process lets go.
+    """
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     held = devices.lease(visible.split(","), len(visible.split(",")), "the test")
     assert held is not None

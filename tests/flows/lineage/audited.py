@@ -1,4 +1,6 @@
-"""A small repository as a user has one: git, raw data, checkpoints, evaluations and a report, each run in MLflow and sealed."""
+"""A small repository as a user has one: git, raw data, checkpoints, evaluations and a report, each run in MLflow and
+sealed.
+"""
 
 import json
 import shutil

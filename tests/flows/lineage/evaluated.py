@@ -1,4 +1,6 @@
-"""A toy pipeline whose evaluations are real tables: two policies that answer the same problems, each as well as its parameters say."""
+"""A toy pipeline whose evaluations are real tables: two policies that answer the same problems, each as well as its
+parameters say.
+"""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Chains of lineage for tests: one by hand, and any that hypothesis can think of, with paths and texts that mean harm."""
+"""Chains of lineage for tests: one by hand, and any that hypothesis can think of, with paths and texts that mean
+harm.
+"""
 
 from datetime import datetime
 

@@ -1,7 +1,7 @@
 """What makes toy repositories quick.
 
-Copies of those that have run, each built by one process; DVC's commands in this process; stages without supervisors; databases
-opened without a check.
+Copies of those that have run, each built by one process; DVC's commands in this process; stages without supervisors;
+databases opened without a check.
 """
 
 import copy
@@ -34,7 +34,8 @@ VERSION = lru_cache(metadata.version)
 
 @contextmanager
 def quick() -> Iterator[None]:
-    """Stages find `python` and have no supervisors; DVC remembers no hashes, and the version of a package is looked up once.
+    """Stages find `python` and have no supervisors; DVC remembers no hashes, and the version of a package is looked up
+    once.
 
     MLflow's commits do not wait for the disk.
     """
@@ -60,7 +61,9 @@ def copy_folder(folder: Path, to: Path) -> None:
 
 
 def built_once(folders: pytest.TempPathFactory, name: str, build: Callable[[Path], Built]) -> Built:
-    """What `build` makes in a folder: by the first worker of pytest-xdist that needs it, while the others wait for it."""
+    """What `build` makes in a folder: by the first worker of pytest-xdist that needs it, while the others wait for
+    it.
+    """
     base = folders.getbasetemp()
     shared = base.parent if base.name == f"popen-{os.environ.get('PYTEST_XDIST_WORKER')}" else base
     folder, facts = shared / f"built_{name}", shared / f"built_{name}.pickle"
@@ -84,7 +87,9 @@ def copied(toy: T, root: Path) -> T:
 
 
 def as_killed(root: Path, target: Path) -> None:
-    """Copy the repository while something works in it: what a kill of this process would leave now, with a lock of a dead process."""
+    """Copy the repository while something works in it: what a kill of this process would leave now, with a lock of a
+    dead process.
+    """
     shutil.copytree(root, target, symlinks=True)
     dead = subprocess.Popen(["true"])
     dead.wait()
@@ -94,7 +99,9 @@ def as_killed(root: Path, target: Path) -> None:
 
 
 def dvc(root: Path, *arguments: str) -> str:
-    """Plain dvc as its command line has it, in this process, since its imports take longer than all that toys ask of it; its output."""
+    """Plain dvc as its command line has it, in this process, since its imports take longer than all that toys ask of
+    it; its output.
+    """
     from dvc.cli import main
 
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as output:

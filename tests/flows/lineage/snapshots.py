@@ -13,7 +13,9 @@ def made(
     cmd: str = "run",
     **more: Any,
 ) -> Record:
-    """The record of a stage that read `deps` and made `outs`, paths with their hashes; one out by its name if none is given."""
+    """The record of a stage that read `deps` and made `outs`, paths with their hashes; one out by its name if none is
+    given.
+    """
     outs = {f"data/{stage}": f"{stage}-1"} if outs is None else outs
     listed = {
         kind: [{"path": path, "md5": md5} for path, md5 in of.items()]

@@ -1,4 +1,6 @@
-"""A lineage laid flat: each artifact and run once, whatever its tree repeats, and the same from one question to the next."""
+"""A lineage laid flat: each artifact and run once, whatever its tree repeats, and the same from one question to the
+next.
+"""
 
 import json
 import re

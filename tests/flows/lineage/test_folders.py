@@ -1,4 +1,6 @@
-"""A folder in which several stages put their outputs and that another reads as one input: the chain goes on behind it."""
+"""A folder in which several stages put their outputs and that another reads as one input: the chain goes on behind
+it.
+"""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Code that Python runs in every process beside what is on record: it is named, and `verify` and the audit's own runs go without it."""
+"""Code that Python runs in every process beside what is on record: it is named, and `verify` and the audit's own runs
+go without it.
+"""
 
 import os
 import sys

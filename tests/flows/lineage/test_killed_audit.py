@@ -1,4 +1,6 @@
-"""A run that is killed with -9, at every moment that leaves something else behind, leaves nothing that an audit calls wrong."""
+"""A run that is killed with -9, at every moment that leaves something else behind, leaves nothing that an audit calls
+wrong.
+"""
 
 import os
 import subprocess

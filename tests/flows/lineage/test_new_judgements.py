@@ -1,4 +1,6 @@
-"""What new judgements changed: on a toy pipeline whose preferences come from lines that people wrote, and whose evaluations are real."""
+"""What new judgements changed: on a toy pipeline whose preferences come from lines that people wrote, and whose
+evaluations are real.
+"""
 
 import shutil
 from pathlib import Path
@@ -44,7 +46,9 @@ Ran = tuple[Toy, Changed | None, dict[str, StageResult]]
 
 @pytest.fixture(scope="module")
 def once(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Two evaluated policies, of which dpo learns from the judgements of two people, after a first run; what came of it."""
+    """Two evaluated policies, of which dpo learns from the judgements of two people, after a first run; what came of
+    it.
+    """
     root = tmp_path_factory.mktemp("judged") / "toy"
     shutil.copytree(template, root)
     toy = evaluated(Toy(root), empty_mlflow)

@@ -1,4 +1,6 @@
-"""The record of a run comes to another clone with its result, through DVC's remote alone; what was done to it on the way is a fault."""
+"""The record of a run comes to another clone with its result, through DVC's remote alone; what was done to it on the
+way is a fault.
+"""
 
 import json
 import shutil

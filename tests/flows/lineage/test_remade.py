@@ -1,4 +1,6 @@
-"""Reports are made again from their tables by an audit: a sentence that nothing made is a fault, whatever the records say."""
+"""Reports are made again from their tables by an audit: a sentence that nothing made is a fault, whatever the records
+say.
+"""
 
 import dataclasses
 import json

@@ -1,4 +1,6 @@
-"""Records of stages whose code is a file of the stage `code`: audit, verify, `status --why` and accept know the code by it."""
+"""Records of stages whose code is a file of the stage `code`: audit, verify, `status --why` and accept know the code by
+it.
+"""
 
 import shutil
 from pathlib import Path

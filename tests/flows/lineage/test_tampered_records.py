@@ -106,7 +106,8 @@ def test_what_is_not_hashed_within_raw_data(audited: Audited) -> None:
     os.mkfifo(audited.root / "data/raw/more/pipe")
     new = sorted({*audited.faults("r")} - {*before})
     assert [line.partition(" (")[0] for line in new] == [
-        f"data/raw/more/empty: a link to {audited.root.parent}, a folder, whose files are not hashed; make it a folder of links to the files",
+        f"data/raw/more/empty: a link to {audited.root.parent}, a folder, whose files are not hashed; make it a "
+        "folder of links to the files",
         "data/raw/more/pipe: a pipe; expected files and folders",
     ]
 

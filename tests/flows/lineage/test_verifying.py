@@ -1,4 +1,6 @@
-"""What a stage once made is made again in a scratch copy: equal, different, or not possible any more, said in one line."""
+"""What a stage once made is made again in a scratch copy: equal, different, or not possible any more, said in one
+line.
+"""
 
 import dataclasses
 import json
@@ -57,7 +59,9 @@ def run(toy: Toy) -> None:
 
 @pytest.fixture(scope="module")
 def made(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three committed stages that ran: `a`; `t`, which makes weights from `a` and a seed; `n`, which writes the time."""
+    """Three committed stages that ran: `a`; `t`, which makes weights from `a` and a seed; `n`, which writes the
+    time.
+    """
     root = tmp_path_factory.mktemp("made") / "toy"
     shutil.copytree(template, root)
     (root / "mlruns").mkdir()

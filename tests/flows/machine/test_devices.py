@@ -216,7 +216,9 @@ def taken_by_nobody() -> str:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be another user")
 def test_users_share_the_locks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The folder and a file are root's; the file is first held, then free, then only to read, then closed to others, then another user's."""
+    """The folder and a file are root's; the file is first held, then free, then only to read, then closed to others,
+    then another user's.
+    """
     monkeypatch.setattr(devices, "_uuids", dict)
     monkeypatch.setattr(devices, "ATTEMPT_SECONDS", 0.005)
     with tempfile.TemporaryDirectory(dir="/tmp") as home:  # every folder above pytest's own is closed to others

@@ -102,7 +102,9 @@ def test_a_stopped_process_keeps_its_lease_and_a_killed_one_does_not(home: Path)
 @pytest.mark.slow
 @pytest.mark.parametrize("supervisor_too", [False, True])
 def test_a_lease_lasts_as_long_as_the_command(home: Path, supervisor_too: bool) -> None:
-    """After a kill of the run its supervisor ends the command; if that was killed as well, the command lives on and keeps the device."""
+    """After a kill of the run its supervisor ends the command; if that was killed as well, the command lives on and
+    keeps the device.
+    """
     run = subprocess.Popen([sys.executable, "-c", RUN])
     wait_for(lambda: alive(home), 60)
     [command] = alive(home)

@@ -1,4 +1,6 @@
-"""Programs whose supervisor a server forks: the same processes as under a supervisor of their own, and the same ends."""
+"""Programs whose supervisor a server forks: the same processes as under a supervisor of their own, and the same
+ends.
+"""
 
 import json
 from collections.abc import Iterator

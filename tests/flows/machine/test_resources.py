@@ -42,7 +42,9 @@ def test_slots_never_exceed_the_machine_and_gpus_are_not_shared(monkeypatch: pyt
 def test_the_longest_chain_goes_first_and_a_stage_of_many_cores_is_not_passed_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Both cores are held while four stages wait: two of one core without a successor, one of two cores with two successors, and one for a GPU."""
+    """Both cores are held while four stages wait: two of one core without a successor, one of two cores with two
+    successors, and one for a GPU.
+    """
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4")
     slots, order, free = Slots(jobs=2), [], threading.Event()
 

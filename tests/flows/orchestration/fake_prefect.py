@@ -1,4 +1,6 @@
-"""A program that starts as Prefect's server does, answers that it is well, and writes down the environment that it got."""
+"""A program that starts as Prefect's server does, answers that it is well, and writes down the environment that it
+got.
+"""
 
 FAKE = """
 import json, os, pathlib, sys

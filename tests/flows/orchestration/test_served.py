@@ -1,4 +1,6 @@
-"""The flows as deployments on the repository's own server: started, cancelled, retried and automated by Prefect's API, as its page does it."""
+"""The flows as deployments on the repository's own server: started, cancelled, retried and automated by Prefect's API,
+as its page does it.
+"""
 
 import os
 import signal
@@ -110,7 +112,9 @@ def served(toy: Toy) -> Iterator[Served]:
 
 
 def test_what_prefect_s_page_does_with_a_flow(served: Served) -> None:
-    """One server and one served process, since both take long to start: a run from the API, a cancel, two at once, a retry, a subflow."""
+    """One server and one served process, since both take long to start: a run from the API, a cancel, two at once, a
+    retry, a subflow.
+    """
     toy = served.toy
     done = served.until(served.start(targets=["b"], set={"b.x": 0}), "Completed")
     assert done["name"] == "run language to b: b.x=0"

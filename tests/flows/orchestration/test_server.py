@@ -1,4 +1,6 @@
-"""Which Prefect server a run uses, and the repository's own: who keeps it, for how long, and what a configured one answers."""
+"""Which Prefect server a run uses, and the repository's own: who keeps it, for how long, and what a configured one
+answers.
+"""
 
 import io
 import json
@@ -101,7 +103,9 @@ def test_whether_prefect_may_be_configured_is_known_without_it(tmp_path: Path, m
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A repository whose server is a small program in the place of Prefect's, which answers the same question for its health."""
+    """A repository whose server is a small program in the place of Prefect's, which answers the same question for its
+    health.
+    """
     package = tmp_path / "path/prefect"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")

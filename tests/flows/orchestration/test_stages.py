@@ -1,4 +1,6 @@
-"""The stages of a flow as Prefect's tasks: their order, what a failure leaves, and what a flow names against dvc.yaml's graph."""
+"""The stages of a flow as Prefect's tasks: their order, what a failure leaves, and what a flow names against dvc.yaml's
+graph.
+"""
 
 import threading
 import time
@@ -147,7 +149,10 @@ def test_a_failure_leaves_its_descendants_alone_and_what_waits_for_people_is_no_
 
 @pytest.mark.slow
 def test_what_goes_on_is_not_kept_by_what_is_behind(tmp_path: Path) -> None:
-    """`b1` is behind, so that `b` and `score` are. `a` waits until that is known, and runs; so it does where `b1` fails."""
+    """`b1` is behind, so that `b` and `score` are.
+
+    `a` waits until that is known, and runs; so it does where `b1` fails.
+    """
     for end, kind in (("behind", "COMPLETED"), ("failed", "FAILED")):
         owner = Owner(tmp_path, {"b1": end})
         planned = [
@@ -240,7 +245,9 @@ def named(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("name", [*FLOWS])
 def test_a_flow_names_the_graph_of_dvc_yaml(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every stage of the flow, upstream before downstream; and all that it may wait for, which where a path is a parameter is more than its deps."""
+    """Every stage of the flow, upstream before downstream; and all that it may wait for, which where a path is a
+    parameter is more than its deps.
+    """
     pipeline = YAML(typ="safe").load((repository.ROOT / "dvc.yaml").read_text())["stages"]
     modules = contract.stage_modules({"stages": pipeline})
     flows = named(name, monkeypatch)

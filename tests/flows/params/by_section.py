@@ -1,4 +1,6 @@
-"""A params.yaml read section by section: of a text that differs from an earlier one in a section, that section alone is parsed."""
+"""A params.yaml read section by section: of a text that differs from an earlier one in a section, that section alone is
+parsed.
+"""
 
 import re
 from copy import deepcopy

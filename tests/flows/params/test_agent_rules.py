@@ -1,4 +1,6 @@
-"""Faults in what the sections of the agents flow name of each other are told at once: one line with the key and what was expected."""
+"""Faults in what the sections of the agents flow name of each other are told at once: one line with the key and what
+was expected.
+"""
 
 from pathlib import Path
 
@@ -12,25 +14,31 @@ from tests.conftest import SECTIONS
 ROOT = Path(__file__).parents[3]
 REFERRED = {  # refused at once, since names by which sections refer to each other must always be right
     "branches.agents.rooms-ppo.environment=roms": (
-        "branches.agents.rooms-ppo.environment: expected a key of branches.expert_episodes (did you mean rooms?), got 'roms'"
+        "branches.agents.rooms-ppo.environment: expected a key of branches.expert_episodes (did you "
+        "mean rooms?), got 'roms'"
     ),
     "agents_report.policies.rooms-ppo.branch=rooms-poo": (
-        "agents_report.policies.rooms-ppo.branch: expected a key of branches.agents (did you mean rooms-ppo?), got 'rooms-poo'"
+        "agents_report.policies.rooms-ppo.branch: expected a key of branches.agents (did you mean rooms-ppo?), got "
+        "'rooms-poo'"
     ),
     "branches.agents.rooms-ppo.clone=roms": (
         "branches.agents.rooms-ppo.clone: expected a key of branches.expert_episodes (did you mean rooms?), got 'roms'"
     ),
     "branches.expert_episodes.rooms.episodes=0": (
-        "branches.expert_episodes.rooms.episodes: expected at least 1, since branches.agents.rooms-reinforce.clone names it, got 0"
+        "branches.expert_episodes.rooms.episodes: expected at least 1, since branches.agents.rooms-reinforce.clone "
+        "names it, got 0"
     ),
     "agents_report.policies.rooms-ppo.environment=aritmetic": (
-        "agents_report.policies.rooms-ppo.environment: expected a key of branches.expert_episodes (did you mean arithmetic?), got 'aritmetic'"
+        "agents_report.policies.rooms-ppo.environment: expected a key of branches.expert_episodes (did you mean "
+        "arithmetic?), got 'aritmetic'"
     ),
     "agents_report.expectations=[{higher: rooms-ppo, lower: rooms-clone, by: learning}]": (
-        "agents_report.expectations.0.lower: expected a policy of the stage agents, whose training is known, got rooms-clone"
+        "agents_report.expectations.0.lower: expected a policy of the stage agents, whose training is known, got "
+        "rooms-clone"
     ),
     "agents_report.expectations=[{higher: rooms-ppo, lower: rooms-clon, by: return}]": (
-        "agents_report.expectations.0.lower: expected a key of agents_report.policies (did you mean rooms-clone?), got 'rooms-clon'"
+        "agents_report.expectations.0.lower: expected a key of agents_report.policies (did you mean rooms-clone?), "
+        "got 'rooms-clon'"
     ),
 }
 

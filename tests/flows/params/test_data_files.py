@@ -182,7 +182,9 @@ def test_a_hub_is_asked_how_many_problems_it_has_where_some_are_passed_over(root
 
 
 def test_environments_and_imports_of_the_offline_flow(root: Path) -> None:
-    """Gymnasium's own and ours are known to be there; what others hold, and what has arguments or wrappers, is made for a look."""
+    """Gymnasium's own and ours are known to be there; what others hold, and what has arguments or wrappers, is made for
+    a look.
+    """
     file = root / "params.yaml"
     text, first = file.read_text(), "    graph: {<<: *environment"
     assert first in text

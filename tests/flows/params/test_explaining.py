@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[3]
 def test_a_key_is_told_with_its_value_and_what_it_may_be() -> None:
     [line] = explain(ROOT, "dpo.beta")
     assert line == (
-        f"dpo.beta = {PARAMS['dpo']['beta']}: Pull towards the reference; a small one trusts the pairs more. Expected: a number above 0."
+        f"dpo.beta = {PARAMS['dpo']['beta']}: Pull towards the reference; a small one trusts the pairs more. "
+        "Expected: a number above 0."
     )
 
 

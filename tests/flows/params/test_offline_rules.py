@@ -1,4 +1,6 @@
-"""Before anything runs, one line says that a method cannot take a data set's actions, or that its environment has no goals."""
+"""Before anything runs, one line says that a method cannot take a data set's actions, or that its environment has no
+goals.
+"""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -16,7 +18,10 @@ from tests.tasks import forks
 ROOT = Path(__file__).parents[3]
 CARTPOLE, HOPPER = "CartPole-v1-medium-replay", "Hopper-v5-medium-replay"
 MEASURED = "{dt: {method: decision_transformer, dataset: graph-60}}"
-RELABELLED = "{A: {double: true, target: true, replay: true, online: true, relabel: none}, B: {double: true, target: true, replay: true, online: true, relabel: future}}"
+RELABELLED = (
+    "{A: {double: true, target: true, replay: true, online: true, relabel: none}, B: {double: true, "
+    "target: true, replay: true, online: true, relabel: future}}"
+)
 UNSUITED = {
     f"branches.td3=[{HOPPER}, {CARTPOLE}]": (
         f"branches.td3.1: expected data of continuous actions, those of {CARTPOLE} are discrete"
@@ -32,7 +37,8 @@ UNSUITED = {
         "branches.bc.0: expected an environment with goals, since relabel is set; graph-60 is of graph, which has none"
     ),
     f"dqn.variants={RELABELLED}": (
-        f"branches.dqn.0: expected an environment with goals, since relabel is set; {CARTPOLE} is of CartPole-v1, which has none"
+        f"branches.dqn.0: expected an environment with goals, since relabel is set; {CARTPOLE} is of CartPole-v1, "
+        "which has none"
     ),
 }
 SUITED = (f"branches.td3=[{HOPPER}]", f"branches.bc=[{CARTPOLE}, {HOPPER}]")
@@ -109,7 +115,8 @@ def test_what_it_can(root: Path, setting: str) -> None:
 def test_goals_that_there_are_may_be_relabelled(root: Path) -> None:
     check(
         root,
-        "branches.behaviour.bit-flip={id: null, steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.001, gamma: 0.99, entropy: 0.0}",
+        "branches.behaviour.bit-flip={id: null, steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.001, "
+        "gamma: 0.99, entropy: 0.0}",
         "branches.transitions.own={environment: bit-flip, source: random, location: null, steps: null, episodes: 10}",
         "branches.bc=[own]",
         "bc.relabel=future",
@@ -135,7 +142,8 @@ def test_no_code_of_others_runs_for_a_look(root: Path, environment: str, monkeyp
     monkeypatch.setattr(offline_rules, "_kinds", lambda *_: pytest.fail("asked"))
     check(
         root,
-        f"branches.behaviour.theirs={{id: '{environment}', steps: 0, medium: 0.5, evaluate_every: 1, learning_rate: 0.001, gamma: 0.99, entropy: 0.0}}",
+        f"branches.behaviour.theirs={{id: '{environment}', steps: 0, medium: 0.5, evaluate_every: 1, "
+        f"learning_rate: 0.001, gamma: 0.99, entropy: 0.0}}",
         "branches.transitions.own={environment: theirs, source: random, location: null, steps: null, episodes: 10}",
         "branches.dqn=[own]",
     )

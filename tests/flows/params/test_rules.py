@@ -66,7 +66,8 @@ USED = {  # what the file rewards/mine.py holds -> what is said of the function 
 }
 TOGETHER = {
     "responses.skip=20000": "responses.skip: expected less than problems.train = 12000, got 20000",
-    "branches.sft_control={sft_flat: {epochs: 2}}": "report.policies.1: sft_matched is not in branches.sft_control, which has sft_flat",
+    "branches.sft_control={sft_flat: {epochs: 2}}": "report.policies.1: sft_matched is not in "
+    "branches.sft_control, which has sft_flat",
     "sft_control.skip=20000": "sft_control.skip: expected less than problems.train = 12000, got 20000",
     "mixture.skip=20000": "mixture.skip: expected less than problems.train = 12000, got 20000",
     f"mixture.datasets=[{MIXED.replace('source: problems', 'source: file').replace(chr(39) * 2, 'x.jsonl')}]": (
@@ -81,21 +82,25 @@ TOGETHER = {
         for name in ("rejection_sft", "reinforce", "grpo")
     },
     "ppo.reward={process: 1.0}": (
-        "ppo.reward_model_path: expected a reward model of objective process, since reward.process counts, got 'data/reward_model', of "
+        "ppo.reward_model_path: expected a reward model of objective process, since reward.process counts, got "
+        "'data/reward_model', of "
         "objective pairs"
     ),
     "grpo.reward.outcome=0.5": "grpo.reward_model_path: expected a folder with a model, since reward.outcome counts ",
     f"mixture.datasets=[{MIXED.replace('reward: policy', 'reward: process')}]": (
         "rejection_sft.reward_model_path: expected a folder with a model, since a data set of the mixture asks for it"
     ),
-    "ppo.reward_model_path=data/grpo": "ppo.reward_model_path: expected a folder with a model, since reward.reward_model",
+    "ppo.reward_model_path=data/grpo": "ppo.reward_model_path: expected a folder with a model, since "
+    "reward.reward_model",
     "reward_model.data=data/grpo": "reward_model.data: expected a folder with preferences with objective pairs ",
     "grpo.supervision=process": "grpo.supervision: expected outcome where reward does not count process, got 'process'",
     "reward_model.data=data/solutions": (
-        "reward_model.data: expected a folder with preferences with objective pairs (such as data/preferences), got 'data/solutions'"
+        "reward_model.data: expected a folder with preferences with objective pairs (such as data/preferences), "
+        "got 'data/solutions'"
     ),
     "reward_model.data=elsewhere": (
-        "reward_model.data: expected a folder with preferences with objective pairs (such as data/preferences), got 'elsewhere'"
+        "reward_model.data: expected a folder with preferences with objective pairs (such as data/preferences), "
+        "got 'elsewhere'"
     ),
     "branches.transitions.graph-60={environment: graph, source: d4rl, location: x, steps: null, episodes: null}": (
         "branches.transitions.graph-60.location: data/raw/transitions/x does not exist"
@@ -156,7 +161,8 @@ def test_a_function_is_below_the_files_whose_changes_are_noticed(root: Path) -> 
     with pytest.raises(ParameterError) as caught:
         editing.edit(root, SECTIONS, counted)
     assert str(caught.value) == (
-        "params.yaml: ppo.reward_files: expected rewards/a/mine.py or a folder that holds it, since reward counts it, got 'rewards/none'"
+        "params.yaml: ppo.reward_files: expected rewards/a/mine.py or a folder that holds it, since reward counts "
+        "it, got 'rewards/none'"
     )
     editing.edit(root, SECTIONS, [*counted, editing.setting("ppo.reward_files=rewards/a")])
 
@@ -192,7 +198,8 @@ def test_a_function_of_the_mixture_is_a_dep_of_all_policies(root: Path) -> None:
         with pytest.raises(ParameterError) as caught:
             editing.check_together(root, SECTIONS, STAGES, STAGES)
         assert str(caught.value) == (
-            f"params.yaml: {name}.reward_files: expected rewards/mine.py or a folder that holds it, since a data set of the mixture "
+            f"params.yaml: {name}.reward_files: expected rewards/mine.py or a folder that holds it, since a data "
+            "set of the mixture "
             "asks for rewards/mine.py:f, got 'rewards/none'"
         )
         editing.edit(root, SECTIONS, [editing.setting(f"{name}.reward_files=rewards")])
@@ -269,11 +276,13 @@ def test_a_link_below_the_folder_may_lead_to_a_file_elsewhere(
     [
         (
             ["objective=outcome", "kind=head", "likelihood=0.0"],
-            "reward_model.data: expected a folder with solutions with objective outcome (such as data/solutions), got 'data/preferences'",
+            "reward_model.data: expected a folder with solutions with objective outcome (such as data/solutions), "
+            "got 'data/preferences'",
         ),
         (
             ["objective=process", "kind=head", "likelihood=0.0", "data=mine"],
-            "reward_model.data: expected a folder with solutions with objective process (such as data/solutions), got 'mine'",
+            "reward_model.data: expected a folder with solutions with objective process (such as "
+            "data/solutions), got 'mine'",
         ),
         (
             ["objective=ranking"],

@@ -1,4 +1,6 @@
-"""Successive halving: which of the trainings of a group goes on, by cases worked out by hand, and sweeps that stop what is behind."""
+"""Successive halving: which of the trainings of a group goes on, by cases worked out by hand, and sweeps that stop what
+is behind.
+"""
 
 import json
 from collections.abc import Sequence
@@ -207,12 +209,16 @@ def test_a_training_that_fails_holds_up_no_other(training: Toy) -> None:
 @pytest.mark.parametrize(
     ("varied", "metric", "line"),
     [
-        ("score.x=1,2", "accuracy", "--early: no training depends on score.x; it compares those that leave a curve in data/curves/"),
+        ("score.x=1,2", "accuracy", "--early: no training depends on score.x; it compares those that leave a curve "
+                                    "in data/curves/"),
         ("fit.steps=4,8", "accuracy", "--early: compares points at the same step, but fit.steps varies"),
         ("fit.rate=1,2", "thing", "--early thing: say whether less or more is better: min:thing or max:thing"),
-        ("fit.rate=1,2", "most:accuracy", "--early most:accuracy: expected the name of a number, or min: or max: before it"),
-        ("fit.rate=1,2", "eval_accuracy", "--early eval_accuracy: fit does not measure it on its way, since fit.evaluate_every is 0"),
-        ("fit.temperature=1,2", "eval_accuracy", "--early eval_accuracy: fit.temperature varies, so that points are not measured alike"),
+        ("fit.rate=1,2", "most:accuracy", "--early most:accuracy: expected the name of a number, or "
+                                          "min: or max: before it"),
+        ("fit.rate=1,2", "eval_accuracy", "--early eval_accuracy: fit does not measure it on its way, since "
+                                          "fit.evaluate_every is 0"),
+        ("fit.temperature=1,2", "eval_accuracy", "--early eval_accuracy: fit.temperature varies, so that points "
+                                                 "are not measured alike"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compared_is_one_line(training: Toy, varied: str, metric: str, line: str) -> None:

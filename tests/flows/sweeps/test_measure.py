@@ -1,4 +1,6 @@
-"""The number by which a sweep compares its trainings: which is better, where it is measured, what may not vary, which curves have it."""
+"""The number by which a sweep compares its trainings: which is better, where it is measured, what may not vary, which
+curves have it.
+"""
 
 import json
 import subprocess
@@ -55,10 +57,14 @@ def test_of_others_it_must_be_said(text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "varied", "line"),
     [
-        ("reward", "reward_model.beta", "--early reward: reward_model.beta varies, so that points have different rewards; use eval_accuracy"),
-        ("eval_reward", "grpo.reward.format", "--early eval_reward: grpo.reward.format varies, so that points have different rewards; use eval_accuracy"),
-        ("eval_accuracy", "grpo.evaluate_prompts", "--early eval_accuracy: grpo.evaluate_prompts varies, so that points are not measured alike"),
-        ("rewards/verifiable", "grpo.temperature", "--early rewards/verifiable: grpo.temperature varies, so that points are not measured alike"),
+        ("reward", "reward_model.beta", "--early reward: reward_model.beta varies, so that points have different "
+                                        "rewards; use eval_accuracy"),
+        ("eval_reward", "grpo.reward.format", "--early eval_reward: grpo.reward.format varies, so that points have "
+                                              "different rewards; use eval_accuracy"),
+        ("eval_accuracy", "grpo.evaluate_prompts", "--early eval_accuracy: grpo.evaluate_prompts varies, so that "
+                                                   "points are not measured alike"),
+        ("rewards/verifiable", "grpo.temperature", "--early rewards/verifiable: grpo.temperature varies, so that "
+                                                   "points are not measured alike"),
         ("eval_accuracy", "grpo.steps", "--early: compares points at the same step, but grpo.steps varies"),
         ("eval_accuracy", "reward_model.beta", ""),
         ("eval_accuracy", "grpo.epochs", ""),

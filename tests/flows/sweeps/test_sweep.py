@@ -133,7 +133,9 @@ def test_raw_data_that_git_ignores_is_read_as_it_is_now(diamond: Toy) -> None:
 
 
 def test_a_sweep_reads_the_files_that_are_hashed(diamond: Toy) -> None:
-    """Code that is a link, which the copy of the working files leaves out, and a folder without what .dvcignore leaves out."""
+    """Code that is a link, which the copy of the working files leaves out, and a folder without what .dvcignore leaves
+    out.
+    """
     diamond.write(".dvcignore", "*.log\n")
     diamond.write("raw/one", "raw one\n")
     diamond.write("raw/two.log", "left out\n")

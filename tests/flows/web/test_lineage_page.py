@@ -1,4 +1,6 @@
-"""The page of a lineage: all of it in the graph and in the list, every text a text, nothing from elsewhere, every link leads somewhere."""
+"""The page of a lineage: all of it in the graph and in the list, every text a text, nothing from elsewhere, every link
+leads somewhere.
+"""
 
 import base64
 import hashlib
@@ -121,7 +123,8 @@ def test_the_policy_allows_the_style_and_the_script_of_the_page_and_nothing_else
         [inner] = re.findall(rf"<{kind}>(.*?)</{kind}>", content, re.DOTALL)
         digests[kind] = "sha256-" + base64.b64encode(hashlib.sha256(inner.encode()).digest()).decode()
     assert policy == (
-        f"default-src 'none'; style-src '{digests['style']}'; script-src '{digests['script']}'; base-uri 'none'; form-action 'none'"
+        f"default-src 'none'; style-src '{digests['style']}'; script-src '{digests['script']}'; base-uri 'none'; "
+        "form-action 'none'"
     )
     assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", content.replace("http://www.w3.org/2000/svg", ""))
     assert content.index("Content-Security-Policy") < content.index("<style>")

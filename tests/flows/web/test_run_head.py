@@ -57,7 +57,8 @@ def test_the_title_is_of_the_run_that_made_the_report(record):
     params = {"pretrained": {"init": "scratch", "layers": 4, "width": 128}}
     made = [StageResult("sft", "ran", mlflow_run_id="r0"), StageResult("report", "up-to-date", mlflow_run_id="r1")]
     assert title(Path(), "report", made, params) == (
-        "a model of 4 layers of width 128, trained from scratch · commit 0123456789 with changes in params.yaml · EPYC · 2026-03-04"
+        "a model of 4 layers of width 128, trained from scratch · commit 0123456789 with changes in params.yaml · "
+        "EPYC · 2026-03-04"
     )
     hub = {"pretrained": {"init": "hub", "hub_id": "Qwen/Qwen2.5-0.5B"}}
     assert title(Path(), "report", made, hub).startswith("Qwen/Qwen2.5-0.5B · commit")

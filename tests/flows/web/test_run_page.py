@@ -1,4 +1,6 @@
-"""The section "How it was made": the graph as a picture, the runs, the exact params; the rest of the page is unchanged."""
+"""The section "How it was made": the graph as a picture, the runs, the exact params; the rest of the page is
+unchanged.
+"""
 
 import re
 import subprocess

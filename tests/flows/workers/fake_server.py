@@ -1,4 +1,6 @@
-"""A Prefect server in memory, with the methods of Api that coordinator and attempts call, and faults that a test turns on."""
+"""A Prefect server in memory, with the methods of Api that coordinator and attempts call, and faults that a test turns
+on.
+"""
 
 from collections.abc import Mapping, Sequence
 from itertools import count

@@ -207,7 +207,9 @@ def test_a_worker_that_is_stopped_says_at_once_which_attempts_end_with_it(
 
 
 def test_what_killed_workers_announced_is_forgotten_after_a_day() -> None:
-    """A live one of the same age stays, and so do a young one that nothing was heard of yet, and one that has been away for an hour."""
+    """A live one of the same age stays, and so do a young one that nothing was heard of yet, and one that has been away
+    for an hour.
+    """
     server, now = FakeServer(), time.time()
     heard = {"lives": (True, 0.0), "away": (False, 3600.0), "killed": (False, 1.1 * prefect_worker.OLD_SECONDS)}
     server.workers = lambda pool: [  # type: ignore[method-assign]

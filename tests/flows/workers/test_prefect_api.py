@@ -58,7 +58,9 @@ HOLDING = {
 
 @pytest.mark.parametrize("said", HOLDING)
 def test_why_a_pool_hands_out_nothing(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the forms in which Prefect's API has a work pool and its queues; another queue than the pool's own does not count."""
+    """In the forms in which Prefect's API has a work pool and its queues; another queue than the pool's own does not
+    count.
+    """
     pool, queue = HOLDING[said]
     answers = {
         "/work_pools/gpu": {"id": "1", "default_queue_id": "q", "is_paused": False, "concurrency_limit": None, **pool},

@@ -1,4 +1,6 @@
-"""What policies earn, and the report: numbers by hand, verdicts by their intervals, a page that a stranger's text cannot break."""
+"""What policies earn, and the report: numbers by hand, verdicts by their intervals, a page that a stranger's text
+cannot break.
+"""
 
 import json
 from dataclasses import replace
@@ -149,7 +151,9 @@ def in_games(name, totals, seeds=1, trained=False, environment="rooms"):
 
 
 def test_that_seeds_agree_decides_nothing_where_games_do_not():
-    """Of 30 games each wins one that the other loses but for one: 0.033 apart in both seeds, with a standard error over games of 0.058."""
+    """Of 30 games each wins one that the other loses but for one: 0.033 apart in both seeds, with a standard error over
+    games of 0.058.
+    """
     one, other = [1.0, 1.0, 0.0] + [0.0] * 27, [0.0, 0.0, 1.0] + [0.0] * 27
     known = {"one": in_games("one", one, seeds=2, trained=True), "other": in_games("other", other)}
     found = verdicts.judge(Expectation(higher="one", lower="other", by="return"), known)
@@ -158,7 +162,9 @@ def test_that_seeds_agree_decides_nothing_where_games_do_not():
 
 
 def test_two_clones_are_compared_by_their_games():
-    """A tenth more in each of 50 games, of which every one is another: paired it is clear, and in other games it is not."""
+    """A tenth more in each of 50 games, of which every one is another: paired it is clear, and in other games it is
+    not.
+    """
     one = [0.1 + (game % 10) / 10 + (game % 2) / 100 for game in range(50)]
     other = [(game % 10) / 10 for game in range(50)]
     known = {

@@ -60,7 +60,10 @@ def test_a_model_with_a_sliding_window_is_refused_before_it_learns(cloned, recor
     words = models.load_tokenizer(cloned)
     for part in (words, SHAPES["mistral"](vocab_size=len(words), pad_token_id=words.pad_token_id)):
         part.save_pretrained(tmp_path / "mistral")
-    line = r"params.yaml: behaviour_cloning.path: .*mistral: expected plain attention, .* layers with a DynamicSlidingWindowLayer"
+    line = (
+        r"params.yaml: behaviour_cloning.path: .*mistral: expected plain attention, .* layers with a "
+        r"DynamicSlidingWindowLayer"
+    )
     with pytest.raises(ConfigError, match=line):
         small.clone(tmp_path, recorded, init="directory", path=tmp_path / "mistral")
     assert not (tmp_path / "clones").exists()

@@ -183,7 +183,9 @@ def test_the_report_has_the_plot_and_the_table(cloned, teacher, recorded, traine
 def test_a_killed_training_goes_on_with_the_same_bits(
     source, cloned, teacher, recorded, trained, tmp_path, monkeypatch
 ):
-    """Cut after the second gradient step, or in the second update by rewards: what is bought again is the same, and so is the reference of the comparisons."""
+    """Cut after the second gradient step, or in the second update by rewards: what is bought again is the same, and so
+    is the reference of the comparisons.
+    """
     entry, (whole, _) = {"source": source, "dollars": DOLLARS}, trained(source)
     (tmp_path / "cut").mkdir()
     monkeypatch.chdir(tmp_path / "cut")

@@ -77,14 +77,19 @@ def test_coverage_accuracy_and_calibration_by_hand():
 
 
 def test_a_threshold_of_one_half_counts_on_the_other():
-    """Even games choose 0.7: they have 0.9 right, 0.7 right, 0.5 wrong; odd ones 0.9: 0.9 right, 0.7 wrong, 0.5 wrong."""
+    """Even games choose 0.7: they have 0.9 right, 0.7 right, 0.5 wrong; odd ones 0.9: 0.9 right, 0.7 wrong, 0.5
+    wrong.
+    """
     rows = knowing.answers(policy())
     even_of_odd, odd_of_even = 1 - 1, 1 + 0
     assert knowing.with_threshold(rows) == pytest.approx((even_of_odd + odd_of_even) / 8)
 
 
 def test_what_is_kept_back_is_looked_up_where_that_can_be_done(panels):
-    """Looking up earned 0.75 at both temperatures. Even games choose 0.9, odd ones 0.7; games 4 and 5 called a tool already."""
+    """Looking up earned 0.75 at both temperatures.
+
+    Even games choose 0.9, odd ones 0.7; games 4 and 5 called a tool already.
+    """
     games: list[Game] = [
         (8, 0.9, 1, 1),
         (8, 0.9, 1, 1),

@@ -19,7 +19,9 @@ GREEDY = Sampling(temperature=0.0, max_new_tokens=6, seed=0)
 
 
 def talk(template="ChatML", sampling=GREEDY, positions=512, answers=None, monkeypatch=None):
-    """A conversation with a random model; with `answers` it says these texts one after the other, each followed by its end."""
+    """A conversation with a random model; with `answers` it says these texts one after the other, each followed by its
+    end.
+    """
     words = chat_tokenizer(template)
     model = llama(vocab_size=len(words), max_position_embeddings=positions)
     made = Conversation("m", model, words, sampling)
@@ -111,7 +113,9 @@ def test_a_template_that_raises_is_one_line():
 
 
 def test_the_oldest_turns_are_forgotten_where_the_context_is_full(monkeypatch):
-    """ChatML makes 18 tokens of a question of ten letters, 17 of an answer of four, 11 of an opening: three questions need 99 and 6."""
+    """ChatML makes 18 tokens of a question of ten letters, 17 of an answer of four, 11 of an opening: three questions
+    need 99 and 6.
+    """
     made = talk(positions=104, answers=["good"] * 4, monkeypatch=monkeypatch)
     for letter in "abcd":
         assert say(made, letter * 10) == "good"

@@ -1,4 +1,6 @@
-"""What may have an effect when a module is imported or started as a program counts; what has none only where it is reached."""
+"""What may have an effect when a module is imported or started as a program counts; what has none only where it is
+reached.
+"""
 
 import pytest
 

@@ -14,7 +14,8 @@ from tests.clone import Clone
 
 pytestmark = pytest.mark.slow
 TINY = repository.preset("tiny")
-# What every Python process of the run imports first: it writes each function that is entered, once, to a file of the process.
+# What every Python process of the run imports first: it writes each function that is entered, once, to a file of the
+# process.
 TRACER = """
 import os, sys, threading
 

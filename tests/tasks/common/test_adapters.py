@@ -95,7 +95,9 @@ def test_merged_is_unmerged_is_what_peft_and_transformers_load(make, tmp_path):
     "load", [models.load_model, lambda path, dtype: model_files.load(AutoModelForCausalLM, path, dtype=dtype)]
 )
 def test_in_bfloat16_the_sum_is_rounded_and_not_its_parts(load, tmp_path):
-    """So that a reference in bfloat16 is the policy that begins as the same model: rounded before, a tenth of the weights would differ."""
+    """So that a reference in bfloat16 is the policy that begins as the same model: rounded before, a tenth of the
+    weights would differ.
+    """
     model, before = adapted()
     before.save_pretrained(tmp_path)
     adapters.save(model, tmp_path)

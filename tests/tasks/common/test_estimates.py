@@ -117,7 +117,9 @@ def test_the_paired_interval_by_hand():
 
 
 def test_pairing_sees_what_two_intervals_hide():
-    """Every problem gains a tenth, hard or easy: the paired interval is a point, while the policies' own intervals overlap widely."""
+    """Every problem gains a tenth, hard or easy: the paired interval is a point, while the policies' own intervals
+    overlap widely.
+    """
     base = np.linspace(0, 0.9, 50)
     ours = base + 0.1
     assert bootstrap(ours - base, 0, 500).low == pytest.approx(0.1)

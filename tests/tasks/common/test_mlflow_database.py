@@ -46,7 +46,9 @@ def execute(path: Path, *statements: str) -> None:
 
 @pytest.fixture
 def store(empty_mlflow: Path) -> type:
-    """In place of MLflow's own store, which takes seconds to make a database: it copies one, and says so in a file beside it."""
+    """In place of MLflow's own store, which takes seconds to make a database: it copies one, and says so in a file
+    beside it.
+    """
 
     class Store:
         engine = SimpleNamespace(dispose=lambda: None)

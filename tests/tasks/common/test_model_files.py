@@ -156,7 +156,10 @@ def template(text: str) -> Callable[[Path], None]:
 
 
 WHOLE = "{{ messages[0].content }}{% if messages|length > 1 %}{{ messages[1].content }}{% endif %}"
-BESIDE = "expected a copy of the base model's folder, with the two files of the adapter in it: they are merged when it is loaded"
+BESIDE = (
+    "expected a copy of the base model's folder, with the two files of the adapter in it: they are merged "
+    "when it is loaded"
+)
 FAULTS: dict[Callable[[Path], None], str] = {
     more_layers: r"lacks weights of the model that config.json describes: model.layers.2.\S+, .* and \d+ more",
     fewer_layers: r"has weights that the model of config.json does not: model.layers.1.\S+, .* and \d+ more",
@@ -166,8 +169,10 @@ FAULTS: dict[Callable[[Path], None], str] = {
     a_commanding_name: r"has weights that the model of config.json does not: \\x1b\]0;title\\x07a b",
     a_pickled_adapter: "holds adapter_config.json, but no adapter_model.safetensors, as which an adapter is expected",
     a_lone_adapter: rf"holds a LORA adapter alone \(adapter_config.json\); its base model is some/base; {BESIDE}",
-    a_lone_adapter_without_config: rf"holds a LORA adapter alone \(adapter_config.json\); its base model is some/base; {BESIDE}",
-    an_adapter_of_no_name: r"holds an adapter alone \(adapter_config.json\); adapter_config.json does not name its base model; .*",
+    a_lone_adapter_without_config: r"holds a LORA adapter alone \(adapter_config.json\); its base model is "
+    rf"some/base; {BESIDE}",
+    an_adapter_of_no_name: r"holds an adapter alone \(adapter_config.json\); adapter_config.json does not name its "
+    r"base model; .*",
     an_end_that_is_no_token: r"generation_config.json: eos_token_id is \"\['</s>'\]\"; expected a token, or several",
     settings_in_a_list: r"generation_config.json: cannot be loaded \(.*",
     not_a_number: "has weights that are not finite numbers: model.norm.weight",
@@ -219,7 +224,10 @@ def test_a_template_without_an_end_is_stopped(
 ) -> None:
     """Jinja limits a single range, but not nested ranges."""
     monkeypatch.setattr(model_files, "SECONDS", 4)
-    endless = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}{% endfor %}"
+    endless = (
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% "
+        "endfor %}{% endfor %}"
+    )
     (model / "chat_template.jinja").write_text(endless + WHOLE)
     began = time.monotonic()
     with pytest.raises(StageError, match=r"its chat template (does not come to an end|takes more than)"):
@@ -250,7 +258,9 @@ SETTINGS: dict[
 def test_settings_that_do_not_fit_together_are_left_out(
     name: str, model: Path, made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The model is taken, what ends an answer is kept, and a line says what is not; the written model can be written again."""
+    """The model is taken, what ends an answer is kept, and a line says what is not; the written model can be written
+    again.
+    """
     given, kept = SETTINGS[name]
     ends = sorted({0, model_files.load_tokenizer(model).eos_token_id, 5})
     (model / "generation_config.json").write_text(json.dumps({**given, "eos_token_id": ends}))

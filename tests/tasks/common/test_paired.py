@@ -24,7 +24,9 @@ COUNTS = st.tuples(st.integers(0, 40), st.integers(0, 40), st.integers(0, 200)).
 
 
 def test_a_published_example():
-    """Airway reactivity before and after a transplantation: 1 of 21 children gained, 7 lost (Fagerland et al. 2014, table VI)."""
+    """Airway reactivity before and after a transplantation: 1 of 21 children gained, 7 lost (Fagerland et al. 2014,
+    table VI).
+    """
     found = score(1, 7, 21)
     assert found.mean == pytest.approx(-6 / 21)
     assert (found.low, found.high) == pytest.approx((-0.517, -0.026), abs=5e-4)
@@ -116,7 +118,9 @@ def test_the_bootstrap_of_many_is_near_students_interval():
 
 
 def test_the_score_test_by_hand():
-    """McNemar's statistic of 9 and 25 changes is 16^2 / 34 = 7.53: p 0.0061 by the table of chi squared with one degree of freedom."""
+    """McNemar's statistic of 9 and 25 changes is 16^2 / 34 = 7.53: p 0.0061 by the table of chi squared with one degree
+    of freedom.
+    """
     assert score_p(9, 25) == score_p(25, 9) == pytest.approx(0.00607, abs=1e-5)
     assert score_p(5, 5) == score_p(0, 0) == 1.0
 
@@ -146,7 +150,9 @@ def test_students_interval_and_p_are_those_of_the_t_test():
 
 
 def test_holm_by_hand():
-    """Of 4 tests the smallest p counts four times, the next three times; 0.02 * 3 = 0.06 is not below 5 %, and nothing after it is."""
+    """Of 4 tests the smallest p counts four times, the next three times; 0.02 * 3 = 0.06 is not below 5 %, and nothing
+    after it is.
+    """
     found = holm([0.02, 0.2, 0.001, 0.021])
     assert found.p == pytest.approx([0.06, 0.2, 0.004, 0.06])
     assert found.chance == pytest.approx(CHANCE / 3)

@@ -1,7 +1,9 @@
-"""In simulation with a known difference: how often the 95 % intervals hold it, and how often a gate lets through what is no better.
+"""In simulation with a known difference: how often the 95 % intervals hold it, and how often a gate lets through what
+is no better.
 
-Two policies answer the same problems, right or wrong; hard problems are hard for both. Where few problems change, the number of
-those that did takes few values, and an interval holds the difference somewhat more often than it says; never less.
+Two policies answer the same problems, right or wrong; hard problems are hard for both. Where few problems change, the
+number of those that did takes few values, and an interval holds the difference somewhat more often than it says; never
+less.
 """
 
 import numpy as np
@@ -24,7 +26,9 @@ SHARES = {  # of problems gained and lost
 
 
 def answered(gained: float, lost: float, problems: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """Right or wrong by problem, of the policy and of the baseline; of the problems that do not change, 60 % are right for both."""
+    """Right or wrong by problem, of the policy and of the baseline; of the problems that do not change, 60 % are right
+    for both.
+    """
     kind = rng.choice(4, size=problems, p=[gained, lost, 0.6 * (1 - gained - lost), 0.4 * (1 - gained - lost)])
     return np.isin(kind, (0, 2)).astype(float), np.isin(kind, (1, 2)).astype(float)
 

@@ -102,7 +102,9 @@ def test_without_git_or_a_commit_only_the_hashes_tell(tmp_path):
 
 
 def test_files_of_any_name_and_state_are_named_as_git_names_them(root):
-    """Against git's older format, with files that are staged, moved, in conflict or new, and names with spaces and line ends."""
+    """Against git's older format, with files that are staged, moved, in conflict or new, and names with spaces and line
+    ends.
+    """
     git(root, "checkout", "--quiet", "-b", "other")
     (root / "a.py").write_text("other\n")
     git(root, "commit", "--quiet", "--all", "--message", "other")

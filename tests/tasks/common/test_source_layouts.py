@@ -148,7 +148,9 @@ LAYOUTS = (moved_into_a_subfolder, a_worktree, a_shallow_clone, a_submodule, a_s
 def test_in_every_layout_the_record_makes_the_files_that_ran(
     root: Path, lay_out: Callable[[Path], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commit and the patch, read by those who audit and who make a run again, have the bytes of the working files."""
+    """The commit and the patch, read by those who audit and who make a run again, have the bytes of the working
+    files.
+    """
     place = lay_out(root)
     commit = git(place, "rev-parse", "HEAD").strip()
     assert state(place) == Source(commit, "no")

@@ -1,4 +1,6 @@
-"""What holds a secret stays out of the patch and of the list of files that differ, and the record says how much was left out."""
+"""What holds a secret stays out of the patch and of the list of files that differ, and the record says how much was
+left out.
+"""
 
 from pathlib import Path
 

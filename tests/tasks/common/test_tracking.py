@@ -15,7 +15,9 @@ from tasks.common.errors import WAITING
 
 @pytest.fixture
 def store(empty_mlflow, tmp_path, monkeypatch):
-    """A separate MLflow store with an absolute address, since MLflow keeps a store open for each address that it has seen."""
+    """A separate MLflow store with an absolute address, since MLflow keeps a store open for each address that it has
+    seen.
+    """
     monkeypatch.chdir(tmp_path)
     for name in ("MLFLOW_RUN_ID", "POSTTRAIN_PROGRESS", "POSTTRAIN_RECORDS"):
         monkeypatch.delenv(name, raising=False)
@@ -76,7 +78,9 @@ def test_a_run_in_the_copy_of_an_experiment_is_recorded_where_it_began(empty_mlf
 
 @pytest.mark.parametrize("named", ["", "elsewhere", "here"])
 def test_elsewhere_a_run_is_recorded_in_its_working_folder(tmp_path, monkeypatch, named):
-    """DVC sets the variable for every command, and a copy in which `posttrain verify` runs a stage is no experiment's."""
+    """DVC sets the variable for every command, and a copy in which `posttrain verify` runs a stage is no
+    experiment's.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DVC_ROOT", str(tmp_path if named == "here" else tmp_path / named if named else ""))
     assert tracking.records_root() == tmp_path

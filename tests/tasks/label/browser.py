@@ -111,7 +111,10 @@ class Tab:
 
     def middle(self, selector: str) -> tuple[float, float]:
         """The middle of an element, in pixels."""
-        script = f"(r => [r.x + r.width / 2, r.y + r.height / 2])(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
+        script = (
+            "(r => [r.x + r.width / 2, r.y + r.height / "
+            f"2])(document.querySelector({json.dumps(selector)}).getBoundingClientRect())"
+        )
         left, top = self.value(script)
         return left, top
 

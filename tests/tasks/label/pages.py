@@ -1,4 +1,6 @@
-"""What the tests of the label page share: items of every mode, a server in this process, and one in a process of its own."""
+"""What the tests of the label page share: items of every mode, a server in this process, and one in a process of its
+own.
+"""
 
 import os
 import re

@@ -1,7 +1,9 @@
-"""Simulated people, who judge on the real page: they read it, press its keys, and remember what they said of what they saw.
+"""Simulated people, who judge on the real page: they read it, press its keys, and remember what they said of what they
+saw.
 
-Answers end in what they are worth, `worth 7`, and steps in whether they are right. A person of accuracy 0.8 says what follows from that in
-eight of ten judgements; with a side bias of 0.3 it takes what was shown first in three of ten, whatever it is worth.
+Answers end in what they are worth, `worth 7`, and steps in whether they are right. A person of accuracy 0.8 says what
+follows from that in eight of ten judgements; with a side bias of 0.3 it takes what was shown first in three of ten,
+whatever it is worth.
 """
 
 import random

@@ -105,7 +105,9 @@ def in_page(record, line):
 
 
 def test_what_the_page_does_beside(tmp_path, people):
-    """A name is asked for at first, the token leaves the address, faults are said, skip, flag, raw text, help, hostile answers."""
+    """A name is asked for at first, the token leaves the address, faults are said, skip, flag, raw text, help, hostile
+    answers.
+    """
     anna = people[0]
     tab, file = anna.tab, tmp_path / "items.jsonl"
     hostile = "<script>document.title = 'hurt'</script><img src=x onerror=\"document.title = 'hurt'\"> $x^2$"
@@ -199,7 +201,8 @@ def test_the_page_reads_rankings_as_the_record_does(tmp_path, people):
         people[0].open(server.address)
         read_by_page = tab.value(
             "import('/static/ranking.js').then(it => "
-            f"{json.dumps(texts)}.map(text => (({{tiers, fault}}) => fault ? null : it.ranks(tiers, [...'ABCD']))(it.parse(text, [...'ABCD']))))"
+            f"{json.dumps(texts)}.map(text => (({{tiers, fault}}) => fault ? null : it.ranks(tiers, "
+            "[...'ABCD']))(it.parse(text, [...'ABCD']))))"
         )
     assert sum(ranks is not None for ranks in read_by_page) > 30
     for text, ranks in zip(texts, read_by_page, strict=True):
@@ -214,7 +217,10 @@ def test_time_in_which_the_page_is_hidden_does_not_count(tmp_path, people):
     tab = people[0].tab
     with Server(tmp_path, file_of(tmp_path, "pairwise", 3), "pairwise", free_port()) as server:
         people[0].open(server.address)
-        hide = "Object.defineProperty(document, 'hidden', {{value: {}, configurable: true}}); document.dispatchEvent(new Event('visibilitychange'))"
+        hide = (
+            "Object.defineProperty(document, 'hidden', {{value: {}, configurable: true}}); "
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )
         tab.value(hide.format("true"))
         time.sleep(5)
         tab.value(hide.format("false"))
@@ -234,7 +240,10 @@ def test_a_phone_shows_everything_in_its_width(mode, tmp_path, people):
         roles = {"button", "radio", "textbox", "link", "combobox", "dialog", "progressbar"}
         nameless = [one for one in tree if one.get("role", {}).get("value") in roles and not one["name"]["value"]]
         assert not nameless, "a screen reader has a name for everything"
-        small = "[...document.querySelectorAll('main button, main .choice, footer button')].filter(one => one.getBoundingClientRect().height < 38)"
+        small = (
+            "[...document.querySelectorAll('main button, main .choice, footer button')].filter(one => "
+            "one.getBoundingClientRect().height < 38)"
+        )
         assert tab.value(f"{small}.map(one => one.outerHTML)") == []
         assert tab.value("getComputedStyle(document.body).backgroundColor") == "rgb(20, 22, 26)"
         tab.open(server.address.replace("/?", "/statistics?"))

@@ -154,7 +154,9 @@ def test_macros_could_grow_and_are_not_converted(name):
     ],
 )
 def test_a_long_answer_takes_no_long_time(part):
-    """Some are read again from each of their characters: that would be hours, so the limit is far from what it takes."""
+    """Some are read again from each of their characters: that would be hours, so the limit is far from what it
+    takes.
+    """
     began = time.thread_time()
     render((part * MOST)[: MOST // 2])
     assert time.thread_time() - began < 60

@@ -1,4 +1,6 @@
-"""What people say through the page's calls, and what is in the record then: every mode, undo, retries, several people."""
+"""What people say through the page's calls, and what is in the record then: every mode, undo, retries, several
+people.
+"""
 
 import json
 import re

@@ -97,7 +97,9 @@ def easy_sums(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def with_dropout(ready: Path, preferences: Path, solutions: Path, tmp_path: Path) -> Path:
-    """`made` with a model that has dropout, so that each step of SFT and of the reward model draws from torch's generator."""
+    """`made` with a model that has dropout, so that each step of SFT and of the reward model draws from torch's
+    generator.
+    """
     folder = tmp_path / "with_dropout"
     folder.mkdir()
     for made_before in ready.iterdir():

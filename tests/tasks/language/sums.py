@@ -1,4 +1,6 @@
-"""Problems of two digits whose sum has one, with solutions, comparisons and rankings: a reward model learns from them in few steps."""
+"""Problems of two digits whose sum has one, with solutions, comparisons and rankings: a reward model learns from them
+in few steps.
+"""
 
 from pathlib import Path
 

@@ -264,7 +264,9 @@ def test_a_training_row_that_opens_as_a_held_out_one_is_on_neither_side():
 
 
 def test_what_people_wrote_is_imitated(made, tmp_path):
-    """Their better answers, and none of the answers that they only judged; a question of the test problems is left out."""
+    """Their better answers, and none of the answers that they only judged; a question of the test problems is left
+    out.
+    """
     tested = tables.read(Problems, made / "problems/test.parquet")["question"].iloc[0]
     turns = forms.as_json([{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Yes?"}])
     record = tmp_path / "people.jsonl"

@@ -205,7 +205,9 @@ THOUGHT, UNENDED = "<think>0 + 5 = 5</think>#### 4", "<think>#### 4"
 
 
 def test_an_answer_is_right_where_the_reward_says_so(home, monkeypatch):
-    """Also for other forms than plain numbers: accuracy is the verifiable reward's own judgement of eight answers a problem."""
+    """Also for other forms than plain numbers: accuracy is the verifiable reward's own judgement of eight answers a
+    problem.
+    """
     texts = ["#### 6", r"\boxed{\frac{12}{2}}", "So it is 7.", r"#### 7\n\boxed{6}", "6", "", THOUGHT, UNENDED]
     answers = cycle(texts)
     monkeypatch.setattr(chat, "decode", lambda *_: next(answers))
@@ -316,7 +318,8 @@ def test_the_best_temperature_is_the_most_accurate_one_and_of_equals_the_lowest(
 def test_the_choice_finds_the_temperature_that_is_best(home):
     """A policy that answers `#### 3` with logit 6, the right `#### 4` with 5.5, and 280 other texts with 0.
 
-    At a low temperature it is always wrong, at a high one it answers anything; in between it is right most often, by the softmax.
+    At a low temperature it is always wrong, at a high one it answers anything; in between it is right most often, by
+    the softmax.
     """
     words = models.load_tokenizer(home / "tokenizer")
     marks, right, end = chat.encode_response(words, "#### 4")
@@ -341,7 +344,9 @@ def test_the_choice_finds_the_temperature_that_is_best(home):
 
 
 def test_test_problems_of_ones_own_need_no_stage_before(home, tmp_path):
-    """Rows in MATH's form: a right answer is marked, and a file of one's own takes the place of the pipeline's problems."""
+    """Rows in MATH's form: a right answer is marked, and a file of one's own takes the place of the pipeline's
+    problems.
+    """
     rows = [{"problem": f"What is {n}?", "solution": f"It is $\\boxed{{\\frac{{{n}}}{{7}}}}$."} for n in range(3)]
     (home / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
     metrics = evaluate(home, tmp_path, source="files", path="mine.jsonl", asked="mine.jsonl", **FEW)
@@ -354,7 +359,9 @@ def test_test_problems_of_ones_own_need_no_stage_before(home, tmp_path):
 
 
 def test_without_answers_likelihoods_and_pairs_are_measured(home, itself, tmp_path):
-    """The loss on references is that of each sequence alone; a policy prefers what it has made more likely than the reference did."""
+    """The loss on references is that of each sequence alone; a policy prefers what it has made more likely than the
+    reference did.
+    """
     rows = [{"prompt": f"Say {n}.", "response": f"{n} pens"} for n in range(3)]
     (home / "asked.jsonl").write_text("\n".join(map(json.dumps, rows)))
     own = {"asked": "asked.jsonl", "pairs": "pairs.jsonl", "source": "files", "path": "asked.jsonl", **FEW}

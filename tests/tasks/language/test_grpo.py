@@ -56,7 +56,8 @@ def sampled_once(monkeypatch):
 
 
 def test_each_aggregation_is_the_mean_it_says(ready, sampled_once, tmp_path):
-    """At the ratio of 1 the loss of a token is -A, and A sums to 0 within a group: by hand from the curve's own columns.
+    """At the ratio of 1 the loss of a token is -A, and A sums to 0 within a group: by hand from the curve's own
+    columns.
 
     dapo divides the sum over tokens by their number, dr_grpo by responses times the longest; a mean of means is 0.
     """
@@ -105,7 +106,9 @@ def clipped(ready, tmp_path_factory):
 
 @pytest.mark.parametrize("side", ["low", "high"])
 def test_with_the_default_updates_each_clip_acts_on_its_own(clipped, side):
-    """The default makes more than one update on a batch, so ratios leave 1 on both sides: a narrow clip acts, a wide one does not."""
+    """The default makes more than one update on a batch, so ratios leave 1 on both sides: a narrow clip acts, a wide
+    one does not.
+    """
     wide, narrow = (pd.read_csv(clipped / name / "curve.csv")["clip_ratio"] for name in ("wide", side))
     assert wide.max() == 0
     assert narrow.iloc[0] > 0

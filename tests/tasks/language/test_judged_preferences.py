@@ -1,4 +1,6 @@
-"""The stage preferences on people's judgements and on mixtures: how many are waited for, the split, and what is trained on."""
+"""The stage preferences on people's judgements and on mixtures: how many are waited for, the split, and what is trained
+on.
+"""
 
 import json
 from functools import cache
@@ -34,7 +36,9 @@ READ = [
 
 @pytest.fixture(scope="module")
 def home(made, tmp_path_factory):
-    """Four answers with their tokens to each of thirty problems, ranked by the annotator: problems/, responses/, annotator/."""
+    """Four answers with their tokens to each of thirty problems, ranked by the annotator: problems/, responses/,
+    annotator/.
+    """
     root, words = tmp_path_factory.mktemp("judged"), models.load_tokenizer(made / "pretrained")
     problems = tables.read(Problems, made / "problems/train.parquet").head(30)
     tables.write(Problems, problems, root / "problems/train.parquet")
@@ -152,7 +156,9 @@ def test_each_person_s_pairs_or_the_majority_s(home, tmp_path):
 
 
 def test_a_mixture_takes_people_s_word_before_the_annotator_s(home, tmp_path):
-    """Ten prompts judged by people, the others by the annotator, and files whose first prompt the annotator holds out."""
+    """Ten prompts judged by people, the others by the annotator, and files whose first prompt the annotator holds
+    out.
+    """
     record = tmp_path / "record.jsonl"
     names = ids(home)[:10]
     judged.write(record, [line for one in names for line in judged.pair(rows_of(home, one)[:2], "b better")])

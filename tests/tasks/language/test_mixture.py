@@ -77,7 +77,9 @@ def test_rounded_shares_add_up_to_the_prompts(made, raw, tmp_path, weights, prom
 
 
 def test_nothing_that_is_judged_elsewhere_and_nothing_twice(made, raw, tmp_path):
-    """A file holds the validation and test problems, and each other problem twice; a second data set has the same file."""
+    """A file holds the validation and test problems, and each other problem twice; a second data set has the same
+    file.
+    """
     held_out = [tables.read(Problems, made / f"problems/{name}.parquet") for name in ("validation", "test")]
     judged = {row.question: row.solution for table in held_out for row in table.itertuples()}
     rows = [{"question": question, "answer": solution} for question, solution in judged.items()]
@@ -199,7 +201,9 @@ def test_a_share_of_a_files_prompts_is_held_out_and_never_trained_on(made, raw, 
 
 
 def test_held_out_prompts_of_one_set_are_trained_on_by_none(made, raw, tmp_path):
-    """The second data set has the same file: it trains on nothing that the first holds out, and holds out nothing that it trains on."""
+    """The second data set has the same file: it trains on nothing that the first holds out, and holds out nothing that
+    it trains on.
+    """
     for seed in range(2):
         sets = [of("one", "file", 1.0), of("two", "file", 3.0), of("own", "problems", location="")]
         metrics, table = mixed(made, raw(), tmp_path / f"{seed}", *sets, validation_share=0.2, seed=seed)
@@ -262,7 +266,9 @@ def test_a_bad_row_of_a_set_is_one_line(made, raw, tmp_path):
 
 
 def test_what_is_left_out_of_a_set_is_counted(made, raw, tmp_path):
-    """Repeats, questions of validation and test, and those of a set before; conversations that only end alike are no repeats."""
+    """Repeats, questions of validation and test, and those of a set before; conversations that only end alike are no
+    repeats.
+    """
     held_out = [
         tables.read(Problems, made / f"problems/{name}.parquet")["question"][0] for name in ("validation", "test")
     ]

@@ -33,7 +33,9 @@ def test_a_target_moves_the_coefficient(ready, tmp_path):
 
 
 def test_an_answer_without_an_end_costs_the_penalty(ready, tmp_path):
-    """In the first step the critic's values are 0, so its loss is half the mean squared return: by hand, with all responses cut off."""
+    """In the first step the critic's values are 0, so its loss is half the mean squared return: by hand, with all
+    responses cut off.
+    """
     penalty, rows = 3.0, {}
     for asked in (0.0, penalty):
         changes = {"missing_end_penalty": asked, "epochs": 1, "minibatches": 1, "steps": 1, "gamma": 1.0, "lam": 1.0}

@@ -162,7 +162,9 @@ def test_noise_flips_pairs(noisy):
 
 
 def test_a_taste_for_length_counts_each_token(annotatable, tmp_path):
-    """The wrong answer, worth 2 points, gets 8 tokens more than the right one's 3: at a point a token they tie, and above it is preferred."""
+    """The wrong answer, worth 2 points, gets 8 tokens more than the right one's 3: at a point a token they tie, and
+    above it is preferred.
+    """
     given = pd.read_parquet(annotatable / "responses/responses.parquet")
     given = given[given["prompt_id"] == "train-5"]
     long = [
@@ -183,7 +185,9 @@ def test_a_taste_for_length_counts_each_token(annotatable, tmp_path):
 
 
 def test_flipped_counts_what_the_scores_tell_apart():
-    """Of four comparisons three have different scores, and one of those three prefers the answer with the lower score."""
+    """Of four comparisons three have different scores, and one of those three prefers the answer with the lower
+    score.
+    """
     gaps = [(7, 3), (2, 10), (5, 5), (9, 8)]
     compared = pd.DataFrame(
         {
@@ -325,7 +329,9 @@ BEFORE = [{"role": "user", "content": "Hi there."}, {"role": "assistant", "conte
 
 @pytest.fixture(scope="module")
 def learnable(made):
-    """Pairs from the made problems: the solution against one with ten times its number, half of them behind earlier turns."""
+    """Pairs from the made problems: the solution against one with ten times its number, half of them behind earlier
+    turns.
+    """
     rows = []
     for n, row in enumerate(tables.read(Problems, made / "problems/train.parquet").itertuples()):
         asked = {"role": "user", "content": row.question}
@@ -336,7 +342,9 @@ def learnable(made):
 
 @pytest.mark.slow
 def test_given_pairs_are_learned_from(made, learnable, tmp_path):
-    """Files to pairs, to a reward model and a policy that prefer what people preferred on held-out prompts, with history."""
+    """Files to pairs, to a reward model and a policy that prefer what people preferred on held-out prompts, with
+    history.
+    """
     metrics, out = given(tmp_path, learnable, test_share=0.3)
     assert metrics["pairs"] == {"train": 42, "test": 18}
     table = tables.read(Comparisons, out / "train.parquet")

@@ -137,7 +137,9 @@ def test_files_are_read_and_split(files, tmp_path):
 
 
 def test_repeated_questions_stay_in_one_split_only(files, tmp_path):
-    """A test question that also occurs in training, one beyond the test problems that are kept, and one that occurs twice."""
+    """A test question that also occurs in training, one beyond the test problems that are kept, and one that occurs
+    twice.
+    """
     config = files(train=[*ROWS[:30], *ROWS[:30], *ROWS[30:]], test=[*ROWS[30:], ROWS[30]])
     found = made(config, tmp_path)
     metrics = run(config, tmp_path, tmp_path / "again")

@@ -76,7 +76,9 @@ def test_a_reward_that_is_no_number_stops_the_stage(ready, tmp_path, monkeypatch
 
 
 def test_an_answer_without_a_reward_is_never_chosen(ready, tmp_path, monkeypatch):
-    """Rewards are negative, none for the second half of each prompt's answers, and for all of the first prompt's: 8 prompts, 4 answers each."""
+    """Rewards are negative, none for the second half of each prompt's answers, and for all of the first prompt's: 8
+    prompts, 4 answers each.
+    """
     chosen = []
 
     def some(self, asked, responses, ended):

@@ -134,7 +134,8 @@ def test_curve_and_bytes(home, fitted, tmp_path):
 
 
 def test_the_config_says_what_padding_is_and_that_the_scores_are_a_head_s(home, tmp_path):
-    """Without padding Transformers' own forward pass scores it, and refuses a batch. The configs of base models often lack it.
+    """Without padding Transformers' own forward pass scores it, and refuses a batch. The configs of base models often
+    lack it.
 
     The policy is a reward model of the other kind.
     """
@@ -153,7 +154,9 @@ def test_the_config_says_what_padding_is_and_that_the_scores_are_a_head_s(home, 
 
 
 def test_accuracies_by_hand():
-    """Both, one and none of the answers show steps; the second label contradicts the rubric, the last pair has equal points."""
+    """Both, one and none of the answers show steps; the second label contradicts the rubric, the last pair has equal
+    points.
+    """
     worked, other, plain = "2 + 3 = 5\n#### 5", "2 + 3 = 6\n#### 6", "#### 5"
     table = pd.DataFrame(
         {
@@ -201,7 +204,9 @@ def test_a_stratum_without_pairs_is_left_out(fitted):
 
 
 def test_margins_belong_to_their_rows(home, fitted, tmp_path):
-    """The order of the held-out table does not change the result of any stratum; every third pair is the wrong way round."""
+    """The order of the held-out table does not change the result of any stratum; every third pair is the wrong way
+    round.
+    """
     table = tables.read(Comparisons, home / "preferences/test.parquet")
     turned = pd.Series([number % 3 == 0 for number in range(len(table))], index=table.index)
     for name, other in (("chosen", "rejected"), ("rejected", "chosen")):

@@ -113,7 +113,9 @@ def test_the_page_has_the_plot_first_and_says_what_no_budget_does(found):
 
 
 def test_a_run_is_the_same_again_and_needs_no_other_model(found, made, tmp_path, monkeypatch):
-    """Without reward models and a small one, the policy's samples and methods are the same; its picture is of no interest."""
+    """Without reward models and a small one, the policy's samples and methods are the same; its picture is of no
+    interest.
+    """
     monkeypatch.setattr(plots, "svg", lambda _, name: f'<svg id="{name}"></svg>')
     run(config(), made / "pretrained", made / "problems", made / "none", made / "none", tmp_path / "sft")
     alone, both = (

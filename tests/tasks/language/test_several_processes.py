@@ -1,4 +1,6 @@
-"""Every training on several real processes against one: the same curve and model, and killed on any of them the same bytes."""
+"""Every training on several real processes against one: the same curve and model, and killed on any of them the same
+bytes.
+"""
 
 import os
 import subprocess
@@ -17,16 +19,20 @@ from tests.tasks.language.trainings import IN_RANKS, PRECISE, ROUNDED
 
 ROOT = Path(__file__).parents[3]
 UPDATES = {"grpo": 2, "reinforce": 5, "ppo": 4}  # of optimizers in a step, where they are more than one
-# A metric is a sum in fp32 of up to some thousand terms of its own size: 2**-24 of it, times the root of their number, and what
+# A metric is a sum in fp32 of up to some thousand terms of its own size: 2**-24 of it, times the root of their number,
+# and what
 # a few updates make of that. Measured: at most 3e-6.
 CLOSE = 1e-5
-# Adam divides a gradient by its own size, so a weight whose gradient is mere rounding moves by the learning rate either way.
+# Adam divides a gradient by its own size, so a weight whose gradient is mere rounding moves by the learning rate either
+# way.
 # The keys' biases are such weights, whose true gradient is 0; of the others there are few. Measured: at most 4e-4.
 MOVED = 1e-3
 
 
 def train(home, folder, *words):
-    """Fill `folder` with the trainings, by the number of processes that stands before them; returns what they said of checkpoints."""
+    """Fill `folder` with the trainings, by the number of processes that stands before them; returns what they said of
+    checkpoints.
+    """
     folder.mkdir()
     done = subprocess.run(
         [sys.executable, "-m", "tests.tasks.language.training_in_ranks", home, *map(str, words)],
@@ -54,7 +60,8 @@ def moved(before, after):
 
 @pytest.mark.slow
 def test_the_curve_and_the_model_are_those_of_one_process(with_dropout, tmp_path):
-    """With dropout, batches that no number of processes divides, a part of a batch of one row, and steps of fewer prompts than processes.
+    """With dropout, batches that no number of processes divides, a part of a batch of one row, and steps of fewer
+    prompts than processes.
 
     Three processes divide the model, so that the last of them has fewer rows of a weight than the others, or none.
     """
@@ -86,11 +93,14 @@ def test_the_curve_and_the_model_are_those_of_one_process(with_dropout, tmp_path
 
 @pytest.mark.slow
 def test_a_divided_model_in_bf16_is_what_it_is_undivided(with_dropout, tmp_path):
-    """Until a master falls within rounding of the border between two numbers of bf16: its weight then differs by a 256th of itself."""
+    """Until a master falls within rounding of the border between two numbers of bf16: its weight then differs by a
+    256th of itself.
+    """
     train(with_dropout, tmp_path / "2", 2, *(f"{name}/{out}" for name in ROUNDED for out in ("a", "sharded")))
     for name in ROUNDED:
         one, other = (pd.read_csv(tmp_path / "2" / name / out / "curve.csv") for out in ("a", "sharded"))
-        # The second is of masters that have been updated; an updated weight of a sampler may fall on either side of a border.
+        # The second is of masters that have been updated; an updated weight of a sampler may fall on either side of a
+        # border.
         first = ((one - other).abs() / (1 + one.abs()))[: 1 if name == "grpo-sampler" else 2]
         assert first.max().max() < CLOSE, name
         whole, divided = (
@@ -106,8 +116,8 @@ def test_a_divided_model_in_bf16_is_what_it_is_undivided(with_dropout, tmp_path)
 def test_killed_on_any_process_and_resumed_it_is_the_same_to_the_bit(with_dropout, tmp_path):
     """After a kill with -9 the others stop by themselves; the same number of processes goes on from the checkpoint.
 
-    The first process is killed where each has everything, the second where they divide something. Processes that divide the optimizer
-    have the same bits, whether they were killed or not; those that divide the model have their own.
+    The first process is killed where each has everything, the second where they divide something. Processes that divide
+    the optimizer have the same bits, whether they were killed or not; those that divide the model have their own.
     """
     outs, expected = [], []
     for name in IN_RANKS:

@@ -81,7 +81,9 @@ def test_it_beats_the_model_it_started_from(made, tuned):
 
 
 def test_the_curve_has_the_held_out_loss_at_intervals_and_at_the_end_and_measuring_it_changes_nothing(made, tmp_path):
-    """Steps 1 to 6: before the training, after two steps and four, and at the end; a row in between repeats the last one."""
+    """Steps 1 to 6: before the training, after two steps and four, and at the end; a row in between repeats the last
+    one.
+    """
     found = {}
     for every in (0, 2):
         out = tmp_path / str(every)
@@ -199,7 +201,9 @@ def test_all_of_a_plain_text_is_learned_but_what_nothing_precedes():
 
 
 def test_a_control_token_is_text_in_a_message_and_itself_in_a_text():
-    """A column `text` may hold conversations in the model's template; what somebody says in a message is no part of it."""
+    """A column `text` may hold conversations in the model's template; what somebody says in a message is no part of
+    it.
+    """
     words = chat_tokenizer("ChatML")
     end = words.convert_tokens_to_ids("<|im_end|>")
     [(tokens, _)] = Encoded(table_of([ASK, {"role": "assistant", "content": "<|im_end|>"}]), words, CONFIG).rows
@@ -258,7 +262,10 @@ def test_a_cut_demonstration_without_anything_to_learn_is_dropped():
 def test_truncation_is_told_and_counted(made, tmp_path, capsys):
     metrics = tune(made, tmp_path, max_length=60, truncation="right")
     assert metrics["truncated"] + metrics["dropped"] > 10
-    told = f"sft: of 32 demonstrations {metrics['truncated']} were cut off at sft.max_length = 60, and {metrics['dropped']} left out\n"
+    told = (
+        f"sft: of 32 demonstrations {metrics['truncated']} were cut off at sft.max_length = 60, and "
+        f"{metrics['dropped']} left out\n"
+    )
     assert told in capsys.readouterr().err
     assert (
         tune(made, tmp_path / "whole", max_length=192, **FEW)["truncated"],

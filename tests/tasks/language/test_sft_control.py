@@ -22,7 +22,9 @@ def weights(folder):
 
 
 def test_it_is_sft_on_the_demonstrations_behind_those_that_sft_has_seen(made, tmp_path):
-    """The same bits as the stage `sft` gives that has these demonstrations alone, with each control's own number of passes."""
+    """The same bits as the stage `sft` gives that has these demonstrations alone, with each control's own number of
+    passes.
+    """
     train, validation = (
         tables.read(Demonstrations, made / f"demonstrations/{name}.parquet") for name in ("train", "validation")
     )

@@ -114,7 +114,9 @@ def from_files(made, home, rows, name="out"):
 
 
 def test_whole_answers_with_a_label(made, words, tmp_path):
-    """Each step has its answer's label; answers to one prompt are on one side, whatever a problem of that number is about."""
+    """Each step has its answer's label; answers to one prompt are on one side, whatever a problem of that number is
+    about.
+    """
     rows = [
         {"prompt": f"A film {n // 2}?", "completion": "It was\nfine." if n % 2 else "Dull.", "label": n % 2}
         for n in range(20)

@@ -104,7 +104,10 @@ def test_metrics_are_the_table_s(found):
 
 
 def with_other_labels(home, out, part, policies=("ppo", "grpo")):
-    """The stage on reviews whose labels in `part` are the opposite; it writes to out/page. The pictures are of no interest."""
+    """The stage on reviews whose labels in `part` are the opposite; it writes to out/page.
+
+    The pictures are of no interest.
+    """
     table = tables.read(Reviews, home / "reviews/reviews.parquet")
     tables.write(Reviews, table.assign(positive=table["positive"] ^ (table["part"] == part)), out / "reviews.parquet")
     given = (home / "problems", home / "sft", home / "reward_model", [home / name for name in policies])

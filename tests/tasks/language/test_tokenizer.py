@@ -39,7 +39,8 @@ def test_any_text_comes_back(words, text):
 def test_prompt_and_response_are_the_template_of_the_whole(words, question, answer):
     """A prompt is always a prefix of the conversation, and the end token belongs to the response.
 
-    Special tokens in a text are plain text for us, while the template makes tokens of them: tests/tasks/language/data/test_chat.py.
+    Special tokens in a text are plain text for us, while the template makes tokens of them:
+    tests/tasks/language/data/test_chat.py.
     """
     conversation = [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
     whole = words.apply_chat_template(conversation, tokenize=False)

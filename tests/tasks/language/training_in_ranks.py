@@ -1,9 +1,11 @@
-"""Trainings in several processes: `python -m tests.tasks.language.training_in_ranks MADE PROCESSES STAGE/NAME[=KILL] .. [PROCESSES ..]`.
+"""Trainings in several processes: `python -m tests.tasks.language.training_in_ranks MADE PROCESSES STAGE/NAME[=KILL] ..
+[PROCESSES ..]`.
 
-Each fills the folder STAGE/NAME, in as many processes as the number before it says. KILL is RANK:STEPS[:THEN]: the process of this rank kills
-itself after so many optimizer steps, at which the others end by themselves; then as many processes, or THEN, go on. In a folder named
-`divided` they divide the optimizer, in one whose name begins with `sharded` the model. All are forks of this process, which has trained a little
-by itself, since imports and first calls take longest.
+Each fills the folder STAGE/NAME, in as many processes as the number before it says. KILL is RANK:STEPS[:THEN]: the
+process of this rank kills itself after so many optimizer steps, at which the others end by themselves; then as many
+processes, or THEN, go on. In a folder named `divided` they divide the optimizer, in one whose name begins with
+`sharded` the model. All are forks of this process, which has trained a little by itself, since imports and first calls
+take longest.
 """
 
 import contextlib
@@ -65,7 +67,9 @@ def attempt(made, out, count, kill):
 
 
 def prepare(made):
-    """Do what each process would have to do anew: tables of names and of conversions, checks of schemas, FSDP's imports."""
+    """Do what each process would have to do anew: tables of names and of conversions, checks of schemas, FSDP's
+    imports.
+    """
     import torch.distributed.fsdp  # noqa: F401
 
     with TemporaryDirectory() as folder, contextlib.chdir(folder):

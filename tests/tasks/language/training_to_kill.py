@@ -1,8 +1,10 @@
-"""Trainings in processes that kill themselves: `python -m tests.tasks.language.training_to_kill MADE STAGE/NAME=KILL,KILL...`.
+"""Trainings in processes that kill themselves: `python -m tests.tasks.language.training_to_kill MADE
+STAGE/NAME=KILL,KILL...`.
 
-Each KILL is one attempt to fill the folder STAGE/NAME. It is the number of optimizer steps after which the attempt kills itself, or
-`writing` for a kill while the first checkpoint is put in place. One more attempt survives. All are forks of this process, since
-imports take longest; without kills this process trains itself, and so has imported what later forks need.
+Each KILL is one attempt to fill the folder STAGE/NAME. It is the number of optimizer steps after which the attempt
+kills itself, or `writing` for a kill while the first checkpoint is put in place. One more attempt survives. All are
+forks of this process, since imports take longest; without kills this process trains itself, and so has imported what
+later forks need.
 """
 
 import os
@@ -49,7 +51,9 @@ UPDATES = {"reinforce": 5, "ppo": 8, "grpo": 2}  # of optimizers in a step, wher
 
 
 def begin_fork():
-    """Have torch see in its main thread that it was forked, as a warm stage does: threads that first see it at once can fail."""
+    """Have torch see in its main thread that it was forked, as a warm stage does: threads that first see it at once can
+    fail.
+    """
     torch.set_num_threads(1)
 
 

@@ -1,4 +1,6 @@
-"""`python -m tasks.memory`: what it takes from params.yaml and dvc.yaml, what options replace, and its one-line faults."""
+"""`python -m tasks.memory`: what it takes from params.yaml and dvc.yaml, what options replace, and its one-line
+faults.
+"""
 
 import json
 import re
@@ -21,7 +23,9 @@ READ = plans.configs
 
 @pytest.fixture(scope="module")
 def machines():
-    """dvc.yaml with nothing but what its stages ask for: of the whole file, most of a test's time would go into reading it."""
+    """dvc.yaml with nothing but what its stages ask for: of the whole file, most of a test's time would go into reading
+    it.
+    """
     stages = YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"]
     asked = {name: {"meta": stage.get("do", stage).get("meta")} for name, stage in stages.items()}
     return json.dumps({"stages": {name: {"do": own} if "do" in stages[name] else own for name, own in asked.items()}})
@@ -79,7 +83,9 @@ def test_sections_are_read_as_a_stage_reads_them():
 
 
 def test_the_lectures_example():
-    """PPO of four models of 8 billion weights in fp16: 128 GB; GRPO without a critic: 80 GB. The whole figure is beside."""
+    """PPO of four models of 8 billion weights in fp16: 128 GB; GRPO without a critic: 80 GB. The whole figure is
+    beside.
+    """
     for stage, total in (("ppo", "128.0 GB"), ("grpo", "80.0 GB")):
         asked = (stage, "--model=8B", "--precision=fp16", "--lectures", "--device-memory=80GB")
         lines = told(*asked)

@@ -119,7 +119,9 @@ def test_weights_gradients_and_moments_are_those_of_a_step(optimizer, precision,
 
 
 def test_the_lectures_count():
-    """8 billion weights in fp16 are 16 GB. PPO: 3 x 16 policy + 16 reference + 3 x 16 critic + 16 reward model; GRPO has no critic."""
+    """8 billion weights in fp16 are 16 GB. PPO: 3 x 16 policy + 16 reference + 3 x 16 critic + 16 reward model; GRPO
+    has no critic.
+    """
     own = shapes.of_size("8B")
     for stage, total in (("ppo", 128), ("grpo", 80)):
         work = workload(stage, own, precision="fp16", whole=False, critic=stage == "ppo", reference=True, scorer=own)

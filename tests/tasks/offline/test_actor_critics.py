@@ -1,4 +1,6 @@
-"""The stages awr, iql, brac, bear, td3_bc, td3, rebrac and cql on small data sets: what they write, and that a killed training resumes exactly."""
+"""The stages awr, iql, brac, bear, td3_bc, td3, rebrac and cql on small data sets: what they write, and that a killed
+training resumes exactly.
+"""
 
 import re
 from itertools import islice

@@ -46,7 +46,9 @@ def pushing(action, steps, rng):
 
 
 def test_the_best_tenth_is_cloned_by_itself(tmp_path):
-    """Nine short episodes push to the left, the longest one to the right: the best data differ from most of the data."""
+    """Nine short episodes push to the left, the longest one to the right: the best data differ from most of the
+    data.
+    """
     rng = np.random.default_rng(0)
     played = [pushing(0, 5, rng) for _ in range(9)] + [pushing(1, 20, rng)]
     stored.write(tmp_path / "data", "CartPole-v1", played, Reference(5, 20), {})

@@ -155,7 +155,9 @@ def test_a_lucky_first_look_chooses_nothing():
 
 
 def test_each_look_is_at_other_episodes():
-    """Seeds of three looks of as many episodes as params.yaml asks for do not overlap, nor with those that are recorded."""
+    """Seeds of three looks of as many episodes as params.yaml asks for do not overlap, nor with those that are
+    recorded.
+    """
     looks = [behaviour.FIRST_LOOK, behaviour.SECOND_LOOK, behaviour.MEASURED_BY, FIRST_SEED]
     section = BehaviourConfig.model_validate(PARAMS["behaviour"])
     most = max(section.evaluate_episodes, section.final_episodes, section.measure_episodes)

@@ -202,7 +202,9 @@ def test_synthetic_text_teaches_our_own_trunk_as_well(in_our_own_trunk):
 def test_training_that_was_killed_goes_on_to_the_same_bits(
     spoken, in_our_own_trunk, data, tmp_path, monkeypatch, variant
 ):
-    """One seed of one variant ends as it does beside all others, in a process that has drawn other random numbers before."""
+    """One seed of one variant ends as it does beside all others, in a process that has drawn other random numbers
+    before.
+    """
     every, whole, _ = spoken if variant == "DT-language" else in_our_own_trunk
     options = every | {"seeds": [7], "variants": {variant: every["variants"][variant]}}
     torch.rand(5)
@@ -234,7 +236,9 @@ def test_a_language_model_too_short_for_the_context_is_refused(data, tmp_path):
 
 
 def test_variants_with_and_without_text_side_by_side(spoken):
-    """Each has the metrics that it learns by: the stage once ended with a number that is none, after its last training."""
+    """Each has the metrics that it learns by: the stage once ended with a number that is none, after its last
+    training.
+    """
     _, out, metrics = spoken
     assert metrics["DT"].keys() - metrics["DT-silent"].keys() == {"language_loss"}
     assert np.isfinite([*metrics["DT-silent"].values(), *metrics["DT"].values()]).all()

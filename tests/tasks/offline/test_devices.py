@@ -1,4 +1,6 @@
-"""Every learner runs on the stage's device: here on a pretended one, which is as strict as a GPU about where tensors lie."""
+"""Every learner runs on the stage's device: here on a pretended one, which is as strict as a GPU about where tensors
+lie.
+"""
 
 import sys
 
@@ -250,7 +252,9 @@ def test_policies_are_measured_on_the_stage_s_device(method, data, tmp_path, mon
 
 
 def test_what_lies_elsewhere_meets_nothing_that_does_not():
-    """The pretended device acts like one: an operation between it and the CPU is an error, copies between them are allowed."""
+    """The pretended device acts like one: an operation between it and the CPU is an error, copies between them are
+    allowed.
+    """
     with elsewhere.Mode():
         there, here = torch.ones(3).to(elsewhere.NAME), torch.arange(3.0)
         assert there.device.type == elsewhere.NAME

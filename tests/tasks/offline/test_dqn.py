@@ -93,7 +93,9 @@ def trained(data, tmp_path_factory):
 
 @pytest.mark.parametrize("terminated", [False, True])
 def test_cal_ql_refers_to_episodes_that_ended_and_to_no_cut_one(terminated):
-    """Costs of 1 for ever are worth -10 at this discount; the three that were seen before a cut are no bound of that."""
+    """Costs of 1 for ever are worth -10 at this discount; the three that were seen before a cut are no bound of
+    that.
+    """
     ends = torch.tensor([False, False, terminated])
     data = Transitions(
         torch.eye(3), torch.zeros(3, dtype=torch.long), -torch.ones(3), torch.eye(3), ends, torch.tensor([3])

@@ -205,9 +205,9 @@ def test_expectations_are_judged_and_counted(html):
     text = plain(html).replace("\N{MINUS SIGN}", "-")
     assert "Of 4 expectations 2 hold, 1 is undecided, and 1 does not hold." in text
     assert (
-        "✓ LunarLander-v3-medium: data mean 57.8, DQN -26.7 ± 33.1. As expected, data mean is higher, by 84.4 (51.3 to 118)."
-        in text
-    )
+        "✓ LunarLander-v3-medium: data mean 57.8, DQN -26.7 ± 33.1. As expected, data mean is higher, by 84.4 "
+        "(51.3 to 118)."
+    ) in text
     assert "Against what was expected, DT is lower, by " in text
 
 

@@ -152,7 +152,9 @@ def test_what_nobody_recorded_here_has_no_such_policy(found):
 
 
 class Obedient(Preferences):
-    """A policy with targets: it pushes the pole over for as many steps as it is asked for, then balances it for a while."""
+    """A policy with targets: it pushes the pole over for as many steps as it is asked for, then balances it for a
+    while.
+    """
 
     targets = (3.0, 1.0)
 

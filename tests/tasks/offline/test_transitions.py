@@ -176,7 +176,8 @@ def test_a_d4rl_file_below_the_raw_folder(home, tmp_path, capsys):
     metrics = record(home, tmp_path / "hopper-d4rl", "Hopper-v5", "d4rl", location="it.hdf5", raw=tmp_path)
     assert (metrics["episodes"], metrics["steps"], metrics["terminated"], metrics["left_out"]) == (2, 8, 0.5, 1)
     assert capsys.readouterr().err.splitlines() == [
-        "transitions: data set hopper-d4rl: 1 of 9 steps are left out: 0 behind the last end, 1 at a cut, where the observation that follows is not in the file",
+        "transitions: data set hopper-d4rl: 1 of 9 steps are left out: 0 behind the last end, 1 at a cut, where "
+        "the observation that follows is not in the file",
         "transitions: data set hopper-d4rl: a D4RL file names no environment: shapes and ranges alone were compared",
     ]
     found = stored.read(tmp_path / "hopper-d4rl")

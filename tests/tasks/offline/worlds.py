@@ -56,7 +56,9 @@ def episode(scene, spaces, rng, seed):
 
 
 def record(path, environment, episodes, reference=None):
-    """A data set of `episodes` random episodes in the folder `path`; a random policy scores 0, the return `reference` 100."""
+    """A data set of `episodes` random episodes in the folder `path`; a random policy scores 0, the return `reference`
+    100.
+    """
     rng, scene, spaces = np.random.default_rng(0), simulators.make(environment), simulators.spaces_of(environment)
     played = [episode(scene, spaces, rng, seed) for seed in range(episodes)]
     scene.close()

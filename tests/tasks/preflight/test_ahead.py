@@ -82,7 +82,9 @@ def test_in_a_copy_that_lacks_them_files_of_later_runs_are_not_looked_for():
 
 @pytest.mark.parametrize("made", ["problems", "mixture", "demonstrations"])
 def test_what_was_made_of_a_hubs_set_is_held_against_what_is_asked_of_it_now(tmp_path, monkeypatch, made):
-    """Its rows lie here where the stage is up to date; those of a stage that will run are not what will be there then."""
+    """Its rows lie here where the stage is up to date; those of a stage that will run are not what will be there
+    then.
+    """
     monkeypatch.chdir(tmp_path)
     source = {**mixed("policy"), "source": "hub", "location": "some/set", "hub_revision": "main", "hub_split": "train"}
     asked = {"question": "Why?", "solution": "", "answer": ""}

@@ -101,7 +101,10 @@ def test_a_model_that_cannot_keep_its_cache_is_one_line(words, tmp_path):
     own = saved(long_rope(words), words, tmp_path)
     with pytest.raises(DataError) as caught:
         list(model_trial.lines(own))
-    line = rf"{tmp_path}: beyond 48 tokens \(config.json: original_max_position_embeddings\) a token's log-probability differs by \S+ nats between training and .*"
+    line = (
+        rf"{tmp_path}: beyond 48 tokens \(config.json: original_max_position_embeddings\) a token's "
+        r"log-probability differs by \S+ nats between training and .*"
+    )
     assert re.fullmatch(line, str(caught.value))
 
 
@@ -151,9 +154,9 @@ def test_what_is_not_here_or_too_large_is_not_tried(words, tmp_path, monkeypatch
     own = saved(llama(vocab_size=len(words)), words, tmp_path)
     monkeypatch.setattr(model_trial, "_free_memory", lambda: 10**5)
     [line] = model_trial.lines(own)
-    assert (
-        line
-        == f"model: not tried, since it needs {4e-9 * model_trial._weights(tmp_path):.1f} GB of memory, and 0.0 GB are free"
+    assert line == (
+        f"model: not tried, since it needs {4e-9 * model_trial._weights(tmp_path):.1f} GB of "
+        "memory, and 0.0 GB are free"
     )
     own.init = "hub"
     assert [*model_trial.lines(own)] == [
@@ -162,7 +165,9 @@ def test_what_is_not_here_or_too_large_is_not_tried(words, tmp_path, monkeypatch
 
 
 def test_check_begins_with_it(monkeypatch):
-    """For a model that exists; one from scratch has nothing to try, and neither has a run that trains no language model."""
+    """For a model that exists; one from scratch has nothing to try, and neither has a run that trains no language
+    model.
+    """
     monkeypatch.setattr(model_trial, "lines", lambda own: iter([f"tried {own.path}"]))
     given = {"pretrained": SimpleNamespace(init="directory", path="model")}
     assert next(whole(given, ["sft"], False)) == "tried model"

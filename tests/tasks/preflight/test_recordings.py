@@ -15,7 +15,9 @@ from tests.tasks.offline.worlds import BEHAVIOUR, NONE, record
 
 @pytest.fixture
 def said(tmp_path, monkeypatch):
-    """The lines on one data set of the environment `id`, imported from walks/, which `change` has changed; other settings too."""
+    """The lines on one data set of the environment `id`, imported from walks/, which `change` has changed; other
+    settings too.
+    """
     monkeypatch.chdir(tmp_path)
 
     def lines(change=None, steps=0, **settings):

@@ -57,7 +57,9 @@ def test_lengths_and_masks_are_told(words):
 
 
 def test_examples_beyond_the_context_are_found_before_training(words, monkeypatch):
-    """As the stages do: they cut nothing off that no max_length asks for, and read more than the rows that are looked at."""
+    """As the stages do: they cut nothing off that no max_length asks for, and read more than the rows that are looked
+    at.
+    """
     monkeypatch.setattr(tokens, "LOOKED_AT", 5)
     rows = [row("2?", "5")] * 6 + [row("2?", LONG)]
     for context in (12, 13):
@@ -114,7 +116,10 @@ def test_each_reward_is_tried_on_four_answers():
 
 
 def test_time_and_memory_by_hand():
-    """SFT on 100 rows of 50 tokens, twice: 10,000 tokens are trained. Memory is the sum that `posttrain plan-memory` has."""
+    """SFT on 100 rows of 50 tokens, twice: 10,000 tokens are trained.
+
+    Memory is the sum that `posttrain plan-memory` has.
+    """
     twice = CONFIGS["sft"].model_copy(update={"epochs": 2})
     assert estimates.work("sft", twice, 100, 50) == estimates.Work(10000, 0)
     grpo = estimates.work("grpo", CONFIGS["grpo"], 0, 36)

@@ -36,7 +36,9 @@ def written(folder: Path, text: str = HEADER) -> None:
 
 
 def test_a_game_of_ones_own_is_played_as_the_stages_play_it(folder):
-    """It says something of `help`, pays a half for each of three turns, and knows no best play, which recorded games need."""
+    """It says something of `help`, pays a half for each of three turns, and knows no best play, which recorded games
+    need.
+    """
     written(folder)
     line = trials.agents(KIND, {"size": 4}, 60.0, 0, 0)
     assert line.endswith("characters, knows no best play; 3 turns paid 0.5 to 0.5 each")

@@ -1,4 +1,6 @@
-"""The policies that record data, and the critic beside them: small tanh networks; the policies draw their actions at random."""
+"""The policies that record data, and the critic beside them: small tanh networks; the policies draw their actions at
+random.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -68,7 +70,9 @@ class Behaviour(Tanh):
 
 
 class Sampled:
-    """The policy drawing its actions at random instead of taking the most probable ones; tasks/offline/environments/rollouts.py plays it."""
+    """The policy drawing its actions at random instead of taking the most probable ones;
+    tasks/offline/environments/rollouts.py plays it.
+    """
 
     def __init__(self, policy: Behaviour, seed: int) -> None:
         self.policy, self.generator = policy, torch.Generator().manual_seed(seed)

@@ -1,7 +1,7 @@
 """Dropout whose random numbers cost less on a CPU, where drawing them is a quarter of a small transformer's step.
 
-torch draws a number for each element. Here each draw of 64 bits serves four elements, so that the share that is dropped is rounded
-to 1/65536.
+torch draws a number for each element. Here each draw of 64 bits serves four elements, so that the share that is dropped
+is rounded to 1/65536.
 """
 
 import torch
@@ -12,7 +12,9 @@ BITS = 16  # of an element
 
 
 def dropout(x: Tensor, share: float, training: bool) -> Tensor:
-    """x with each element 0 with probability `share` and else divided by 1 - `share`, in training; the same shape and type."""
+    """x with each element 0 with probability `share` and else divided by 1 - `share`, in training; the same shape and
+    type.
+    """
     if not training or share == 0:
         return x
     if x.device.type != "cpu":

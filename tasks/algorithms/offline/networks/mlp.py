@@ -1,7 +1,7 @@
 """The small networks of the offline methods; each can act, and its state holds all that it needs for that.
 
-`act` is greedy: the most probable, the highest-valued or the mean action. Observations are normalised inside, by buffers
-that are saved with the weights, so that training and evaluation cannot differ in it.
+`act` is greedy: the most probable, the highest-valued or the mean action. Observations are normalised inside, by
+buffers that are saved with the weights, so that training and evaluation cannot differ in it.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,9 @@ from tasks.algorithms.offline.transitions import Spaces
 
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int, layer_norm: bool = False) -> nn.Sequential:
-    """Linear layers with rectified linear units between them, each followed by layer normalisation if that is asked for."""
+    """Linear layers with rectified linear units between them, each followed by layer normalisation if that is asked
+    for.
+    """
     layers: list[nn.Module] = []
     for pair in pairwise([inputs, *hidden]):
         layers += [Rectified(*pair), nn.LayerNorm(pair[1])] if layer_norm else [Rectified(*pair)]
@@ -64,7 +66,9 @@ class Network(nn.Module):
 
     @property
     def sizes(self) -> dict[str, object]:
-        """The arguments that it is made from besides its spaces, as JSON values; tasks/offline/policies/files.py loads it by them."""
+        """The arguments that it is made from besides its spaces, as JSON values; tasks/offline/policies/files.py loads
+        it by them.
+        """
         return {"hidden": list(self.hidden)}
 
     def forward(self, observations: Tensor) -> Tensor:

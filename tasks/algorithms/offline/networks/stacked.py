@@ -1,6 +1,7 @@
 """Several small networks of one shape side by side: each layer of all of them is one product.
 
-A step of a network of 64 units is mostly the time of calls. Six side by side take 1.6 times as long as one, not six times (LOG.md).
+A step of a network of 64 units is mostly the time of calls. Six side by side take 1.6 times as long as one, not six
+times (LOG.md).
 """
 
 from collections.abc import Sequence
@@ -10,10 +11,14 @@ from torch import Tensor, nn
 
 
 class Stacked(nn.Module):
-    """S multilayer perceptrons, which take and give (S, B, ..); each has the weights and the gradient that it would have alone."""
+    """S multilayer perceptrons, which take and give (S, B, ..); each has the weights and the gradient that it would
+    have alone.
+    """
 
     def __init__(self, members: Sequence[nn.Sequential]) -> None:
-        """Of networks of linear layers with rectified linear units between them, as `mlp` makes them; ValueError for others."""
+        """Of networks of linear layers with rectified linear units between them, as `mlp` makes them; ValueError for
+        others.
+        """
         super().__init__()
         if any(not isinstance(layer, nn.Linear) for member in members for layer in member):
             raise ValueError("only linear layers can be stacked")

@@ -1,6 +1,8 @@
-"""Policies with a density, for methods that weight, bound or sample what the policy does; all act by their mode or mean.
+"""Policies with a density, for methods that weight, bound or sample what the policy does; all act by their mode or
+mean.
 
-`log_likelihood` is differentiable, `sample` too (by reparameterisation); random numbers come from the caller's generator.
+`log_likelihood` is differentiable, `sample` too (by reparameterisation); random numbers come from the caller's
+generator.
 """
 
 from collections.abc import Sequence
@@ -42,7 +44,9 @@ class Categorical(Preferences):
 
 
 class Gaussian(MeanAction):
-    """A Gaussian whose mean is a tanh and whose deviations are the same in all states; its density is finite at the box's edge."""
+    """A Gaussian whose mean is a tanh and whose deviations are the same in all states; its density is finite at the
+    box's edge.
+    """
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
         super().__init__(spaces, hidden)

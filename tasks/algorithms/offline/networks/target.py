@@ -11,8 +11,8 @@ from tasks.algorithms.offline.networks.critics import follow
 class Target(nn.Module):
     """A copy of `online`, moved towards it by `rate` of the way at every `every`-th update.
 
-    `rate` 1 is the hard update of Mnih et al. 2015, `every` 1 with a small rate is Polyak averaging. The number of updates is
-    part of its state.
+    `rate` 1 is the hard update of Mnih et al. 2015, `every` 1 with a small rate is Polyak averaging. The number of
+    updates is part of its state.
     """
 
     updates: Tensor  # () long

@@ -1,7 +1,7 @@
 """A small GPT-2 stack without embeddings: vectors in, hidden states out, at the requested positions only.
 
-It computes what transformers' GPT2Model does (with ReLU, and position embeddings of zero), in three quarters of the time:
-where only some positions are read, the last layer computes only those.
+It computes what transformers' GPT2Model does (with ReLU, and position embeddings of zero), in three quarters of the
+time: where only some positions are read, the last layer computes only those.
 """
 
 from collections.abc import Mapping
@@ -45,7 +45,8 @@ class Block(nn.Module):
     def _attended(self, query: Tensor, key: Tensor, value: Tensor, future: Tensor) -> Tensor:
         """(B H, P, D) of queries (B H, P, D), keys and values (B H, T, D); what is `future` (P, T) is not seen.
 
-        For sequences this short, products are faster than torch's fused attention, whose gradient in bfloat16 takes three times as long.
+        For sequences this short, products are faster than torch's fused attention, whose gradient in bfloat16 takes
+        three times as long.
         """
         hidden = torch.zeros(future.shape, device=query.device).masked_fill(future, -torch.inf)
         scores = torch.baddbmm(hidden, query, key.transpose(-1, -2), alpha=query.shape[-1] ** -0.5)

@@ -13,7 +13,9 @@ LATENT_LIMIT = 0.5  # bound on the latent when sampling, as in that code: keeps 
 
 
 class ActionModel(nn.Module):
-    """p(a | s): the encoder reads state and action, the decoder state and latent (arXiv:1312.6114; arXiv:1812.02900)."""
+    """p(a | s): the encoder reads state and action, the decoder state and latent (arXiv:1312.6114;
+    arXiv:1812.02900).
+    """
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int]) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""Names that params.yaml may choose, read off the files that make them: a wrong one is refused before anything is made, and no list of names changes an out.
+"""Names that params.yaml may choose, read off the files that make them: a wrong one is refused before anything is made,
+and no list of names changes an out.
 
 A reward of the repository's is a file of tasks/language/rewards/by_name/, whose code counts for the stages that name it
 (tasks/code/chosen.py). A policy is what a stage trains; such a stage explains its curve in CURVES.

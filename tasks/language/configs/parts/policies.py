@@ -29,15 +29,20 @@ class SamplingConfig(Config):
     # share of the probability that sampling keeps, that of the likeliest tokens (top-p); 1 keeps all
     top_p: float = Field(gt=0, le=1)
     max_new_tokens: int = Field(ge=1, le=10**5)  # largest number of tokens of an answer; a longer one is cut off
-    # weights in the sum that is paid: verifiable (right final answer), rubric (points / 10), reward_model (its score), format, constraints (share that is kept), code (passes its tests), outcome (the score of an outcome reward model), process (of a process reward model), functions of your own
+    # weights in the sum that is paid: verifiable (right final answer), rubric (points / 10), reward_model (its score),
+    # format, constraints (share that is kept), code (passes its tests), outcome (the score of an outcome reward model),
+    # process (of a process reward model), functions of your own
     reward: RewardWeights
     reward_model_path: LocalPath  # folder of the reward model, a dep; read only where a reward asks for it
-    # file or folder of the functions in Python that the reward uses, a dep of the stage; rewards/none where it uses none
+    # file or folder of the functions in Python that the reward uses, a dep of the stage; rewards/none where it uses
+    # none
     reward_files: LocalPath
     reward_seconds: float = Field(gt=0, le=10**6)  # longest time that one call of a function in Python may take
-    # largest share of a step's responses that may have no reward (None, or a judge that fails); above it the stage stops. 1 never stops
+    # largest share of a step's responses that may have no reward (None, or a judge that fails); above it the stage
+    # stops. 1 never stops
     reward_none_limit: float = Field(ge=0, le=1)
-    # whether rewards read answers without `<think>...</think>` (the reward model reads all); an unclosed block is no answer
+    # whether rewards read answers without `<think>...</think>` (the reward model reads all); an unclosed block is no
+    # answer
     strip_thinking: bool
 
     @field_validator("reward_files")
@@ -54,9 +59,11 @@ class PolicyConfig(SamplingConfig):
 
     idle: ClassVar[tuple[Idle, ...]] = (*UNUSED, Idle(("evaluate_prompts",), {"evaluate_every": (0,)}))
 
-    # temperature of the distribution that is trained; null: that of sampling. Another one is a sampler that differs from the trainer
+    # temperature of the distribution that is trained; null: that of sampling. Another one is a sampler that differs
+    # from the trainer
     trained_temperature: Annotated[float, Field(gt=0, le=100)] | None
-    # trainer: answers are sampled from the weights that are trained | bf16: from a copy in bfloat16, rounded anew before each step, as inference engines keep one; it needs half the memory of the weights
+    # trainer: answers are sampled from the weights that are trained | bf16: from a copy in bfloat16, rounded anew
+    # before each step, as inference engines keep one; it needs half the memory of the weights
     sampler_precision: Literal["trainer", "bf16"]
     # largest importance weight of a token, its probability in training over that in sampling; null: no weights
     importance_cap: Annotated[float, Field(gt=0)] | None
@@ -72,7 +79,9 @@ class PolicyConfig(SamplingConfig):
 
     @property
     def old_from_sampler(self) -> bool:
-        """Whether the sampler's log-probabilities are the policy's own before an update, so that no pass computes these."""
+        """Whether the sampler's log-probabilities are the policy's own before an update, so that no pass computes
+        these.
+        """
         differs = self.top_p < 1 or self.trained_temperature not in (None, self.temperature)
         differs |= self.sampler_precision != "trainer"
         return not differs and self.importance_cap is None

@@ -1,4 +1,6 @@
-"""Rewards in Python: how params.yaml names such a function, and what is wrong with one, without importing the user's file."""
+"""Rewards in Python: how params.yaml names such a function, and what is wrong with one, without importing the user's
+file.
+"""
 
 import ast
 import re
@@ -27,8 +29,8 @@ def holds(files: str, name: str) -> bool:
 def fault(root: Path, name: str) -> str:
     """What is wrong with the function `rewards/FILE.py:FUNCTION`, in one line; empty if nothing is seen.
 
-    The file is parsed and not run. A name that is not defined by `def` at the top of the file may be imported or assigned there;
-    its parameters are known only when it is called.
+    The file is parsed and not run. A name that is not defined by `def` at the top of the file may be imported or
+    assigned there; its parameters are known only when it is called.
     """
     file, _, function = name.partition(":")
     body, wrong = parsed(root, file)

@@ -47,9 +47,12 @@ class TrainingConfig(Config):
 
 
 class AccumulatingConfig(TrainingConfig):
-    """The same for stages whose batch is a batch of data; stages that learn from samples have `micro_batch` in its place."""
+    """The same for stages whose batch is a batch of data; stages that learn from samples have `micro_batch` in its
+    place.
+    """
 
-    # parts in which a batch is passed through the model; their gradients add up to the batch's, so only memory and time change
+    # parts in which a batch is passed through the model; their gradients add up to the batch's, so only memory and time
+    # change
     accumulate: int = Field(ge=1, le=10**6)
 
 

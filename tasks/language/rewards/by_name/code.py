@@ -7,13 +7,16 @@ from tasks.language.rewards.code_tests import CodeJudge, check, given, job
 from tasks.language.rewards.reward import Answered, ByColumns, reward_of_many
 
 METRICS = {
-    "code": "The share of the samples whose program passes all tests of its problem, of prompts that have tests; 0 in a step without.",
+    "code": "The share of the samples whose program passes all tests of its problem, of prompts that have tests; 0 "
+    "in a step without.",
 }
 
 
 @reward_of_many(CodeJudge, columns=ByColumns(given, check))
 def code(answered: Sequence[Answered], judge: CodeJudge) -> list[float]:
-    """1 where the program passes all tests, else 0; nan where the prompt has none, or nobody could judge the program."""
+    """1 where the program passes all tests, else 0; nan where the prompt has none, or nobody could judge the
+    program.
+    """
     tested = [row for row, response in enumerate(answered) if given(response.columns)]
     jobs = [job(answered[row].question, answered[row].columns, answered[row].response) for row in tested]
     values = [math.nan] * len(answered)

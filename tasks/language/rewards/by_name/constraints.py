@@ -6,8 +6,10 @@ from tasks.language.rewards.constraints import check, given, share_kept
 from tasks.language.rewards.reward import Answered, ByColumns, reward
 
 METRICS = {
-    "constraints": "The mean share of their constraints that the samples keep, from 0 to 1, of prompts that have some; 0 in a step without.",
-    "all_constraints": "The share of the samples that keep all their constraints, of prompts that have some; 0 in a step without.",
+    "constraints": "The mean share of their constraints that the samples keep, from 0 to 1, of prompts that have "
+    "some; 0 in a step without.",
+    "all_constraints": "The share of the samples that keep all their constraints, of prompts that have some; 0 in "
+    "a step without.",
 }
 
 

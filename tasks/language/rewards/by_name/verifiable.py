@@ -6,7 +6,8 @@ from tasks.language.rewards.reward import Answered, reward_of_many
 from tasks.language.rewards.verifier import Verifier
 
 METRICS = {
-    "verifiable": "The share of the samples whose final answer is the reference's, from 0 to 1; where no reference is known, none is.",
+    "verifiable": "The share of the samples whose final answer is the reference's, from 0 to 1; where no reference "
+    "is known, none is.",
 }
 
 

@@ -1,4 +1,6 @@
-"""Journals of runs: what is read of them while they are written, after a kill, and from files whose names another run takes."""
+"""Journals of runs: what is read of them while they are written, after a kill, and from files whose names another run
+takes.
+"""
 
 import errno
 import json

@@ -1,4 +1,6 @@
-"""What the process that records makes of a journal, held against what a run records by itself; and what a kill of either leaves."""
+"""What the process that records makes of a journal, held against what a run records by itself; and what a kill of
+either leaves.
+"""
 
 import fcntl
 import json
@@ -49,7 +51,9 @@ OF_THE_RUN = ("mlflow.parentRunId", "posttrain.seal", "posttrain.run.", "posttra
 
 @pytest.fixture
 def varied(make_toy: Any) -> Any:
-    """Makes a repository with a stage that records all kinds of rows, one that fails, one that is lost by that, and one that is fine."""
+    """Makes a repository with a stage that records all kinds of rows, one that fails, one that is lost by that, and one
+    that is fine.
+    """
 
     def make(name: str) -> Toy:
         toy: Toy = make_toy(name)

@@ -60,7 +60,9 @@ def database(tmp_path: Path, empty_mlflow: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_two_clones_share_one_database(tmp_path: Path, database: sqlite3.Connection) -> None:
-    """All in one test, since a run costs tenths of a second: who made what, the same answers as by SQL, whose runs are stale."""
+    """All in one test, since a run costs tenths of a second: who made what, the same answers as by SQL, whose runs are
+    stale.
+    """
     first, second = recorded(tmp_path / "first", "a"), recorded(tmp_path / "second", "a")
     key, outs = run_cache_key(entry("a")), joined(entry("a"))
     assert not (first.root / "mlruns/mlflow.db").exists()

@@ -98,7 +98,10 @@ def test_an_acceptance_that_was_deleted_leaves_the_code_unexplained(accepted: Au
     assert any(
         line.startswith("a, b, c, evaluate@b, evaluate@c, report: no run on record made these") for line in faults
     )
-    what = f"what was accepted after run {accepted.run_of('b')[:8]} had made it, acceptance {run_id[:8]}, was deleted from MLflow"
+    what = (
+        f"what was accepted after run {accepted.run_of('b')[:8]} had made it, acceptance {run_id[:8]}, was "
+        "deleted from MLflow"
+    )
     assert f"dvc.lock: b: {what} (b, run {accepted.run_of('b')[:8]})" in faults
 
 

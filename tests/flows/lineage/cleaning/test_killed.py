@@ -104,7 +104,9 @@ def test_a_note_that_was_torn_by_a_kill(four_times: Audited, cleaned: Path) -> N
 
 
 def _goes_on(audited: Audited, cleaned: Path, gone: int, nothing_left: bool = False) -> None:
-    """Nothing is wrong after the kill, of so many runs it is known that they were cleaned, and the next call ends the work."""
+    """Nothing is wrong after the kill, of so many runs it is known that they were cleaned, and the next call ends the
+    work.
+    """
     assert audited.faults(everything=True) == []
     runs = pipelines(audited.root)
     states = [kept.of_pipelines(audited.root, runs)[run.id].state for run in runs]

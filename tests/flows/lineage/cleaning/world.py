@@ -1,4 +1,6 @@
-"""A repository whose cache, dvc.lock, commits, runs and models are written by hand: a stage with a file, one with a folder."""
+"""A repository whose cache, dvc.lock, commits, runs and models are written by hand: a stage with a file, one with a
+folder.
+"""
 
 import hashlib
 import json
@@ -69,7 +71,8 @@ class World:
 
     def write(self) -> None:
         entries = "".join(
-            f"  {stage}:\n    cmd: make {stage}\n    outs:\n    - path: data/{stage}\n      hash: md5\n      md5: '{md5}'\n      size: 1\n"
+            f"  {stage}:\n    cmd: make {stage}\n    outs:\n    - path: data/{stage}\n      hash: md5\n      md5: "
+            f"'{md5}'\n      size: 1\n"
             for stage, md5 in self.now.items()
         )
         (self.root / "dvc.lock").write_text(f"schema: '2.0'\nstages:\n{entries}" if entries else "schema: '2.0'\n")

@@ -1,4 +1,6 @@
-"""`posttrain compare` on a repository with real tables: runs, revisions and policies, what differs, the gate and its verdict."""
+"""`posttrain compare` on a repository with real tables: runs, revisions and policies, what differs, the gate and its
+verdict.
+"""
 
 import json
 import shutil

@@ -1,4 +1,6 @@
-"""Requirements and what their intervals say, by hand; what else differs between evaluations, and what is then not compared."""
+"""Requirements and what their intervals say, by hand; what else differs between evaluations, and what is then not
+compared.
+"""
 
 import pytest
 from hypothesis import given
@@ -131,7 +133,8 @@ def test_what_two_policies_allow_to_conclude(found, said):
 def test_what_many_policies_allow_to_conclude():
     found = [pair(0.01, 0.05, 0.09, "dpo"), pair(-0.01, 0.0, 0.01, "ppo"), pair(0, 0, 0, "sft", same=True)]
     assert conclusion(("A", "B"), found).startswith(
-        "In strict_greedy B is above A for dpo (+5.0 points); neither is clearly above the other for ppo (+0.0 points); "
+        "In strict_greedy B is above A for dpo (+5.0 points); neither is clearly above the other "
+        "for ppo (+0.0 points); "
         "nothing has changed for sft; "
     )
     assert "nothing can be concluded" in conclusion(("A", "B"), [])

@@ -1,4 +1,6 @@
-"""Environments whose processes fork or lie: what is said belongs to its question, or costs the episode, or ends the stage with one line."""
+"""Environments whose processes fork or lie: what is said belongs to its question, or costs the episode, or ends the
+stage with one line.
+"""
 
 import re
 
@@ -102,7 +104,10 @@ def test_what_is_said_between_two_questions_is_no_answer_to_the_next(folder, cap
     """It is written by a thread, when the host has had the reply to the first."""
     game = make(folder)
     game.reset(5)
-    late = "import threading; write = lambda: [os.write(n, b'{}\\n') for n in sockets()]; threading.Timer(0.2, write).start()"
+    late = (
+        "import threading; write = lambda: [os.write(n, b'{}\\n') for n in sockets()]; threading.Timer(0.2, "
+        "write).start()"
+    )
     assert game.step(late).observation == "turn 1"
     while not (turn := game.step("time.sleep(0.05)")).done:
         pass

@@ -24,7 +24,10 @@ def test_a_bag_holds_words_and_pairs_of_neighbours():
 
 
 def test_the_hash_is_the_same_everywhere():
-    """CRC-32 of `key` is 0x8a90aba9. Its last bit is 1, so the sign is +; without that bit it ends with the bits 100, so the bucket of 8 is 4."""
+    """CRC-32 of `key` is 0x8a90aba9.
+
+    Its last bit is 1, so the sign is +; without that bit it ends with the bits 100, so the bucket of 8 is 4.
+    """
     assert bag("key", 8).tolist() == [0, 0, 0, 0, 1.0, 0, 0, 0]
 
 

@@ -8,7 +8,8 @@ from tasks.language.data import chat
 from tests.tasks.chats import CHATS, CONVERSATIONS, chat_tokenizer
 
 NAMES = [name for name in [*CHATS, *CONVERSATIONS] if name != "without an end"]
-# Templates that write an answer otherwise than a model that is asked says it: with a space before it, or without its thoughts.
+# Templates that write an answer otherwise than a model that is asked says it: with a space before it, or without its
+# thoughts.
 OTHERWISE = ("Llama 2", "Mistral", "Qwen 3")
 
 

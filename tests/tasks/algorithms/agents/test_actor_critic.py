@@ -120,7 +120,9 @@ def test_parts_of_a_batch_have_its_gradient(update, size, how, over):
 
 
 def test_a_critic_is_fitted_to_what_credit_was_given_by():
-    """Half the squared error over turns, by hand, of a critic that says 0: its targets with lambda 1 are the returns."""
+    """Half the squared error over turns, by hand, of a critic that says 0: its targets with lambda 1 are the
+    returns.
+    """
     model = llama(4)
     found, _ = experience(model)
     row, _, _ = gradients(replace(SETTINGS, credit="advantage", lam=1.0), model, found, TurnCritic(model))

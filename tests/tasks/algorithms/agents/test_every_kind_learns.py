@@ -1,4 +1,6 @@
-"""Every kind of credit and update learns a game of two turns: say again the token that was just shown, for a reward of 1 each."""
+"""Every kind of credit and update learns a game of two turns: say again the token that was just shown, for a reward of
+1 each.
+"""
 
 from dataclasses import replace
 

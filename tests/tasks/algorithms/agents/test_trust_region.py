@@ -59,7 +59,9 @@ def test_a_step_that_cannot_gain_leaves_the_policy_as_it_was():
 
 
 def test_a_step_beyond_the_bound_is_halved_until_it_keeps_to_it():
-    """The surrogate falls beyond a quarter of the step: two halvings are needed, and one leaves the policy as it was."""
+    """The surrogate falls beyond a quarter of the step: two halvings are needed, and one leaves the policy as it
+    was.
+    """
     for halvings, share in ((1, 0.0), (2, 0.25), (5, 0.25)):
         place = nn.Parameter(torch.zeros(1, dtype=torch.float64))
         start = place.detach().clone()

@@ -147,7 +147,9 @@ class Largest(TorchDispatchMode):
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_a_frozen_weight_is_not_copied_for_each_row(bias):
-    """As the head is read at each prompt's last token, where a model has an adapter: torch would make 8 copies of the weight here."""
+    """As the head is read at each prompt's last token, where a model has an adapter: torch would make 8 copies of the
+    weight here.
+    """
     layer = Linear(64, 96, bias=bias).bfloat16().requires_grad_(False)
     x = torch.randn(8, 5, 64).bfloat16().requires_grad_()
     with Largest() as largest:

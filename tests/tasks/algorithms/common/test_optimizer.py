@@ -43,7 +43,9 @@ def rates(make, steps, *arguments, **options):
 @pytest.mark.parametrize("steps", [1, 7, 40])
 @pytest.mark.parametrize("warmup", [0.0, 0.2, 0.5, 1.0])
 def test_the_schedules_are_those_of_transformers(steps, warmup):
-    """Theirs begins the warm-up at 0, and so spends one step on nothing: the warm-up here is one step ahead of theirs."""
+    """Theirs begins the warm-up at 0, and so spends one step on nothing: the warm-up here is one step ahead of
+    theirs.
+    """
     ramp = max(1, int(warmup * steps))
     theirs = {
         ("constant", 0.3): rates(get_constant_schedule_with_warmup, steps + 1, ramp),
@@ -191,7 +193,9 @@ def test_a_loaded_optimizer_goes_on_to_the_same_bits(kind, stop):
 
 
 def test_two_steps_of_adamw_by_hand():
-    """beta1 0.9, beta2 0.95, without weight decay: gradients of 1 and then 3 on the norm's weights, which start at 1."""
+    """beta1 0.9, beta2 0.95, without weight decay: gradients of 1 and then 3 on the norm's weights, which start at
+    1.
+    """
     model = llama()
     optimizer = make_optimizer(model, 0.01, steps=100, clip=1e9, warmup=0.0)
     weight, rates = model.model.norm.weight, []

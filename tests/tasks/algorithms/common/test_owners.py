@@ -27,7 +27,9 @@ def test_each_weight_has_an_owner_and_none_has_much_more_than_another(sizes, ran
 
 
 def train_in(ranks, precision="fp32", optimizer="adamw", make=llama):
-    """What each rank makes of its own copy of one model; copies are made here, since torch's generator is one for all threads."""
+    """What each rank makes of its own copy of one model; copies are made here, since torch's generator is one for all
+    threads.
+    """
     model = make()
     models = [deepcopy(model) for _ in range(ranks)]
     return in_ranks(ranks, lambda rank: train(models[rank], rank, precision, optimizer))

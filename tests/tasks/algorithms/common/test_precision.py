@@ -52,8 +52,8 @@ def test_with_masters_it_learns_as_in_fp32(kind):
 def test_without_masters_updates_below_the_resolution_are_lost(kind):
     """25 steps of at most 3e-5 each, on weights around 0.1, whose neighbours in bfloat16 are 5e-4 away.
 
-    The losses are those of the weights as the optimizer has them, computed in fp32: a forward pass in bfloat16 rounds by
-    more than a tenth of the fall on some processors.
+    The losses are those of the weights as the optimizer has them, computed in fp32: a forward pass in bfloat16 rounds
+    by more than a tenth of the fall on some processors.
     """
     fallen = {precision: fall(precision, 3e-5, kind) for precision in ("fp32", "bf16", "pure_bf16")}
     assert fallen["fp32"] > 0.02
@@ -151,7 +151,9 @@ def test_what_is_counted_in_a_buffer_is_kept_too():
 
 @pytest.mark.parametrize("make", ARCHITECTURES.values())
 def test_log_probabilities_scores_and_values_are_fp32_and_near(make):
-    """Measured: log-probabilities of -8.1 to 0 differ by up to 0.042, a 200th of the largest, as 8 significant bits have it."""
+    """Measured: log-probabilities of -8.1 to 0 differ by up to 0.042, a 200th of the largest, as 8 significant bits
+    have it.
+    """
     model, rounded = make(), make()
     set_precision(rounded, "pure_bf16")
     with torch.no_grad():

@@ -82,7 +82,9 @@ LENGTHS = torch.tensor([[True] * 6, [True] * 3 + [False] * 3])
 
 
 def test_what_is_paid_is_what_the_worth_rose_by():
-    """2 at the first line's end, 5 at the second's and 4 at the last token; entries where the worth is unknown are not read."""
+    """2 at the first line's end, 5 at the second's and 4 at the last token; entries where the worth is unknown are not
+    read.
+    """
     assert torch.equal(increments(WORTH, KNOWN), ON_THE_WAY)
     assert increments(WORTH, KNOWN).sum(1).tolist() == [4, 3]
 
@@ -176,7 +178,8 @@ def test_whitening_by_hand():
     assert (rows - expected).abs().max() > 0.5, "whitening each part by itself is something else"
 
 
-# Two prompts. Of the first a response with steps of 0.9 and 0.3, and one with a single step of 0.6; of the second one of 0.5 twice.
+# Two prompts. Of the first a response with steps of 0.9 and 0.3, and one with a single step of 0.6; of the second one
+# of 0.5 twice.
 NONE = float("nan")
 AT_ENDS = torch.tensor([[NONE, 0.9, NONE, 0.3], [NONE, NONE, 0.6, NONE], [0.5, 0.5, NONE, NONE]])
 STEPS_MASK = torch.tensor([[True] * 4, [True, True, True, False], [True, True, False, False]])
@@ -184,7 +187,9 @@ WHOSE = torch.tensor([0, 0, 1])
 
 
 def test_step_advantages_by_hand():
-    """The mean of 0.9, 0.3 and 0.6 is 0.6 and the unbiased deviation 0.3; the first step's tokens get the second step's share too."""
+    """The mean of 0.9, 0.3 and 0.6 is 0.6 and the unbiased deviation 0.3; the first step's tokens get the second step's
+    share too.
+    """
     found = step_advantages(AT_ENDS, STEPS_MASK, WHOSE, "centered")
     expected = torch.tensor([[0.0, 0.0, -0.3, -0.3], [0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
     torch.testing.assert_close(found, expected)
@@ -218,7 +223,9 @@ def test_with_one_step_each_step_advantages_are_those_of_responses(kind):
 @given(trajectories(), st.integers(0, 2**31))
 @settings(max_examples=30)
 def test_step_advantages_sum_to_nothing_over_a_group(trajectory, seed):
-    """Centred rewards of a group's steps add up to 0, and so do the first tokens' advantages, each of which is its response's sum."""
+    """Centred rewards of a group's steps add up to 0, and so do the first tokens' advantages, each of which is its
+    response's sum.
+    """
     worth, _, mask = trajectory
     some = torch.rand(mask.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
     last = torch.arange(mask.shape[1]) == mask.sum(1, keepdim=True) - 1

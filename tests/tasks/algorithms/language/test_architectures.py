@@ -1,4 +1,6 @@
-"""Sampling, training and saving by architecture, against whole sequences one by one, and against transformers' `generate`."""
+"""Sampling, training and saving by architecture, against whole sequences one by one, and against transformers'
+`generate`.
+"""
 
 import logging
 

@@ -147,7 +147,10 @@ def test_a_step_by_hand():
 
 @pytest.mark.parametrize("loss", ["sigmoid", "ipo", "simpo"])
 def test_the_likelihood_of_the_chosen_is_added_to_any_loss(loss):
-    """A mean over a response's tokens, then over pairs. The chosen are 4 and 2 tokens long, so a mean over all tokens would differ."""
+    """A mean over a response's tokens, then over pairs.
+
+    The chosen are 4 and 2 tokens long, so a mean over all tokens would differ.
+    """
     pairs = pairs_of(RESPONSES, [1, 2], [0, 0])
     with torch.no_grad():
         sums = response_logps(llama(1), RESPONSES).tolist()
@@ -262,7 +265,10 @@ def bandit(asked, preferred, other, *, steps=110):
     ids=str,
 )
 def test_a_bandit_ends_at_the_closed_form(changes, optimum):
-    """It ends where the derivative of 3 l(d) + l(-d) is zero. For DPO that is the policy pi_ref exp(r / beta) / Z, r being the log-odds."""
+    """It ends where the derivative of 3 l(d) + l(-d) is zero.
+
+    For DPO that is the policy pi_ref exp(r / beta) / Z, r being the log-odds.
+    """
     asked = objective(**{"beta": 0.5, **changes})
     difference, rows, before, after = bandit(asked, THREE_IN_FOUR, [B, B] if asked.length_normalised else [B])
     assert difference == pytest.approx(optimum, abs=0.02)

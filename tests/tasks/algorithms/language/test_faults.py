@@ -61,7 +61,9 @@ def after_a_constant_reward(**changes):
 
 
 def test_a_sampler_that_is_not_the_trainer_makes_its_own_samples_likelier():
-    """A constant reward teaches nothing on the policy; off it, the sharper samples are copied, unless they are weighed."""
+    """A constant reward teaches nothing on the policy; off it, the sharper samples are copied, unless they are
+    weighed.
+    """
     assert after_a_constant_reward() < 0.6
     assert after_a_constant_reward(importance_cap=5.0) > 0.8
     assert after_a_constant_reward(temperature=1.0) > 0.8
@@ -69,7 +71,9 @@ def test_a_sampler_that_is_not_the_trainer_makes_its_own_samples_likelier():
 
 @torch.no_grad()
 def held(kl_in_loss):
-    """How far a policy ends from its reference, of which it was paid to move away, with the preset's strong beta; and the box of its curve."""
+    """How far a policy ends from its reference, of which it was paid to move away, with the preset's strong beta; and
+    the box of its curve.
+    """
     given, policy, reference = section("kl-estimators", "grpo", kl=kl_in_loss), Table(1), Table(1)
     asked = settings(
         GrpoSettings, given, old_from_sampler=True, micro_batch=1000, max_new_tokens=1, advantage="centered"
@@ -152,7 +156,9 @@ class LengthTable(Table):
 
 
 def lengths(**changes):
-    """The expected lengths of right and of wrong answers, before GRPO that pays for the first token alone and after each of its steps."""
+    """The expected lengths of right and of wrong answers, before GRPO that pays for the first token alone and after
+    each of its steps.
+    """
     given, policy = section("length-of-wrong", "grpo", **changes), LengthTable()
     asked = settings(GrpoSettings, given, old_from_sampler=True, micro_batch=1000, max_new_tokens=40)
     optimizer = make_optimizer(policy, 0.02, 60, clip=100.0, warmup=0.0)
@@ -163,7 +169,11 @@ def lengths(**changes):
 
 
 def test_the_mean_over_each_answer_makes_wrong_answers_grow():
-    """Dr. GRPO's finding (arXiv:2503.20783, section 3.1), and its cure: a long wrong answer is pushed down less for each token, a short right one up more."""
+    """Dr.
+
+    GRPO's finding (arXiv:2503.20783, section 3.1), and its cure: a long wrong answer is pushed down less for each
+    token, a short right one up more.
+    """
     (_, before), *_, (right, wrong) = lengths()
     assert wrong > 1.5 * before
     assert right < before / 1.2
@@ -172,7 +182,9 @@ def test_the_mean_over_each_answer_makes_wrong_answers_grow():
 
 
 def paid_for_length(bonus):
-    """The expected length of an answer after PPO by the preset, paid for being right and by a judge's taste for length."""
+    """The expected length of an answer after PPO by the preset, paid for being right and by a judge's taste for
+    length.
+    """
     given, policy, reference = section("length", "ppo"), LengthTable(), LengthTable()
     asked = settings(
         PpoSettings, given, old_from_sampler=True, micro_batch=1000, missing_end_penalty=0.0, minibatches=2

@@ -108,7 +108,9 @@ class Cleared(Still):
 
 
 def paid_on_the_way(policy):
-    """Two tokens, each with a reward of its own; the first one's reward varies much, and the second did not cause it."""
+    """Two tokens, each with a reward of its own; the first one's reward varies much, and the second did not cause
+    it.
+    """
 
     def collect(step):
         drawn = collector(policy, graded, prompts=PROMPTS[:1] * 32, samples=2, length=2)(step)

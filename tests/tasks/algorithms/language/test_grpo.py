@@ -162,7 +162,9 @@ def test_the_second_update_is_off_policy(monkeypatch):
 
 
 def test_a_sampler_that_is_not_the_trainer_shows_before_any_update():
-    """By the mean distance of the tokens that are passed through the model; later updates move the policy, and do not count."""
+    """By the mean distance of the tokens that are passed through the model; later updates move the policy, and do not
+    count.
+    """
     policy = llama(1)
     own, hotter = experience(policy), experience(policy, seed=7)
     assert trained(policy, own, updates=2)[0]["sampling/logp_difference"] == pytest.approx(0, abs=1e-6)
@@ -307,7 +309,8 @@ def forward_kl_optimum(known, earned, beta):
 
 @pytest.mark.slow
 def test_with_k3_in_the_loss_it_ends_at_the_optimum_of_the_forward_kl():
-    """The gradient of k3 at samples of pi is that of KL(ref || pi), not of KL(pi || ref): grad = E[(1 - ref / pi) grad log pi].
+    """The gradient of k3 at samples of pi is that of KL(ref || pi), not of KL(pi || ref): grad = E[(1 - ref / pi) grad
+    log pi].
 
     So it ends at the maximum of E[r] - beta KL(ref || pi), and not at ref exp(r / beta). A group's mean contains the
     response itself, which scales rewards by (G - 1) / G.

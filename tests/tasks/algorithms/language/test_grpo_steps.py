@@ -35,7 +35,9 @@ def judged(what, weight=1.0, others=OTHERS, others_weight=2.0):
 
 
 def test_both_kinds_of_rewards_count_by_their_weights_and_not_by_their_scale():
-    """Steps 0.9, 0.5 and 0.1 deviate by 0.4; the others' 2 and 0, of weight 2 together, are 1 and 0 with a deviation of 0.7071."""
+    """Steps 0.9, 0.5 and 0.1 deviate by 0.4; the others' 2 and 0, of weight 2 together, are 1 and 0 with a deviation of
+    0.7071.
+    """
     found = token_advantages(judged(experience(llama(1)), 0.5), asked(supervision="process"))
     steps, rest = 0.5 * 0.4 / (0.4 + 1e-4), 2 * 0.5 / (0.5**0.5 + 1e-4)
     assert found[0].tolist() == pytest.approx([steps + rest] * 2 + [0, 0])
@@ -108,6 +110,8 @@ def learn(supervision):
 
 
 def test_rewards_of_steps_teach_what_a_reward_at_the_end_does_not():
-    """A whole answer is right once in 2,401 times at first, so that its reward is hardly ever seen; that of its first token is."""
+    """A whole answer is right once in 2,401 times at first, so that its reward is hardly ever seen; that of its first
+    token is.
+    """
     assert learn("process")[-1]["reward"] > 0.9
     assert learn("outcome")[-1]["reward"] < 0.1

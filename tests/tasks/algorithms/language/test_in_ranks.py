@@ -1,7 +1,8 @@
-"""Several ranks, as threads, have the gradient and the metrics of one process: shares of unequal lengths, and ranks with nothing.
+"""Several ranks, as threads, have the gradient and the metrics of one process: shares of unequal lengths, and ranks
+with nothing.
 
-Tolerance: a sum of n numbers in fp32 is exact to about n * 2**-24 of its largest partial sum. Here n is some hundred, so that 1e-5
-is enough; a mean of ranks' means, or a sum that lacks a rank, differs in the first digits.
+Tolerance: a sum of n numbers in fp32 is exact to about n * 2**-24 of its largest partial sum. Here n is some hundred,
+so that 1e-5 is enough; a mean of ranks' means, or a sum that lacks a rank, differs in the first digits.
 """
 
 import pytest
@@ -242,7 +243,9 @@ def test_ranks_sample_the_answers_of_one_process(ranks, temperature):
 
 
 def test_a_rank_s_share_is_balanced_in_tokens():
-    """Long responses stand together where they are sorted, so they are dealt out; a long prompt's responses stay together."""
+    """Long responses stand together where they are sorted, so they are dealt out; a long prompt's responses stay
+    together.
+    """
     by_length = make_completions([[1], [2]], [0, 1, 0, 1], [[1] * length for length in (1, 2, 30, 31)], pad=0)
     by_prompt = make_completions([[1] * 50, [2] * 50], [0, 0, 1, 1], [[1], [1], [1], [1]], pad=0)
     rows = torch.arange(4)

@@ -56,7 +56,9 @@ def gradient(of, logits):
 
 @given(LOGITS, LOGITS)
 def test_what_each_estimator_s_gradient_is_as_a_loss(policy, reference):
-    """Over samples from pi that are held fixed: nothing for k1, that of KL(pi || ref) for k2, that of KL(ref || pi) for k3."""
+    """Over samples from pi that are held fixed: nothing for k1, that of KL(pi || ref) for k2, that of KL(ref || pi) for
+    k3.
+    """
     known, drawn = reference.log_softmax(0), policy.softmax(0)
     as_loss = {
         name: gradient(lambda logps, kind=kind: (drawn * kind(logps, known)).sum(), policy)

@@ -154,7 +154,9 @@ def test_predictions_stand_in_order():
 
 @pytest.mark.parametrize(("kind", "steps", "learning_rate"), [("head", 30, 0.01), ("log_probability", 25, 0.02)])
 def test_it_is_learnt_which_steps_are_bad(kind, steps, learning_rate):
-    """A step is bad where its first token is not the question's; the model has never seen the held-out pairs of tokens."""
+    """A step is bad where its first token is not the question's; the model has never seen the held-out pairs of
+    tokens.
+    """
     cases = [(asked, given) for asked in range(5, 15) for given in range(5, 15)]
     cases += [(asked, asked) for asked in range(5, 15) for _ in range(6)]
     order = torch.randperm(len(cases), generator=torch.Generator().manual_seed(0)).tolist()

@@ -113,7 +113,10 @@ def test_known_mistakes_prepare_another_batch(advantages, returns):
 
 
 def test_the_reward_to_go_is_what_followed():
-    """Summed by hand. Unlike the lambda-returns it contains no values of the critic, and whitening does not change it."""
+    """Summed by hand.
+
+    Unlike the lambda-returns it contains no values of the critic, and whitening does not change it.
+    """
     first = [-0.05 + 0.9 * (0.1 + 0.9 * 2.0), 0.1 + 0.9 * 2.0, 2.0]
     second = [0.1 + 0.9 * -1.1, -1.1, 0.0]
     for values, whitened in ((VALUES, False), (7 * VALUES, True)):

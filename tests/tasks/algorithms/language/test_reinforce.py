@@ -137,7 +137,8 @@ def test_the_critic_takes_so_many_steps_towards_a_batch(updates):
 
 @pytest.mark.parametrize("baseline", BASELINES)
 def test_a_step_by_hand(baseline):
-    """Loss and gradients compared with sums over single tokens; the reward is discounted backwards from the last real token.
+    """Loss and gradients compared with sums over single tokens; the reward is discounted backwards from the last real
+    token.
 
     Responses are sampled at temperature 0.7, where log-probabilities have other gradients.
     """
@@ -245,7 +246,9 @@ def test_rewards_on_the_way_leave_the_expected_gradient_as_it_is(baseline):
 
 
 def test_a_step_by_hand_with_rewards_on_the_way():
-    """The first response is paid 2 at its first token and -1 at its last, the third 0.5 and 1.5; each sum is the reward."""
+    """The first response is paid 2 at its first token and -1 at its last, the third 0.5 and 1.5; each sum is the
+    reward.
+    """
     policy = llama(1)
     way = torch.tensor([[2.0, 0.0, -1.0], [-0.5, 0.0, 0.0], [0.5, 1.5, 0.0], [0.25, 0.0, 0.0]])
     what = sampled(policy)
@@ -301,7 +304,9 @@ def test_the_running_mean_is_of_the_steps_before():
 
 
 class Noting(Still):
-    """Changes no weights, and keeps the gradients. (Adam divides a gradient by its size, which enlarges rounding errors.)"""
+    """Changes no weights, and keeps the gradients. (Adam divides a gradient by its size, which enlarges rounding
+    errors.)
+    """
 
     def __init__(self, model):
         self.model, self.seen = model, []

@@ -18,7 +18,9 @@ def test_the_best_of_each_prompt_by_hand():
     ("minimum", "kept"), [(0.3, [1, 2, 4, 6]), (0.5, [1, 2, 6]), (0.9, [1]), (0.91, []), (float("inf"), [])]
 )
 def test_prompts_whose_best_is_too_bad_are_left_out(minimum, kept):
-    """A reward equal to `minimum` is good enough. 0.3 and 0.9 are not exact in binary, so they are given in single precision."""
+    """A reward equal to `minimum` is good enough. 0.3 and 0.9 are not exact in binary, so they are given in single
+    precision.
+    """
     minimum = torch.tensor(minimum).item()
     assert best_of_each(REWARDS, OWNER, minimum).tolist() == kept
     assert best_of_each(REWARDS, OWNER, minimum).dtype == torch.long

@@ -180,7 +180,9 @@ def test_fit_counts_a_tie_half_and_asks_no_margin_and_no_likelihood_of_it():
 
 
 def test_the_likelihood_of_chosen_answers_by_hand():
-    """Three chosen answers of a prompt weigh 1/3 each, whatever their lengths, since each counts by the mean over its tokens."""
+    """Three chosen answers of a prompt weigh 1/3 each, whatever their lengths, since each counts by the mean over its
+    tokens.
+    """
     pairs = ranking(completions(PROMPTS, RESPONSES, pad=2), [(0, 1), (2, 1), (0, 2)])
 
     def loss(likelihood):
@@ -269,7 +271,9 @@ def test_scores_of_all_batches_in_order():
 
 
 def test_beats_corrupted_by_hand(monkeypatch):
-    """Scored by the number of tokens, a good answer beats the one cut off, and ties with those of equal length, which is no win."""
+    """Scored by the number of tokens, a good answer beats the one cut off, and ties with those of equal length, which
+    is no win.
+    """
     monkeypatch.setattr(reward_model, "score", lambda _, responses: responses.mask.sum(1).float())
     batch = completions([[3], [3], [4], [4]], [[7, 8, 9, 2], [7, 2], [6, 2], [5, 6, 2]], pad=2)
     pairs = [ranking(batch.rows(torch.tensor(rows)), [(0, 1)]) for rows in ((0, 1), (2, 3))]

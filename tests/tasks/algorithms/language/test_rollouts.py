@@ -163,7 +163,9 @@ def test_a_nucleus_is_transformers_own(logits, top_p, seed):
 
 
 def test_frequencies_of_top_p_are_those_of_the_nucleus():
-    """0.999 quantile of chi-square with 7 degrees: 24.3; the nucleus has fewer tokens, so that the bound is generous."""
+    """0.999 quantile of chi-square with 7 degrees: 24.3; the nucleus has fewer tokens, so that the bound is
+    generous.
+    """
     model = llama(vocab_size=8, initializer_range=0.15)
     settings = {"samples": 20_000, "max_new_tokens": 1, "temperature": 0.7, "end_tokens": [], "seed": 5}
     [drawn] = draw(model, [[3, 1]], top_p=0.7, **settings)

@@ -1,4 +1,6 @@
-"""Importance weights and the old log-probabilities in GRPO, REINFORCE and PPO, and GRPO's estimators of the KL, by what a step does."""
+"""Importance weights and the old log-probabilities in GRPO, REINFORCE and PPO, and GRPO's estimators of the KL, by what
+a step does.
+"""
 
 import pytest
 import torch
@@ -16,7 +18,9 @@ WEIGHT = "sampling/importance_sampling_ratio/mean"
 
 
 def test_where_the_sampler_is_not_the_trainer_the_first_ratio_is_one():
-    """The clip sees the updates alone, and the weights what the sampler did; the samples here are far from the policy's."""
+    """The clip sees the updates alone, and the weights what the sampler did; the samples here are far from the
+    policy's.
+    """
     policy = llama(1)
     what = test_grpo.experience(policy, seed=3)
     weights = (token_logps(policy, BATCH).detach() - what.logps).exp().clamp(max=1.5)

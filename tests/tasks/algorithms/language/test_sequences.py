@@ -123,7 +123,9 @@ def test_packing_without_its_mask_or_its_positions_teaches_something_else(spoilt
 
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_no_document_sees_another(name):
-    """Another token in the first document changes its own logits, and not a bit of the second's; nor does the second reach back."""
+    """Another token in the first document changes its own logits, and not a bit of the second's; nor does the second
+    reach back.
+    """
     model = ARCHITECTURES[name]()
     with torch.no_grad():
         one, other, third = (

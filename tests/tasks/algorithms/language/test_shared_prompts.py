@@ -34,7 +34,10 @@ def layer_and_copy(owner, dtype=torch.float32, room=6):
 
 
 def step(layer, other, seed, hidden, heads=2 * HEADS):
-    """Add a token to both and attend to all keys: by the shared layer, and over whole rows. The first `hidden` keys are masked."""
+    """Add a token to both and attend to all keys: by the shared layer, and over whole rows.
+
+    The first `hidden` keys are masked.
+    """
     draws = torch.Generator().manual_seed(seed)
     rows, dtype = len(other.keys), other.keys.dtype
     keys, values = torch.randn(2, rows, HEADS, 1, SIZE, generator=draws).to(dtype)

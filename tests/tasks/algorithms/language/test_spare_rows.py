@@ -29,7 +29,9 @@ EVERY = {**MODELS, "gemma2, capped": capped}
 
 
 def by_hand(model, temperature):
-    """Each response token's log-probability over the rows that are left, from whole sequences of the model as it was."""
+    """Each response token's log-probability over the rows that are left, from whole sequences of the model as it
+    was.
+    """
     left = [row for row in range(VOCABULARY) if row not in SPARE]
     found = torch.zeros(COMPLETIONS.mask.shape)
     for row, owner in enumerate(COMPLETIONS.owner.tolist()):

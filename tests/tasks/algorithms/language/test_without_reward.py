@@ -1,4 +1,6 @@
-"""A response without a reward (nan) is no sample: nothing is learned as if it had one, whatever the algorithm and its means."""
+"""A response without a reward (nan) is no sample: nothing is learned as if it had one, whatever the algorithm and its
+means.
+"""
 
 from dataclasses import replace
 
@@ -28,7 +30,9 @@ LENGTHS = ("completions/mean_length", "completions/clipped_ratio", "entropy", "p
 
 
 def sampled(rows, earned=None, asked=((3, 4), (5,), (6, 7, 8))):
-    """The answers at `rows` with their rewards, probabilities, paid tokens and steps' rewards, as if `rows` were all."""
+    """The answers at `rows` with their rewards, probabilities, paid tokens and steps' rewards, as if `rows` were
+    all.
+    """
     owner = [OWNER[row] for row in rows]
     known = sorted({*owner})
     batch = make_completions(
@@ -150,8 +154,8 @@ def test_a_step_without_any_reward_changes_nothing(case):
 def test_a_group_by_hand(aggregation, loss, wrong):
     """Rewards -1, none and -3 of answers of 2, 3 and 1 tokens: mean -2, advantages 1, 0 and -1.
 
-    The ratio is 1, so that the sum over tokens is -(2 - 1), of 3 tokens and 2 answers of up to 4. With 0 for none the advantages are
-    1/3, 4/3 and -5/3, and the sum over tokens -3, of 6 tokens and 3 answers.
+    The ratio is 1, so that the sum over tokens is -(2 - 1), of 3 tokens and 2 answers of up to 4. With 0 for none the
+    advantages are 1/3, 4/3 and -5/3, and the sum over tokens -3, of 6 tokens and 3 answers.
     """
     batch = make_completions([[3, 4]], [0, 0, 0], [[7, 2], [8, 9, 2], [4]], 2)
     with torch.no_grad():

@@ -37,7 +37,9 @@ def dynamics(states, actions, seed):
 
 
 def sampled(chain):
-    """Data with every action in every state, and each next state as often as its probability says; episodes are truncated."""
+    """Data with every action in every state, and each next state as often as its probability says; episodes are
+    truncated.
+    """
     states, actions, _ = chain.following.shape
     steps = [
         (state, action, chain.rewards[state, action], there, chain.ending[state, action].item())

@@ -1,7 +1,7 @@
 """A task of counting: an episode has STEPS steps, an action of 1 earns 1, and only the timestep is observed.
 
-After random play a return-to-go of R with n steps left makes 1 the likelier action if R > n / 2: a policy that is asked for R and subtracts
-its rewards gets exactly R, a policy that never subtracts does not.
+After random play a return-to-go of R with n steps left makes 1 the likelier action if R > n / 2: a policy that is asked
+for R and subtracts its rewards gets exactly R, a policy that never subtracts does not.
 """
 
 from itertools import islice

@@ -1,4 +1,6 @@
-"""A point on a line that should be moved to 0, and recorded episodes: a quarter by a good policy, the rest drift to the right."""
+"""A point on a line that should be moved to 0, and recorded episodes: a quarter by a good policy, the rest drift to the
+right.
+"""
 
 import functools
 from itertools import islice

@@ -30,7 +30,8 @@ def test_a_last_share_of_one_keeps_the_rate():
 
 
 def test_the_first_step_is_as_long_as_the_rate_and_decay_shrinks_the_weight():
-    # Adam's first update is the rate times the gradient's sign; decay takes rate * weight_decay of the weight before it.
+    # Adam's first update is the rate times the gradient's sign; decay takes rate * weight_decay of the weight before
+    # it.
     weight = torch.nn.Parameter(torch.tensor([2.0]))
     optimizer(weight, weight_decay=0.5, warmup=0).step(3 * weight.sum())
     assert weight.item() == pytest.approx(2 * (1 - 0.8 * 0.5) - 0.8, rel=1e-5)

@@ -51,7 +51,9 @@ def test_the_sums_that_scale_rewards_go_on_over_rollouts_and_end_with_an_episode
 
 
 def test_what_is_learnt_from_a_rollout_are_normalised_advantages_and_the_returns():
-    """All values are 0.25, so the deltas are 1, 2 and 4 minus (0.25 - 0.25 / 2), which are summed backwards as above."""
+    """All values are 0.25, so the deltas are 1, 2 and 4 minus (0.25 - 0.25 / 2), which are summed backwards as
+    above.
+    """
     torch.manual_seed(0)
     policy, critic = Behaviour(SPACES, [4]), Tanh(SPACES, [4], 1, gain=0.0)
     torch.nn.init.constant_(critic.layers[-1].bias, 0.25)

@@ -37,7 +37,8 @@ def test_the_online_network_selects_and_the_target_network_evaluates():
     values, taken, error = dqn.errors(table(ONLINE), table(TARGET), THREE, GAMMA, double=True)
     assert values.tolist() == ONLINE[[0, 0, 0]].tolist()
     assert taken.tolist() == [1, 2, 2]
-    # The online network prefers action 0 in state 1, which the target network values at 2: y = 1 + 0.5 * 2, or 1 at the end.
+    # The online network prefers action 0 in state 1, which the target network values at 2: y = 1 + 0.5 * 2, or 1 at the
+    # end.
     assert error.tolist() == [1 - 2, 2 - 1, 2 - 2]
 
 

@@ -72,7 +72,9 @@ class Straight:
 
 
 def test_continuous_actions(one_thread):
-    """One step, reward -(s - a)^2, random actions: a = s / 2 from s in [-1, 1] is worth -1/12 on average, the data's -2/3."""
+    """One step, reward -(s - a)^2, random actions: a = s / 2 from s in [-1, 1] is worth -1/12 on average, the data's
+    -2/3.
+    """
     generator = torch.Generator().manual_seed(0)
     seen, acted = (2 * torch.rand(2000, 1, generator=generator) - 1 for _ in range(2))
     rewards = -(seen - acted).square().squeeze(1)
@@ -103,7 +105,10 @@ class Outside:
 
 
 def test_a_policy_that_strays_from_the_data_is_not_worth_more_than_there_is(one_thread, monkeypatch):
-    """Endless rewards of 1 are worth at most 10. Without the bound the critic's slope in the action amplifies itself."""
+    """Endless rewards of 1 are worth at most 10.
+
+    Without the bound the critic's slope in the action amplifies itself.
+    """
     generator = torch.Generator().manual_seed(0)
     seen = torch.rand(500, 1, generator=generator)
     acted = 0.2 * torch.rand(500, 1, generator=generator)

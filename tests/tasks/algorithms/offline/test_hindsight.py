@@ -14,7 +14,9 @@ GOALS = Goals(slice(0, 1), slice(1, 2), lambda achieved, desired: same(achieved,
 
 
 def walks(*lengths):
-    """Episodes whose n-th transition goes from place n to n + 1, each asked for place -1; the third number is 100 times the episode."""
+    """Episodes whose n-th transition goes from place n to n + 1, each asked for place -1; the third number is 100 times
+    the episode.
+    """
     rows = [(n, -1.0, 100.0 * number) for number, length in enumerate(lengths) for n in range(length)]
     observations = torch.tensor(rows)
     following = observations + torch.tensor([1.0, 0.0, 0.0])

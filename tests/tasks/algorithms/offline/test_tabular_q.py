@@ -23,7 +23,8 @@ def q_of(policy, state):
 
 
 def test_q_is_the_mean_over_the_transitions_from_there():
-    # From state 0 action 1 leads twice to 1 with reward 0 and 3, and once ends with reward 6; from 1 action 0 ends with 4.
+    # From state 0 action 1 leads twice to 1 with reward 0 and 3, and once ends with reward 6; from 1 action 0 ends with
+    # 4.
     data = recorded(
         [(0, 1, 0.0, 1, False), (0, 1, 3.0, 1, False), (0, 1, 6.0, 2, True), (1, 0, 4.0, 2, True)], states=3
     )
@@ -56,7 +57,8 @@ def test_a_truncated_episode_goes_on_and_a_terminated_one_does_not():
 
 
 def test_a_state_that_the_data_never_left_is_worth_the_least_that_can_come():
-    # In state 1 the data was truncated. At V = 0, as the lecture begins, going there would beat the way through state 2.
+    # In state 1 the data was truncated. At V = 0, as the lecture begins, going there would beat the way through state
+    # 2.
     way = [(0, 0, -1.0, 1, False), (0, 1, -1.0, 2, False), (2, 0, -1.0, 3, True)]
     policy, _ = learnt(recorded(way, states=4, length=1), 2, gamma=0.9)
     assert policy.act(torch.eye(4)[:1]).tolist() == [1]

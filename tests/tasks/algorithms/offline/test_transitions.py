@@ -10,7 +10,9 @@ from tasks.algorithms.offline.transitions import Transitions
 
 
 def episodes(*rewards, discrete=True):
-    """One episode for each list of rewards; the observation of a transition is its number, its next one the number + 0.5."""
+    """One episode for each list of rewards; the observation of a transition is its number, its next one the number +
+    0.5.
+    """
     flat = torch.tensor([reward for of in rewards for reward in of])
     number = torch.arange(len(flat), dtype=torch.float32).unsqueeze(1)
     actions = torch.arange(len(flat)) if discrete else number.repeat(1, 2)

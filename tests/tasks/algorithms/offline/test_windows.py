@@ -38,7 +38,8 @@ def test_episodes_are_drawn_in_proportion_to_length_and_starts_uniformly():
     starts = next(batches).actions[:, 0]
     shares = torch.bincount(starts, minlength=10) / len(starts)
     assert torch.allclose(shares, torch.full((10,), 0.1), atol=0.01)  # five standard deviations
-    # Episodes drawn evenly, the known mistake, would start a quarter of the windows at each transition of the short one.
+    # Episodes drawn evenly, the known mistake, would start a quarter of the windows at each transition of the short
+    # one.
     assert shares[8:].sum() < 0.25
 
 

@@ -18,7 +18,9 @@ QUESTIONS = ["Why?", " Ada has 3 pens,  buys 4.\nHow many? ", "", "x < 3 | y > 4
 
 @pytest.fixture(params=["ours", "stories260K"])
 def tokenizer(request, words):
-    """Our tokenizer with its markers, or a SentencePiece tokenizer without a template, whose texts begin with a space."""
+    """Our tokenizer with its markers, or a SentencePiece tokenizer without a template, whose texts begin with a
+    space.
+    """
     if request.param == "ours":
         return words
     if not STORIES.is_dir():

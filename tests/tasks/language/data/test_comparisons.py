@@ -60,7 +60,9 @@ def test_pairs_are_those_of_the_table(words, table):
 
 
 def test_sampled_tokens_are_trained_on_as_they_were_sampled(words, tmp_path):
-    """Also if their text would be tokenized differently, if one is a special token, or if another end token was sampled."""
+    """Also if their text would be tokenized differently, if one is a special token, or if another end token was
+    sampled.
+    """
     seven, twelve = (words.encode(text, add_special_tokens=False) for text in ("7", "12"))
     spelt = [words.convert_tokens_to_ids(letter) for letter in "Ġhas"]
     other_end, user = words.convert_tokens_to_ids(["<|start|>", "<|user|>"])

@@ -57,12 +57,14 @@ def conversation(*roles):
         (
             "Mistral",
             conversation("user", "user", "assistant"),
-            "the chat template refuses the conversation: Conversation roles must alternate user/assistant/user/assistant/...",
+            "the chat template refuses the conversation: Conversation roles must alternate "
+            "user/assistant/user/assistant/...",
         ),
         (
             "Llama 2",
             conversation("system", "user", "assistant"),
-            "message 1 (system): the chat template has no such role and renders it as assistant; expected a conversation without it, or a "
+            "message 1 (system): the chat template has no such role and renders it as assistant; expected a "
+            "conversation without it, or a "
             "template that knows it",
         ),
     ],

@@ -70,10 +70,12 @@ QWEN_PROMPT = "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You a
             "Llama 3 Instruct",
             [SYSTEM, *TURNS],
             [
-                "<bos><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
+                "<bos><|start_header_id|>system<|end_header_id|>\n\nBe "
+                "brief.<|eot_id|><|start_header_id|>user<|end_header_id|>\n\n"
                 "Why?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
                 ["So it is.<|eot_id|>"],
-                "<|start_header_id|>user<|end_header_id|>\n\nAnd how?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
+                "<|start_header_id|>user<|end_header_id|>\n\nAnd "
+                "how?<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n",
                 ["Slowly.\nVery.<|eot_id|>"],
             ],
         ),
@@ -259,7 +261,8 @@ def test_a_template_that_trims_every_turn_keeps_its_prefixes():
 MARKED = CHATML.replace(
     "{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}",
     "{{ '<|im_start|>' + message['role'] + '\n' }}{% if message['role'] == 'assistant' %}{% generation %}"
-    "{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}{{ message['content'] + '<|im_end|>' }}{% endif %}{{ '\n' }}",
+    "{{ message['content'] + '<|im_end|>' }}{% endgeneration %}{% else %}{{ message['content'] + '<|im_end|>' }}{% "
+    "endif %}{{ '\n' }}",
 )
 
 
@@ -303,7 +306,9 @@ def test_any_texts(pairs):
 
 
 def test_the_plain_template_tells_the_roles_apart():
-    """A base model's conversations: a system prompt and a tool's result stand as text, and only the answers are trained."""
+    """A base model's conversations: a system prompt and a tool's result stand as text, and only the answers are
+    trained.
+    """
     words = chat_tokenizer("plain")
     messages = [
         {"role": "system", "content": "Be brief."},

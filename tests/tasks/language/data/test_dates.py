@@ -60,7 +60,10 @@ def test_tokens_and_masks_are_the_same_on_every_day(on):
 def test_the_date_is_all_that_differs(on, asked, before):
     """Spaces and newlines at the template's beginning, in blocks and in macros stay what they are."""
     tokenizer = chat_tokenizer("ChatML")
-    shown = f"{{% macro day() %}}\n  Day: {{{{ {asked} }}}}\n{{% endmacro %}}{{% if true %}}\n  {{{{ day() }}}}\n{{% endif %}}\n"
+    shown = (
+        f"{{% macro day() %}}\n  Day: {{{{ {asked} }}}}\n{{% endmacro %}}{{% if true %}}\n  {{{{ day() "
+        f"}}}}\n{{% endif %}}\n"
+    )
     tokenizer.chat_template = before + shown + CHATML
     on(2024, 7, 26)
     expected = tokenizer.apply_chat_template(TURNS, tokenize=False)

@@ -14,7 +14,10 @@ GOOD, BAD = {*PRAISE}, {*BLAME}
 
 
 def said(sentence):
-    """What one sentence says, by its words: 1, -1, or 0 for a fact. Of `but` the second half counts, and a negation turns round."""
+    """What one sentence says, by its words: 1, -1, or 0 for a fact.
+
+    Of `but` the second half counts, and a negation turns round.
+    """
     if sentence in (*UP, *DOWN):
         return 1 if sentence in UP else -1
     if sentence.startswith((*LIKED, *DISLIKED)):

@@ -63,7 +63,9 @@ def test_files_that_begin_with_test_are_held_out():
 
 
 def test_prompts_that_are_held_out_are_dropped_from_training_and_counted():
-    """Each prompt leaks by its text and its history; the same question behind another system prompt is another prompt."""
+    """Each prompt leaks by its text and its history; the same question behind another system prompt is another
+    prompt.
+    """
     behind = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Question 7?"}]
     found = split([*TEN[:6], row("Question 6?", "x"), row("Question 6?", "y"), row(behind)], TEN[6:])
     assert found.leaked == 2
@@ -168,7 +170,9 @@ def test_no_prompt_on_both_sides_and_nothing_lost_but_what_is_counted(train, tes
 
 
 def test_files_that_ask_the_same_prompts_are_split_as_one():
-    """If every prompt is in a held-out file, none would be left to train on: a share is drawn, and no row is left out."""
+    """If every prompt is in a held-out file, none would be left to train on: a share is drawn, and no row is left
+    out.
+    """
     found = split(TEN, [row(one["prompt"], "better", "worse") for one in TEN], share=0.2)
     assert (len(found.train), len(found.test), found.leaked) == (16, 4, 0)
     assert not {one["prompt"] for one in found.train} & {one["prompt"] for one in found.test}

@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from tasks.language.data import manner, word_problems
 from tasks.language.data.word_problems import Kind
 
-QUESTION = "Ada has 3 pens. Ben gives Ada 4 more. Then the number of pens grows to 2 times as many. How many pens are there then?"
+QUESTION = (
+    "Ada has 3 pens. Ben gives Ada 4 more. Then the number of pens grows to 2 times as many. How many pens "
+    "are there then?"
+)
 WORKED = "That makes 3 + 4 = 7 pens.\nIn all that is 7 * 2 = 14 pens.\n#### 14"
 CASES = [  # response, points for named, valid, brief and ordered, and whether it is gold
     (WORKED, (3, 3, 2, 2), True),

@@ -166,7 +166,8 @@ def test_a_template_that_does_not_know_tools_is_said(capfd):
 # What gpt-oss does: a channel stands before an answer, and earlier answers end in another way than the last one.
 CHANNELS = (
     "{% for m in messages %}{% if m.role == 'assistant' %}<|start|>assistant<|channel|>final<|message|>{{ m.content }}"
-    "{{ '<|return|>' if loop.last else '<|end|>' }}{% else %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endif %}"
+    "{{ '<|return|>' if loop.last else '<|end|>' }}{% else %}<|start|>{{ m.role }}<|message|>{{ m.content "
+    "}}<|end|>{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
 )
 

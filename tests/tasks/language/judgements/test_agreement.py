@@ -50,7 +50,8 @@ def test_by_hand():
 
 
 def test_of_people_by_hand():
-    """anna and bert agree on both units, carl contradicts both: anna's pairs differ in 2 of 4, carl's in 4 of 4; D_e is 9 / 15 * ...
+    """anna and bert agree on both units, carl contradicts both: anna's pairs differ in 2 of 4, carl's in 4 of 4; D_e is
+    9 / 15 * ...
 
     Values 1 1 2 and 2 2 1: three of each, so D_e = 2 * 3 * 3 / (6 * 5) = 0.6.
     """

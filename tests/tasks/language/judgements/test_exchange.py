@@ -1,4 +1,6 @@
-"""Import and export: what is written is read back, others' files are read as their tools write them, faults are one line."""
+"""Import and export: what is written is read back, others' files are read as their tools write them, faults are one
+line.
+"""
 
 import json
 

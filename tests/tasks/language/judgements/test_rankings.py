@@ -10,7 +10,9 @@ from tasks.language.judgements import rankings
 
 
 def test_the_lectures_example():
-    """D > G > A = B, as the slide shows it of four answers; and as InstructGPT's figure has it, with letters in a row."""
+    """D > G > A = B, as the slide shows it of four answers; and as InstructGPT's figure has it, with letters in a
+    row.
+    """
     assert rankings.parse("D > G > A = B", "ABDG") == (3, 3, 1, 2)
     assert rankings.parse("D > C > A = B", "ABCD") == (3, 3, 2, 1)
 

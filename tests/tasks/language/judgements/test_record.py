@@ -1,4 +1,6 @@
-"""The record: what counts, in whatever order files are merged; nothing acknowledged is lost; faults are FILE:LINE and one line."""
+"""The record: what counts, in whatever order files are merged; nothing acknowledged is lost; faults are FILE:LINE and
+one line.
+"""
 
 import errno
 import json

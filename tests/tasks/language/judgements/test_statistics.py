@@ -55,9 +55,12 @@ def test_what_cannot_be_compared():
 
 
 def test_the_two_biases_by_hand():
-    """Of D > C > A = B shown as B, D, A, C: five pairs are ordered; D beats B but B was first; C loses to D, which was first, and so on."""
+    """Of D > C > A = B shown as B, D, A, C: five pairs are ordered; D beats B but B was first; C loses to D, which was
+    first, and so on.
+    """
     line = judgement(FOUR, (3, 3, 2, 1), order=(1, 3, 0, 2))
-    # better, worse: D C, D A, D B, C A, C B; shown first: D, D, B, A, B; so 2 of 5. Longer: D < C, D = A, D < B, C > A, C = B: 1 of 3.
+    # better, worse: D C, D A, D B, C A, C B; shown first: D, D, B, A, B; so 2 of 5. Longer: D < C, D = A, D < B, C > A,
+    # C = B: 1 of 3.
     assert first_shown_wins(line) == pytest.approx(2 / 5)
     assert longer_wins(line, FOUR) == pytest.approx(1 / 3)
     assert first_shown_wins(judgement(SHORT, "a better", order=(1, 0))) == 0.0
@@ -111,7 +114,9 @@ def test_statistics_by_hand():
 
 
 def test_agreement_by_question():
-    """Of the pair two of three people say a; the package's number for 1 0 1 and 1 1/2 is 1 - (4/2 * .. ) as in test_agreement.py."""
+    """Of the pair two of three people say a; the package's number for 1 0 1 and 1 1/2 is 1 - (4/2 * .. ) as in
+    test_agreement.py.
+    """
     scores = RankingValue(ranks=(1, 1), scores=(Scores(helpful=1, truthful=5, harmless=5), None))
     both = item("x", "y", mode="ranking", prompt="Both?")
     record = record_of(
@@ -162,7 +167,9 @@ def test_an_empty_record_has_statistics_too():
 
 
 def test_the_statistics_of_twice_as_many_judgements_take_twice_as_many_steps():
-    """Counted in calls of Python's functions: what grew with the square of the record would ask for four times as many."""
+    """Counted in calls of Python's functions: what grew with the square of the record would ask for four times as
+    many.
+    """
     calls = {number: steps_of_statistics(number) for number in (125, 250)}
     assert calls[250] < 2.2 * calls[125], calls
 

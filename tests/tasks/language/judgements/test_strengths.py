@@ -21,7 +21,9 @@ def comparisons(*rows):
 
 
 def test_three_to_one_by_hand():
-    """The log-odds are log 3, split evenly; the difference's variance is 1/3 + 1, the information's inverse, each side's a quarter."""
+    """The log-odds are log 3, split evenly; the difference's variance is 1/3 + 1, the information's inverse, each
+    side's a quarter.
+    """
     ours, theirs = strengths(comparisons(("x", "y", 1.0, 3), ("x", "y", 0.0, 1)))
     assert (ours.name, ours.wins, ours.ties, ours.losses) == ("x", 3, 0, 1)
     assert (theirs.name, theirs.wins, theirs.ties, theirs.losses) == ("y", 1, 0, 3)
@@ -32,7 +34,9 @@ def test_three_to_one_by_hand():
 
 
 def test_a_tie_is_half_a_win_of_each():
-    """Two wins and two ties are three wins of four; residuals 1/4, 1/4, -1/4, -1/4 give variance (4 / 16) / (4 * 3/16)^2."""
+    """Two wins and two ties are three wins of four; residuals 1/4, 1/4, -1/4, -1/4 give variance (4 / 16) / (4 *
+    3/16)^2.
+    """
     ours, _ = strengths(comparisons(("x", "y", 1.0, 2), ("x", "y", 0.5, 2)))
     assert ours.strength == pytest.approx(math.log(3) / 2)
     assert ours.ties == 2
@@ -58,9 +62,11 @@ def test_a_side_that_never_loses_has_no_upper_bound():
 
 
 def test_a_side_that_never_loses_by_hand():
-    """Three wins of three, and of each side half a win and half a loss against strength 0: the slope at the estimate s is
+    """Three wins of three, and of each side half a win and half a loss against strength 0: the slope at the estimate s
+    is
 
-    3 (1 - sigmoid(2 s)) + (1 - 2 sigmoid(s)) / 2 = 0; the information of the difference is 2 w + a with w = 3 p (1 - p), a = q (1 - q).
+    3 (1 - sigmoid(2 s)) + (1 - 2 sigmoid(s)) / 2 = 0; the information of the difference is 2 w + a with w = 3 p (1 -
+    p), a = q (1 - q).
     """
     ours, theirs = strengths(comparisons(("x", "y", 1.0, 3)))
     p, q = (1 / (1 + math.exp(-times * ours.strength)) for times in (2, 1))
@@ -83,7 +89,10 @@ def test_one_tie_bounds_everything():
 @hypothesis_settings(max_examples=25)
 @given(st.lists(st.tuples(*[st.sampled_from("wxyz")] * 2, st.sampled_from([0.0, 0.5, 1.0])), max_size=40))
 def test_any_comparisons_give_the_most_likely_strengths(rows):
-    """A tie of each with the next keeps them finite. The likelihood is concave: it is highest where each side wins as often as expected."""
+    """A tie of each with the next keeps them finite.
+
+    The likelihood is concave: it is highest where each side wins as often as expected.
+    """
     rows = [*(row for row in rows if row[0] != row[1]), ("w", "x", 0.5), ("x", "y", 0.5), ("y", "z", 0.5)]
     found = {row.name: row.strength for row in strengths([Comparison(*row, n) for n, row in enumerate(rows)])}
     surplus = Counter()

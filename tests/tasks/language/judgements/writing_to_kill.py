@@ -1,4 +1,7 @@
-"""A process whose children write judgements and are killed with -9 at random; says what was lost. Arguments: file, kills, seed."""
+"""A process whose children write judgements and are killed with -9 at random; says what was lost.
+
+Arguments: file, kills, seed.
+"""
 
 import json
 import os

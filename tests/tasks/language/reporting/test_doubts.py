@@ -93,7 +93,8 @@ def test_a_gain_over_the_better_control_that_is_paid_for_elsewhere():
     changes = {**level.changes, "sft_more": level.changes["ppo"]}
     found = replace(level, judged=judged, changes=changes, controls=("sft_more",), rival_changes={"ppo": against})
     assert [*doubts.paid_elsewhere(found)] == [
-        "ppo, held against sft_more: +30.0 points of right answers, but -30.0 points of right answers to problems of four and five steps."
+        "ppo, held against sft_more: +30.0 points of right answers, but -30.0 points of right answers to problems "
+        "of four and five steps."
     ]
     nothing = replace(found, rival_changes={"ppo": {**against, "strict_greedy": LEVEL}})
     assert not [*doubts.paid_elsewhere(nothing)]

@@ -41,7 +41,9 @@ def test_the_first_figure_shows_differences_of_methods_and_controls():
 
 
 def test_copies_of_a_measurement_are_drawn_once(monkeypatch):
-    """Of 20 steps the gradient's variance and the validation problems are measured at four: four dots, and no running mean over copies."""
+    """Of 20 steps the gradient's variance and the validation problems are measured at four: four dots, and no running
+    mean over copies.
+    """
     drawn, curve = [], plots._curve
 
     def draw(axis, steps, values, colour, label, dots=False):

@@ -17,7 +17,9 @@ def means(ours, theirs):
 
 
 def test_by_hand():
-    """Five problems: right in both and gold made, gold lost; made right and gold; lost, which was gold; made right, but not gold."""
+    """Five problems: right in both and gold made, gold lost; made right and gold; lost, which was gold; made right, but
+    not gold.
+    """
     theirs = table([1, 1, 0, 1, 0], [0, 1, 0, 1, 0])
     ours = table([1, 1, 1, 0, 1], [1, 0, 1, 0, 0])
     assert means(ours, theirs) == dict(zip(PARTS, (0.0, 0.0), strict=True))

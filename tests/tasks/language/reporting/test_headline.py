@@ -62,13 +62,16 @@ def test_gold_answers_are_told_with_what_gains_them():
     found.judged["sft"], found.judged["dpo"] = ({**JUDGED, "gold_greedy": HALF} for _ in range(2))
     found.changes["dpo"] |= {"gold_greedy": UP, "gold_by_manner": DOWN, "gold_by_correctness": LEVEL}
     assert headline(found)[-1] == (
-        "Over its 50.0 % of gold answers, right and as a reader wants them, their share was raised by dpo (+10.0 points, "
+        "Over its 50.0 % of gold answers, right and as a reader wants them, their share was raised "
+        "by dpo (+10.0 points, "
         "-20.0 of them by manner and +1.0 by being right)."
     )
 
 
 def test_sharper_alone_wins_nothing_in_the_headline():
-    """A policy that is SFT at a lower temperature has the same greedy and best accuracy; only its mean@8 at 1.0 is far higher."""
+    """A policy that is SFT at a lower temperature has the same greedy and best accuracy; only its mean@8 at 1.0 is far
+    higher.
+    """
     same = change(0.0, -0.01, 0.01, 4, 4)
     found = results("sft", "dpo", dpo=same)
     found.judged["dpo"] = {**JUDGED, "strict_mean_at_8_t1.0": Estimate(0.99, 0.98, 1.0)}
@@ -91,7 +94,9 @@ def test_what_costs_no_training_is_told():
 
 
 def test_the_power_is_told_for_the_problems_that_change():
-    """9 and 4 of 500 problems change, 1.3 % on average, and two policies are compared: 2.8 + .. of the square root of 0.013 / 500."""
+    """9 and 4 of 500 problems change, 1.3 % on average, and two policies are compared: 2.8 + .. of the square root of
+    0.013 / 500.
+    """
     [told] = power(results("sft", "dpo", "ppo", dpo=UP, ppo=LEVEL), 500)
     assert told.startswith("On average 1.3 % of the 500 problems change between sft and a later policy.")
     assert "a true difference of 1.3 points" in told, "all of them would have to go one way"
@@ -149,7 +154,8 @@ def test_the_best_policy_is_named_by_the_metric_asked_for(by, metric, best):
         (DOWN, "and does not beat the baseline sft, with 50.0 %: -20.0 points (95 % interval -30.0 to -10.0)."),
         (
             change(0.0, -0.01, 0.02),
-            "and does not beat the baseline sft, with 50.0 %: +0.0 points (95 % interval -1.0 to +2.0), equal within 3 points.",
+            "and does not beat the baseline sft, with 50.0 %: +0.0 points (95 % interval -1.0 to +2.0), equal "
+            "within 3 points.",
         ),
         (
             Difference(Estimate(0.2, -inf, inf), None),
@@ -170,7 +176,8 @@ def test_the_best_method_counts_against_the_better_control_even_where_it_beats_t
     found.judged["ppo"] = {**JUDGED, GREEDY: Estimate(0.9, 0.8, 1.0), "strict_validation_t0.3": Estimate(0.9, 0.8, 1.0)}
     found.judged["grpo"] = {**JUDGED, "strict_validation_t0.3": Estimate(0.6, 0.5, 0.7)}
     assert sentence(found, "strict_validation", DRAW, 3.0) == (
-        f"{BEGINNING}grpo, the best method on validation problems, answers 50.0 % of the 500 test problems right (greedy answers) "
+        f"{BEGINNING}grpo, the best method on validation problems, answers 50.0 % of the 500 test problems right "
+        "(greedy answers) "
         "and does not beat the control ppo, with 90.0 %: -20.0 points (97.5 % interval -30.0 to -10.0)."
     )
 
@@ -187,5 +194,6 @@ def test_where_no_policy_solves_anything_the_first_sentence_says_that_nothing_ca
     nothing = {**JUDGED, GREEDY: Estimate(0.0, 0.0, 0.1)}
     found.judged.update(sft=nothing, dpo=nothing)
     assert sentence(found, "strict_validation", DRAW, 3.0) == (
-        "No policy answers any of the 500 test problems right: a run of this size shows that the flow works, not that anything is learned."
+        "No policy answers any of the 500 test problems right: a run of this size shows that the flow works, not "
+        "that anything is learned."
     )

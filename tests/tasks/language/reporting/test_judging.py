@@ -23,7 +23,9 @@ def test_strict_asks_for_the_mark_and_lenient_for_the_answer(gold, right, marked
 
 
 class Told:
-    """A verifier that says of four answers what it is made for: right, wrong, took too long, and a reference that nobody can read."""
+    """A verifier that says of four answers what it is made for: right, wrong, took too long, and a reference that
+    nobody can read.
+    """
 
     def __call__(self, golds, texts):
         return [1.0, 0.0, 0.0, math.nan]

@@ -100,7 +100,9 @@ def test_an_answer_shows_steps_where_it_has_an_equation():
 
 
 def test_ranking_by_hand():
-    """Problem a: answers with steps rightly beat those without, but of two with steps the worse is preferred; b: all are equal."""
+    """Problem a: answers with steps rightly beat those without, but of two with steps the worse is preferred; b: all
+    are equal.
+    """
     rows = [
         ("a", 0, "3 + 4 = 7\n#### 7", 10, 1.0),
         ("a", 1, "3 + 4 = 8\n#### 8", 4, 2.0),

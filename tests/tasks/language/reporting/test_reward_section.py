@@ -139,7 +139,9 @@ def test_a_model_from_elsewhere_has_no_section(tmp_path):
 
 
 def untrained(trained_right, untrained_right, count=40):
-    """Comparisons of as many prompts, of which the model orders the first `trained_right` rightly, the untrained one the first `untrained_right`."""
+    """Comparisons of as many prompts, of which the model orders the first `trained_right` rightly, the untrained one
+    the first `untrained_right`.
+    """
     return [
         comparison(
             number,
@@ -157,7 +159,8 @@ def test_whether_training_helped_is_told_against_the_untrained_log_probability(t
     assert "whether training helped cannot be told" in found.helped
     better = made(untrained(38, 18), tmp_path)
     assert better.helped.startswith(
-        "It orders 95.00 % of the held-out comparisons as labelled, and the mean log-probability a token of the policy that it started from, "
+        "It orders 95.00 % of the held-out comparisons as labelled, and the mean log-probability a token of the "
+        "policy that it started from, "
         "untrained, 45.00 %. The difference is +50.00 points ("
     )
     assert better.helped.endswith(": training helped).")
@@ -167,7 +170,9 @@ def test_whether_training_helped_is_told_against_the_untrained_log_probability(t
 
 
 def test_the_summed_log_probability_is_the_measure_where_it_orders_more(tmp_path):
-    """-1 nat a token over 2 tokens is likelier than -0.9 over 3; where the chosen answers are the longer ones it is the other way round."""
+    """-1 nat a token over 2 tokens is likelier than -0.9 over 3; where the chosen answers are the longer ones it is the
+    other way round.
+    """
     shorter = [
         comparison(number, 1.0, lengths=(2, 3), chosen_untrained=-1.0, rejected_untrained=-0.9) for number in range(40)
     ]
@@ -179,7 +184,9 @@ def test_the_summed_log_probability_is_the_measure_where_it_orders_more(tmp_path
 
 
 def test_how_well_it_knows_right_answers_is_told_of_comparisons_with_one(tmp_path):
-    """The labels prefer the wrong answer in 20 of 40 comparisons; the model follows the labels, the policy the answers."""
+    """The labels prefer the wrong answer in 20 of 40 comparisons; the model follows the labels, the policy the
+    answers.
+    """
     rows = [
         comparison(
             number,

@@ -74,7 +74,8 @@ def test_a_policy_without_end_tokens():
 def test_a_best_policy_by_reward_that_is_wrong():
     rewarded, wrong = {"reward_greedy": Estimate(0.9, 0.8, 1.0)}, {"strict_greedy": Estimate(0.0, 0.0, 0.01)}
     assert [*watch_outs.wrong_favourite(results(pretrained={**rewarded, **wrong}))] == [
-        "pretrained has the highest reward of greedy answers (0.90, 0.0 % right). sft is right most often (0.50, 50.0 % right)."
+        "pretrained has the highest reward of greedy answers (0.90, 0.0 % right). sft is right most often (0.50, "
+        "50.0 % right)."
     ]
     assert not [*watch_outs.wrong_favourite(results(ppo=rewarded))]  # as right as the others
     sampled = {"reward_sampled_t1.0": Estimate(0.9, 0.8, 1.0), "strict_mean_at_2_t1.0": Estimate(0.0, 0.0, 0.01)}
@@ -136,7 +137,9 @@ def test_growth_that_the_reward_model_pays_for(pays, length, accuracy, told):
 
 
 def test_the_pay_for_length_is_a_correlation_within_problems_and_within_right_and_wrong_answers():
-    """Right answers are longer and earn more here, which is no pay for length; and lengths differ from problem to problem."""
+    """Right answers are longer and earn more here, which is no pay for length; and lengths differ from problem to
+    problem.
+    """
     right = generations(lambda length: 9.0, lengths=(29, 30, 31))
     wrong = generations(lambda length: 1.0, lengths=(9, 10, 11)).assign(strict=False)
     assert watch_outs.length_pay(pd.concat([right, wrong]), 1.0) == 0.0

@@ -26,7 +26,9 @@ def answers(rows):
 
 
 def test_best_of_by_hand():
-    """The best of the first prompt is right, of the second wrong, of the third two share; the fourth has no right answer."""
+    """The best of the first prompt is right, of the second wrong, of the third two share; the fourth has no right
+    answer.
+    """
     table = answers(
         [
             *[("a", 0.9, True), ("a", 0.2, False), ("b", 0.7, False), ("b", 0.1, True), ("b", 0.2, True)],

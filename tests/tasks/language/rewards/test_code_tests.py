@@ -44,7 +44,10 @@ def test_the_last_block_of_python_is_the_program(response, found):
 
 ADD = "def add(a, b):\n    return a + b"
 MBPP = {"test_list": ["assert add(1, 2) == 3", "assert add('a', 'b') == 'ab'"], "test_setup_code": "", "task_id": 3}
-PROMPT = 'from typing import List\n\ndef twice(x):\n    return 2 * x\n\ndef total(xs: List[int]) -> int:\n    """Twice the sum."""\n'
+PROMPT = (
+    "from typing import List\n\ndef twice(x):\n    return 2 * x\n\ndef total(xs: List[int]) -> int:\n    "
+    '"""Twice the sum."""\n'
+)
 CHECK = (
     "METADATA = {}\n\ndef check(candidate):\n    assert candidate([1, 2]) == twice(3)\n    assert candidate([]) == 0\n"
 )
@@ -62,12 +65,14 @@ READS = "import sys\nprint(sum(map(int, sys.stdin.read().split())))"
         ({**MBPP, "test_setup_code": "import math", "test_list": ["assert math.isclose(half(1), 0.5)"]}, "half = lambda x: x / 2", "half = round"),
         ({"test_imports": ["import math as m"], "test_list": ["assert m.isclose(half(1), 0.5)"]}, "half = lambda x: x / 2", "half = round"),
         (HUMAN_EVAL, "def total(xs: List[int]) -> int:\n    return 2 * sum(xs)", "def total(xs):\n    return sum(xs)"),
-        (HUMAN_EVAL, "def total(xs):\n    return twice(sum(xs))", "def twice(x):\n    return 0\n\ndef total(xs):\n    return 0"),
+        (HUMAN_EVAL, "def total(xs):\n    return twice(sum(xs))", "def twice(x):\n    return 0\n\ndef total(xs):\n "
+                                                                  "   return 0"),
         (PAIRS, READS, READS.replace("sum", "max")),
         (PAIRS, "a = open(0).read().split()\nprint('', int(a[0]) + int(a[1]), '\\n')", "print(3)"),
         ({"input_output": json.dumps(PAIRS)}, READS, ""),
         ({"tests": json.dumps([{"input": "1 2", "output": "3", "testtype": "stdin"}])}, READS, "print(4)"),
-        ({"tests": PAIRS}, "def main():\n    print(sum(int(x) for x in (input() + ' ' + input()).split()))\ntry:\n    main()\nexcept EOFError:\n    print(3)", "input()"),
+        ({"tests": PAIRS}, "def main():\n    print(sum(int(x) for x in (input() + ' ' + input()).split()))\ntry:\n "
+                           "   main()\nexcept EOFError:\n    print(3)", "input()"),
     ],
 )  # fmt: skip
 def test_the_forms_of_tests(judge, columns, right, wrong):

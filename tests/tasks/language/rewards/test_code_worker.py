@@ -39,7 +39,9 @@ def _the_judge_goes_on(judge):
 
 
 def test_what_the_machine_has_ended_nobody_has_judged(judge, capsys):
-    """A program that takes too long is wrong; a process of ours that is no more, for want of memory say, says nothing of a program."""
+    """A program that takes too long is wrong; a process of ours that is no more, for want of memory say, says nothing
+    of a program.
+    """
     [examiner] = [child for child in psutil.Process().children() if "code_worker" in " ".join(child.cmdline())]
     examiner.kill()
     [found] = judge([job("", {"inputs": [""], "outputs": ["1"]}, "print(1)")])
@@ -53,16 +55,20 @@ HOSTILE = {
     "threads": "import threading\nwhile True: threading.Thread(target=threading.Event().wait, daemon=True).start()",
     "10 GB": "x = bytearray(10**10)",
     "prints for ever": "while True: print('6765' * 1000)",
-    "writes to whom it can": "import os\nfor d in range(16):\n    try: os.write(d, b'right\\n')\n    except OSError: pass",
+    "writes to whom it can": "import os\nfor d in range(16):\n    try: os.write(d, b'right\\n')\n    except "
+                             "OSError: pass",
     "ends well": "import sys\nsys.exit(0)",
     "ends at once": "import os\nos._exit(0)",
     "claims to pass": "print('right')\nprint('1')\nprint('passed')\nimport os\nos._exit(0)",
     "ends when called": "import os\ndef f(n): os._exit(0)",
     "raises SystemExit": "def f(n): raise SystemExit(0)",
-    "always equal": "class A(int):\n    def __eq__(self, other): return True\n    __hash__ = None\ndef f(n): return A()",
+    "always equal": "class A(int):\n    def __eq__(self, other): return True\n    __hash__ = "
+                    "None\ndef f(n): return A()",
     "an equal object": "class A:\n    def __eq__(self, other): return True\ndef f(n): return A()",
-    "no assertions": "import builtins\nbuiltins.AssertionError = type('E', (Exception,), {})\nimport sys\nsys.excepthook = print\ndef f(n): pass",
-    "patched JSON": "import json\njson.loads = lambda *a: {'do': 'name', 'name': 'f'}\njson.dumps = lambda *a: '{\"value\": true}'\ndef f(n): pass",
+    "no assertions": "import builtins\nbuiltins.AssertionError = type('E', (Exception,), {})\nimport "
+                     "sys\nsys.excepthook = print\ndef f(n): pass",
+    "patched JSON": "import json\njson.loads = lambda *a: {'do': 'name', 'name': 'f'}\njson.dumps = lambda *a: "
+                    "'{\"value\": true}'\ndef f(n): pass",
     "kills its parent": "import os\nos.kill(os.getppid(), 9)",
     "kills all": "import os\nfor p in range(2, 99999):\n    try: os.kill(p, 9)\n    except OSError: pass",
     "a session": "import os\nos.setsid()\nos.fork()",
@@ -87,11 +93,13 @@ SLOWER = {
     "forks in spite of errors": "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
     "10 GB by and by": "x = []\nwhile True: x.append(bytearray(10**6))",
     "writes for ever": "import os\nwhile True: os.write(1, b'6765' * 1000)",
-    "ignores signals": "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nwhile True: pass",
+    "ignores signals": "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    "
+                       "except (OSError, ValueError): pass\nwhile True: pass",
     "more time": "import resource\nresource.setrlimit(resource.RLIMIT_CPU, (99, 99))\nwhile True: pass",
     "recursion": "import sys\nsys.setrecursionlimit(10**9)\ndef f(n): return f(n + 1)\nf(0)",
     "many digits": "def f(n): return 10 ** (10 ** 8)",
-    "writes to all": "import os\nwhile True:\n    for d in range(16):\n        try: os.write(d, b'right\\n1')\n        except OSError: pass",
+    "writes to all": "import os\nwhile True:\n    for d in range(16):\n        try: os.write(d, b'right\\n1')\n    "
+                     "    except OSError: pass",
     "long answer": "def f(n): return 'x' * 10**8",
 }  # fmt: skip
 
@@ -167,9 +175,14 @@ def test_a_program_reaches_no_network(judge):
 
 
 def test_a_program_cannot_find_out_what_is_expected(judge):
-    """It looks through all that its process has in memory, also of jobs before; the output is right if it finds the text."""
+    """It looks through all that its process has in memory, also of jobs before; the output is right if it finds the
+    text.
+    """
     secret = "a text that stands " + "nowhere else"
-    look = "import gc, sys\nfound = [x for x in gc.get_objects() if isinstance(x, (dict, list, tuple))]\nfound = [y for x in found for y in (x.values() if isinstance(x, dict) else x) if isinstance(y, str)]\n"
+    look = (
+        "import gc, sys\nfound = [x for x in gc.get_objects() if isinstance(x, (dict, list, tuple))]\nfound = "
+        "[y for x in found for y in (x.values() if isinstance(x, dict) else x) if isinstance(y, str)]\n"
+    )
     look += "match = [x for x in found if 'stands nowhere' in x and len(x) < 99]\n"
     columns = {"inputs": ["?"], "outputs": [secret]}, {"tests": [f"assert f() == {secret!r}"]}
     for form, use in zip(columns, ("print(*match)", "def f(): return match[0]"), strict=True):
@@ -179,7 +192,10 @@ def test_a_program_cannot_find_out_what_is_expected(judge):
 
 def test_tests_use_their_own_builtins_and_modules(judge):
     """Each test would pass if the name in it were the program's."""
-    lies = "import math\nclass sys: maxsize = 0\nset = sorted = len = abs = lambda *a: 0\nisinstance = math.isclose = lambda *a, **b: True\n"
+    lies = (
+        "import math\nclass sys: maxsize = 0\nset = sorted = len = abs = lambda *a: 0\nisinstance = "
+        "math.isclose = lambda *a, **b: True\n"
+    )
     for test in (
         "assert set(f(3)) == set([1])",
         "assert len(f(3)) == len('abc')",
@@ -209,7 +225,10 @@ def test_what_a_program_prints_is_not_kept_for_ever(judge):
 
 
 def test_a_program_may_have_some_threads_but_not_hundreds(judge):
-    start = "import threading, time\nthreading.stack_size(65536)\ngo = threading.Event()\nfor _ in range({}):\n    threading.Thread(target=go.wait).start()\n"
+    start = (
+        "import threading, time\nthreading.stack_size(65536)\ngo = threading.Event()\nfor _ in range({}):\n    "
+        "threading.Thread(target=go.wait).start()\n"
+    )
     start += "while time.process_time() < {}: pass\ngo.set()\n"
     assert verdicts(judge, start.format(20, 0.05) + RIGHT_BOTH) == [1, 1]
     assert verdicts(judge, start.format(200, 0.2) + RIGHT_BOTH) == [0, 0]
@@ -225,21 +244,27 @@ def test_a_program_that_takes_too_long_or_fails_at_last_is_wrong(judge):
 
 
 def test_ways_of_right_programs(judge):
-    """What a program may do: change an argument, raise, yield, use classes, threads, modules, dataclasses, big numbers."""
+    """What a program may do: change an argument, raise, yield, use classes, threads, modules, dataclasses, big
+    numbers.
+    """
     cases = {
         "x = [3, 1]\nf(x)\nassert x == [1, 3]": "def f(x): x.sort()",
         "try:\n    f(0)\n    assert False\nexcept ZeroDivisionError: pass": "def f(x): return 1 / x",
         "assert list(f(3)) == [0, 1, 2]": "def f(n): yield from range(n)",
         "g = f(9)\nassert next(g) == 0 and next(g) == 1": "import itertools\ndef f(n): return itertools.count()",
-        "assert Point(1, 2).norm() == 5": "from dataclasses import dataclass\n@dataclass\nclass Point:\n    x: 'int'\n    y: int\n    def norm(self): return self.x + 2 * self.y",
-        "assert f([Pair(1, 2), Pair(3, 4)]) == 10": "class Pair:\n    def __init__(self, a, b): self.a, self.b = a, b\ndef f(ps): return sum(p.a + p.b for p in ps)",
+        "assert Point(1, 2).norm() == 5": "from dataclasses import dataclass\n@dataclass\nclass Point:\n    x: "
+                                          "'int'\n    y: int\n    def norm(self): return self.x + 2 * self.y",
+        "assert f([Pair(1, 2), Pair(3, 4)]) == 10": "class Pair:\n    def __init__(self, a, b): self.a, self.b = "
+                                                    "a, b\ndef f(ps): return sum(p.a + p.b for p in ps)",
         "assert f('é\\n') == ('é\\n', {1: [2.5, None]}, {3}, b'x', 1j, float('inf'))": "def f(s): return s, {1: [2.5, None]}, {3}, b'x', 1j, float('inf')",
         "assert f(5000) == 10 ** 5000": "def f(n): return 10 ** n",
         "from math import *\nassert f(9) == sqrt(9)": "def f(n): return 3",
         "assert f(3) == {'a': 1}": "from collections import Counter\ndef f(n): return Counter('a')",
-        "assert f() == 5050": "import threading\ndef f():\n    out = []\n    t = threading.Thread(target=lambda: out.append(sum(range(101))))\n    t.start(); t.join()\n    return out[0]",
+        "assert f() == 5050": "import threading\ndef f():\n    out = []\n    t = threading.Thread(target=lambda: "
+                              "out.append(sum(range(101))))\n    t.start(); t.join()\n    return out[0]",
         "assert f(a=1, b=[2]) == [2, 1]": "def f(*, a, b): return [*b, a]",
-        "assert f('2024-02-29') == 60": "from datetime import datetime\ndef f(s): return datetime.strptime(s, '%Y-%m-%d').timetuple().tm_yday",
+        "assert f('2024-02-29') == 60": "from datetime import datetime\ndef f(s): return datetime.strptime(s, "
+                                        "'%Y-%m-%d').timetuple().tm_yday",
     }  # fmt: skip
     assert judge([job("", {"tests": [test]}, source) for test, source in cases.items()]) == [1] * len(cases)
 

@@ -191,7 +191,9 @@ HOSTILE = [
 
 @pytest.mark.parametrize(("name", "arguments"), [case[:2] for case in CASES])
 def test_a_hostile_response_takes_no_longer_than_a_plain_one(name, arguments):
-    """A check that reads the response again from each of its places would take hours for one of these, an eighth of a million signs each."""
+    """A check that reads the response again from each of its places would take hours for one of these, an eighth of a
+    million signs each.
+    """
     for text in HOSTILE:
         satisfied((text * (2**17 // len(text)))[: 2**17], name, arguments)
 

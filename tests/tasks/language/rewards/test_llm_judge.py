@@ -17,7 +17,9 @@ PROMPTS, RESPONSES, RIGHT = ["What is 1 + 1?"] * 3 + ["Why?"], ["2", "3", "2", "
 
 
 class Server:
-    """Speaks OpenAI's form; `replies` are texts or statuses by a piece of the question, each list used up from its start."""
+    """Speaks OpenAI's form; `replies` are texts or statuses by a piece of the question, each list used up from its
+    start.
+    """
 
     def __init__(self) -> None:
         self.asked, self.keys, self.replies = [], [], {}

@@ -1,4 +1,6 @@
-"""Rewards in Python whose processes fork, lie, or are loud: replies are those of their calls, or the stage ends with one line."""
+"""Rewards in Python whose processes fork, lie, or are loud: replies are those of their calls, or the stage ends with
+one line.
+"""
 
 import pytest
 
@@ -117,7 +119,10 @@ def test_a_function_does_not_know_the_number_of_its_call(make, monkeypatch):
 
 
 def test_no_program_that_the_function_starts_has_its_connection(make):
-    text = "import subprocess\ndef f(responses): return [subprocess.call('echo {} >&%d' % n, shell=True, close_fds=False) for n in (3, 4, 5)]"
+    text = (
+        "import subprocess\ndef f(responses): return [subprocess.call('echo {} >&%d' % n, shell=True, "
+        "close_fds=False) for n in (3, 4, 5)]"
+    )
     function = make(text)
     assert 0 not in values(function) or values(function) == [values(function)[0]] * 3
 

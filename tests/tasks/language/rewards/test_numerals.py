@@ -287,7 +287,9 @@ def test_any_text_is_read(text):
     ],
 )
 def test_a_hostile_text_takes_no_longer_than_its_length(text):
-    """Of 20,000 characters each may take a fourth of a millisecond of processor time; it takes about a thirtieth of that."""
+    """Of 20,000 characters each may take a fourth of a millisecond of processor time; it takes about a thirtieth of
+    that.
+    """
     began = time.process_time()
     hostile = text * (20_000 // len(text))
     numbers(hostile)

@@ -124,7 +124,9 @@ HOW = {
 
 
 def patient_but_with(monkeypatch, hangs):
-    """The limit of the calls whose responses hang is as the function has it; of others one that no busy machine exceeds."""
+    """The limit of the calls whose responses hang is as the function has it; of others one that no busy machine
+    exceeds.
+    """
     call = python_functions.Worker.call
 
     def limited(self, prompts, responses, columns, seconds):
@@ -194,7 +196,8 @@ def test_what_the_function_prints_and_reads_is_none_of_the_protocol(make, capfd)
 def test_draws_and_the_order_of_sets_are_the_same_in_each_process(make):
     text = (
         "import random\n"
-        "def f(responses): return [random.random(), float(list({'a', 'b', 'c', 'd', 'e'}).index('a')), hash('x') % 1000]"
+        "def f(responses): return [random.random(), float(list({'a', 'b', 'c', 'd', "
+        "'e'}).index('a')), hash('x') % 1000]"
     )
     function = make(text)
     first = values(function)
@@ -217,7 +220,8 @@ def test_modules_beside_it_count_only_where_their_changes_are_noticed(make):
     with pytest.raises(DataError) as stopped:
         values(function)
     assert str(stopped.value) == (
-        "rewards/mine.py:f: rewards/words.py is imported, but is not in reward_files (rewards/mine.py): a change of it would "
+        "rewards/mine.py:f: rewards/words.py is imported, but is not in reward_files (rewards/mine.py): a change "
+        "of it would "
         "not run the stage again"
     )
     assert values(make(text, files="rewards")) == [4, 4, 4]
@@ -260,7 +264,8 @@ def test_a_file_that_it_reads_is_named_once_unless_its_changes_are_noticed(make,
     function = make(text)
     assert values(function) == values(function) == [1, 2, 3]
     assert capfd.readouterr().err.splitlines() == [
-        "rewards/mine.py:f: words.txt is read, but is not in reward_files (rewards/mine.py): a change of it will not run the "
+        "rewards/mine.py:f: words.txt is read, but is not in reward_files (rewards/mine.py): a change of it will "
+        "not run the "
         "stage again"
     ]
 
@@ -271,14 +276,17 @@ def test_a_file_outside_the_project_is_named_too(make, capfd, tmp_path_factory):
     (elsewhere / "words.txt").write_text("please")
     (elsewhere / "helper.py").write_text("VALUE = 1")
     function = make(
-        f"import json, sys, tempfile, zoneinfo, numpy\nsys.path.append('{elsewhere}')\ndef f(responses):\n import helper\n"
-        f" open('{elsewhere}/words.txt').read(), open('{elsewhere}/own', 'w').write('x'), open('{elsewhere}/own').read()\n"
+        f"import json, sys, tempfile, zoneinfo, numpy\nsys.path.append('{elsewhere}')\ndef "
+        "f(responses):\n import helper\n"
+        f" open('{elsewhere}/words.txt').read(), open('{elsewhere}/own', 'w').write('x'), "
+        f"open('{elsewhere}/own').read()\n"
         " zoneinfo.available_timezones(), open('/etc/hosts').read()\n"
         " return [1, 2, 3]"
     )
     assert values(function) == values(function) == [1, 2, 3]
     assert capfd.readouterr().err.splitlines() == [
-        f"rewards/mine.py:f: {elsewhere}/{name} is read, but is not in reward_files (rewards/mine.py): a change of it will not "
+        f"rewards/mine.py:f: {elsewhere}/{name} is read, but is not in reward_files (rewards/mine.py): a change of "
+        "it will not "
         "run the stage again"
         for name in ("helper.py", "words.txt")
     ]
@@ -320,7 +328,8 @@ def test_a_function_out_of_the_files_is_refused_before_it_starts(make):
     with pytest.raises(StageError) as stopped:
         make("def f(responses): ...", files="rewards/none")
     assert str(stopped.value) == (
-        "params.yaml: reward_files: expected rewards/mine.py or a folder that holds it, since rewards/mine.py:f is a reward that "
+        "params.yaml: reward_files: expected rewards/mine.py or a folder that holds it, since rewards/mine.py:f is "
+        "a reward that "
         "counts, got 'rewards/none'"
     )
     with pytest.raises(

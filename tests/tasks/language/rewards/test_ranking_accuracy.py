@@ -44,7 +44,8 @@ def test_pairs_of_one_problem_by_hand():
     found = pairs_ordered_rightly([1.0, 2.0, 0.5, 0.0, 0.0], SCORES, ANSWERS)
     assert set(found) == {"all", *STRATA}
     assert found["both_show_steps"].tolist() == [0]
-    # Each of two answers with steps against three without: 10 points are above all, 4 above both with 1 and below the one with 6.
+    # Each of two answers with steps against three without: 10 points are above all, 4 above both with 1 and below the
+    # one with 6.
     assert sorted(found["one_shows_steps"].tolist()) == [0, 1, 1, 1, 1, 1]
     assert found["neither_shows_steps"].tolist() == [1, 1], "equal texts are no pair"
     assert sorted(found["all"].tolist()) == [0, 0, 1, 1, 1, 1, 1, 1, 1]

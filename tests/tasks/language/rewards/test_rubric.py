@@ -131,7 +131,9 @@ def test_gsm8ks_own_solutions_earn_full_points():
 @pytest.mark.parametrize("answer", ["", "B", r"\frac{1}{2}", "1 or 2", "1/2", "####", "-"])
 @pytest.mark.parametrize("solution", ["", "By symmetry it is so.", "3 + 4 = 7\n#### 7"])
 def test_a_reference_that_is_no_number_is_never_reached(answer, solution):
-    """The rubric is one for numbers; other references earn nothing for correctness but for steps that the solution has."""
+    """The rubric is one for numbers; other references earn nothing for correctness but for steps that the solution
+    has.
+    """
     worked = score("Ada has 3 pens and buys 4.", solution, answer, "3 + 4 = 7\n#### 7", True)
     assert worked.correctness == (2 if solution.endswith("7") else 0)
     assert score("?", solution, answer, answer, True).correctness == 0

@@ -207,7 +207,10 @@ def pairs(draw):
 @given(pairs())
 @settings(max_examples=40)
 def test_plain_numbers_as_math_verify_judges_them(pair):
-    """math-verify is the oracle. By design `same_number` reads 50% as 50, so math-verify gets both without percent signs."""
+    """math-verify is the oracle.
+
+    By design `same_number` reads 50% as 50, so math-verify gets both without percent signs.
+    """
     gold, answer = pair
     expected = is_right(in_box(unwrapped(gold)), in_box(unwrapped(answer)))
     for response in (f"so\n#### {answer}", f"\\boxed{{{answer}}}", f"The answer is {answer}."):
@@ -353,7 +356,9 @@ def test_a_worker_that_does_not_start_is_an_error_and_judges_nothing(monkeypatch
 
 @pytest.mark.skipif(not DATA.exists(), reason=repository.needs("data"))
 def test_gsm8ks_own_answers():
-    """All 1,319 answers, by fractions alone: each is right for its own problem, and for the next problem only if the answers are equal."""
+    """All 1,319 answers, by fractions alone: each is right for its own problem, and for the next problem only if the
+    answers are equal.
+    """
     answers = [json.loads(line)["answer"] for line in (DATA / "gsm8k" / "test.jsonl").read_text().splitlines()]
     golds = [answer.rpartition("#### ")[2] for answer in answers]
     assert [verify_number(*pair) for pair in zip(golds, answers, strict=True)] == [1.0] * 1319

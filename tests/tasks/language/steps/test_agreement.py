@@ -12,7 +12,8 @@ SHARES = [[0.75, 0.5, 0.0], [1.0, 0.25], [0.5, 0.5]]
 def test_by_hand():
     """Of seven labels two differ in being bad, and of three solutions one has another first wrong step.
 
-    At a half the third, the fifth and the second step fail and pass; of the ten pairs 0.5 and 0.25 against 0.5 tie twice and lose once.
+    At a half the third, the fifth and the second step fail and pass; of the ten pairs 0.5 and 0.25 against 0.5 tie
+    twice and lose once.
     """
     found = agreement(LABELS, TRUTH, SHARES)
     assert found == {

@@ -93,7 +93,10 @@ def test_prompts_that_are_read_without_their_beginning_are_said(made, capsys):
     sampling = Sampling(seed=0, samples=0, temperature=1.0, max_new_tokens=9, batch_size=1, strip_thinking=True)
     answering.answered(SUITES["arc_easy"], model, tokenizer, asked, [], sampling, None)
     room = model.config.max_position_embeddings
-    line = f"ARC-Easy: 2 of 3 prompts do not fit into the {room} positions of the model with their choices, and are read without"
+    line = (
+        f"ARC-Easy: 2 of 3 prompts do not fit into the {room} positions of the model with their choices, and "
+        "are read without"
+    )
     assert line in capsys.readouterr().err
 
 

@@ -49,7 +49,9 @@ def test_by_hand(method, response, expected):
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("text", ["1,", "\\boxed{", "answer is", "#### ", "$.", "-", "{}", "A or "])
 def test_a_hostile_response_takes_no_longer_than_its_length(method, text):
-    """Of 200,000 characters each may take a tenth of a millisecond of processor time; linear methods take a hundredth of that."""
+    """Of 200,000 characters each may take a tenth of a millisecond of processor time; linear methods take a hundredth
+    of that.
+    """
     began = time.process_time()
     METHODS[method](text * (200_000 // len(text)))
     assert time.process_time() - began < 20

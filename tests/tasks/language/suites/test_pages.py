@@ -79,7 +79,8 @@ ROWS = "document.querySelectorAll('#answer-list .row').length"
 
 def choose(tab, label, value):
     tab.value(
-        f"(box => {{ box.value = '{value}'; box.dispatchEvent(new Event('change')); }})(document.querySelector('select[aria-label={label}]'))"
+        f"(box => {{ box.value = '{value}'; box.dispatchEvent(new Event('change')); "
+        f"}})(document.querySelector('select[aria-label={label}]'))"
     )
 
 
@@ -103,7 +104,8 @@ def test_answers_are_read_filtered_and_sorted(tab, tmp_path):
     assert HOSTILE in tab.value("document.getElementById('answer-list').innerText"), "as text"
     assert tab.value("document.title") == "MATH-500"
     tab.value(
-        "(box => { box.value = 'NEEDLE'; box.dispatchEvent(new Event('input')); })(document.querySelector('input[type=search]'))"
+        "(box => { box.value = 'NEEDLE'; box.dispatchEvent(new Event('input')); "
+        "})(document.querySelector('input[type=search]'))"
     )
     assert tab.value(ROWS) == 1
     for width in (390, 1600):

@@ -105,7 +105,9 @@ def test_the_real_files_are_read_whole(name):
 
 @pytest.mark.slow
 def test_references_hold_themselves_to_be_right():
-    """But for 3 of Minerva Math's 272: of answers that are several equations or words, math-verify reads only a part."""
+    """But for 3 of Minerva Math's 272: of answers that are several equations or words, math-verify reads only a
+    part.
+    """
     if not SHARED.is_dir():
         pytest.skip(repository.needs("data"))
     with Verifier() as verifier:

@@ -47,7 +47,8 @@ def test_a_recurrent_model_is_one_line_before_it_is_copied(made, recurrent, tmp_
     with pytest.raises(StageError) as stopped:
         pretrain(made, tmp_path / "out", init="directory", raw=raw)
     assert str(stopped.value) == (
-        f"{raw}: model type {kind} is stateful (recurrent, or of linear attention); expected an attention model, whose key-value cache has a place "
+        f"{raw}: model type {kind} is stateful (recurrent, or of linear attention); expected an attention model, "
+        "whose key-value cache has a place "
         "for each token of a row"
     )
     assert not (tmp_path / "out").exists()
@@ -70,7 +71,8 @@ def told(project, stages):
 def test_a_recurrent_model_is_known_before_anything_runs(project, recurrent):
     check_together(project, SECTIONS, {"sft"}, {"sft"})
     assert told(project, {"sft", "pretrained"}) == (
-        f"params.yaml: pretrained.path: raw holds a model of type {recurrent[0]}, which is stateful (recurrent, or of linear attention); expected an "
+        f"params.yaml: pretrained.path: raw holds a model of type {recurrent[0]}, which is stateful (recurrent, or "
+        "of linear attention); expected an "
         "attention model, whose key-value cache has a place for each token of a row"
     )
 
@@ -147,28 +149,34 @@ def test_a_model_that_does_not_keep_them_apart_is_noticed(ignored):
 
 
 def test_a_window_of_attention_has_to_hold_a_packed_row():
-    """A window smaller than the row cannot be kept to under a mask of our own, since models apply theirs to ordinary masks only."""
+    """A window smaller than the row cannot be kept to under a mask of our own, since models apply theirs to ordinary
+    masks only.
+    """
     torch.manual_seed(0)
     sizes = {name: value for name, value in SIZES.items() if value is not None}
     model = MistralForCausalLM(MistralConfig(**sizes, sliding_window=16)).eval()
     with pytest.raises(StageError) as stopped:
         check_packing("here", model, 17)
     assert str(stopped.value) == (
-        "here: the model attends to 16 tokens at most (config.json: sliding_window), which rows of 17 packed tokens would not "
+        "here: the model attends to 16 tokens at most (config.json: sliding_window), which rows of 17 packed "
+        "tokens would not "
         "keep to; expected sft.packing false, or sft.max_length at most 16"
     )
     check_packing("here", model, 16)
 
 
 def test_attention_in_chunks_has_to_hold_a_packed_row():
-    """Llama 4's layers see the tokens of their own chunk only; under a mask of our own they would see the whole document."""
+    """Llama 4's layers see the tokens of their own chunk only; under a mask of our own they would see the whole
+    document.
+    """
     torch.manual_seed(0)
     experts = {"num_local_experts": 2, "intermediate_size_mlp": 64, "head_dim": 8}
     model = Llama4ForCausalLM(Llama4TextConfig(**SIZES, **experts, attention_chunk_size=8)).eval()
     with pytest.raises(StageError) as stopped:
         check_packing("here", model, 9)
     assert str(stopped.value) == (
-        "here: the model attends to 8 tokens at most (config.json: attention_chunk_size), which rows of 9 packed tokens would "
+        "here: the model attends to 8 tokens at most (config.json: attention_chunk_size), which rows of 9 packed "
+        "tokens would "
         "not keep to; expected sft.packing false, or sft.max_length at most 8"
     )
     check_packing("here", model, 8)

@@ -78,7 +78,9 @@ def answered(words, rows):
 
 
 def by_hand(ready, words, row, text):
-    """The response's reward, of the kind that its prompt asks for; the reward model reads one conversation at a time."""
+    """The response's reward, of the kind that its prompt asks for; the reward model reads one conversation at a
+    time.
+    """
     right = float(text.endswith(f"#### {row['answer']}"))
     if row["reward"] == "reward_model":
         scorer = AutoModelForSequenceClassification.from_pretrained(ready / "reward_model")
@@ -109,7 +111,9 @@ def test_each_prompt_is_judged_as_its_data_set_asks(ready, words, table):
 
 
 def test_a_special_token_within_an_answer_is_seen_by_those_who_judge_it(ready, words, table):
-    """Such an answer once earned full points, since the token vanished from the text; only the token that ends the answer vanishes."""
+    """Such an answer once earned full points, since the token vanished from the text; only the token that ends the
+    answer vanishes.
+    """
     row = table.iloc[0].to_dict()
     asked, user = chat.encode_prompt(words, row["question"]), words.convert_tokens_to_ids("<|user|>")
     good = chat.encode_response(words, row["solution"])
@@ -165,7 +169,8 @@ def test_a_reward_model_that_is_asked_for_and_missing_is_one_line(words, tmp_pat
     ):
         pass
     assert str(stopped.value) == (
-        f"params.yaml: reward_model_path: {tmp_path / 'nowhere'} holds no config.json, but the reward asks for a reward "
+        f"params.yaml: reward_model_path: {tmp_path / 'nowhere'} holds no config.json, but the "
+        "reward asks for a reward "
         "model; that of the pipeline is in data/reward_model"
     )
 

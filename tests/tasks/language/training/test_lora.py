@@ -50,7 +50,9 @@ def train(stage, home, out, training=None, short=True, **changes):
 
 @dataclass
 class Adapted:
-    """A training with an adapter: its folder, the models that its algorithm was given, their weights, and how often a model was read."""
+    """A training with an adapter: its folder, the models that its algorithm was given, their weights, and how often a
+    model was read.
+    """
 
     out: Path
     models: list[Any] = field(default_factory=list)
@@ -109,7 +111,9 @@ def noting(fit, seen):
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft asks for it
 @pytest.mark.parametrize("stage", marked(STAGES, ["dpo", "ppo"]))
 def test_the_out_is_the_model_with_its_adapter_added_in(ready, adapted, stage):
-    """It differs from the model before by matrices of the adapter's rank, and by those of its file; nothing else has moved."""
+    """It differs from the model before by matrices of the adapter's rank, and by those of its file; nothing else has
+    moved.
+    """
     out, before = adapted(stage).out / "model", AutoModelForCausalLM.from_pretrained(ready / "pretrained")
     merged = AutoModelForCausalLM.from_pretrained(out)
     assert not [name for name in load_file(out / "model.safetensors") if "lora" in name]
@@ -159,7 +163,10 @@ class Killed(Exception):
 
 @pytest.mark.parametrize("stage", marked(["sft", "dpo", "grpo", "ppo"], ["sft"]))
 def test_a_killed_training_goes_on_to_the_same_bytes(ready, preferences, tmp_path, monkeypatch, stage):
-    """The checkpoint holds the adapter alone of the model. Dropout in SFT draws from torch's generator, which is in it too."""
+    """The checkpoint holds the adapter alone of the model.
+
+    Dropout in SFT draws from torch's generator, which is in it too.
+    """
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
     options = {"dropout": 0.3} if stage in DROPPING else {}
@@ -192,7 +199,9 @@ def test_a_killed_training_goes_on_to_the_same_bytes(ready, preferences, tmp_pat
 
 @pytest.mark.parametrize(("stage", "count"), [("dpo", 1), ("grpo", 2), ("ppo", 3)])
 def test_one_model_is_in_memory(ready, adapted, stage, count):
-    """Policy, reference and critic together have the policy's weights once, an adapter each for policy and critic, and a head."""
+    """Policy, reference and critic together have the policy's weights once, an adapter each for policy and critic, and
+    a head.
+    """
     seen = adapted(stage)
     assert seen.loads == 2, "one to train, one to be saved without its adapter"
     assert len(seen.models) == count

@@ -149,7 +149,8 @@ def test_a_step_of_which_too_much_has_no_reward_stops_in_a_line(ready, words, ro
     with pytest.raises(TrainingError) as stopped:
         sampled(ready, words, rows, 0.49)
     assert str(stopped.value) == (
-        f"3 of 6 responses (50%) have no reward, 3 of them none by {LEVEL}; expected a share of at most reward_none_limit = 0.49. Let "
+        f"3 of 6 responses (50%) have no reward, 3 of them none by {LEVEL}; expected a share of at most "
+        "reward_none_limit = 0.49. Let "
         f"{LEVEL} return a number where it can, or raise reward_none_limit (1 never stops)"
     )
     assert sampled(ready, words, rows.assign(columns=""), 1.0).rewards.isnan().all()
@@ -157,9 +158,10 @@ def test_a_step_of_which_too_much_has_no_reward_stops_in_a_line(ready, words, ro
 
 def test_calls_that_fail_are_told_apart_where_too_many_do(ready, words, rows):
     Path("rewards/mine.py").write_text(
-        "import os\ndef level(prompts, **columns):\n if len(prompts) > 1 or prompts[0] != FIRST: os._exit(1)\n return [1]".replace(
-            "FIRST", repr(rows["question"].iloc[0])
-        )
+        (
+            "import os\ndef level(prompts, **columns):\n if len(prompts) > 1 or prompts[0] != FIRST: "
+            "os._exit(1)\n return [1]"
+        ).replace("FIRST", repr(rows["question"].iloc[0]))
     )
     with pytest.raises(
         TrainingError, match=rf"^3 of 6 .* none by {LEVEL} \(3 calls took too long or ended its process\)"
@@ -168,9 +170,13 @@ def test_calls_that_fail_are_told_apart_where_too_many_do(ready, words, rows):
 
 
 def test_a_line_that_nobody_can_judge_is_paid_by_the_next(ready, words, rows):
-    """A text of one line has no reward: the second line, `a` and `b`, pays for both, 3 characters. Where the whole has none, nothing is paid."""
+    """A text of one line has no reward: the second line, `a` and `b`, pays for both, 3 characters.
+
+    Where the whole has none, nothing is paid.
+    """
     Path("rewards/mine.py").write_text(
-        "def length(responses): return [None if len(one.split('\\n')) < 2 or '!' in one else len(one) for one in responses]"
+        "def length(responses): return [None if len(one.split('\\n')) < 2 or '!' in one else len(one) "
+        "for one in responses]"
     )
     own, texts = config(reward={LENGTH: 1.0}), ["a\nb\nc", "a\nb\n!"]
     tokens = [chat.encode_response(words, text) for text in texts]

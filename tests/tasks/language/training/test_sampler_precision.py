@@ -1,4 +1,6 @@
-"""A sampler in bfloat16: it has the policy's weights of now, its log-probabilities differ from the trainer's by roundings, and weights see them."""
+"""A sampler in bfloat16: it has the policy's weights of now, its log-probabilities differ from the trainer's by
+roundings, and weights see them.
+"""
 
 import copy
 
@@ -88,7 +90,9 @@ def test_it_samples_from_the_weights_of_now_in_bfloat16(world):
 
 
 def test_log_probabilities_differ_by_roundings_exactly_where_the_sampler_is_rounded(world):
-    """bfloat16 has 8 bits, so a logit of size x is off by up to x / 256; one sampler is the trainer up to the order of its sums."""
+    """bfloat16 has 8 bits, so a logit of size x is off by up to x / 256; one sampler is the trainer up to the order of
+    its sums.
+    """
 
     def apart():
         found = world.sample(PLACES, SAMPLES, 1)
@@ -124,7 +128,9 @@ class Killed(Exception):
 
 @pytest.mark.parametrize("stage", marked(POLICIES, ["grpo"]))
 def test_a_killed_training_goes_on_to_the_same_bytes(ready, tmp_path, monkeypatch, stage):
-    """The checkpoint has no rounded weights: they are made anew of the policy's, and of its adapter's where it has one."""
+    """The checkpoint has no rounded weights: they are made anew of the policy's, and of its adapter's where it has
+    one.
+    """
     options = {"sampler_precision": "bf16", "lora": ADAPTER if stage == "grpo" else None, **SHORT}
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))

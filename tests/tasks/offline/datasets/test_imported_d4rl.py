@@ -67,7 +67,9 @@ def test_d4rl_what_follows_the_last_end_is_left_out(tmp_path):
 
 
 def test_both_ends_at_once_are_an_end(tmp_path):
-    """The time limit came in the step that ended the episode: what follows is worth nothing, as D4RL's reader has it."""
+    """The time limit came in the step that ended the episode: what follows is worth nothing, as D4RL's reader has
+    it.
+    """
     timeouts = np.concatenate([one.truncations | one.terminations for one in WHOLE])
     found = imported.d4rl(flat(tmp_path / "it.hdf5", WHOLE, following=False, timeouts=timeouts), "Hopper-v5")
     assert [bool(one.terminations[-1]) for one in found.episodes] == [True, False, True]
@@ -88,7 +90,9 @@ def test_both_ends_at_once_are_an_end(tmp_path):
 def test_without_timeouts_an_episode_is_cut_at_the_step_limit(
     limit, following, lengths, terminated, left_out, tmp_path
 ):
-    """Fourteen steps with ends at the third and the twelfth, as D4RL's qlearning_dataset cuts them; the file ends where it may."""
+    """Fourteen steps with ends at the third and the twelfth, as D4RL's qlearning_dataset cuts them; the file ends where
+    it may.
+    """
     whole = [hopper(3, True), hopper(9, True), hopper(2, False)]
     file = flat(tmp_path / "it.hdf5", whole, following=following, timeouts=None)
     found = imported.d4rl(file, f"Hopper-v5 {{max_episode_steps: {limit}}}")

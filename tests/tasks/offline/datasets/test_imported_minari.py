@@ -42,7 +42,9 @@ def buffers(whole):
 
 
 def test_minari_is_read_as_minari_wrote_it(tmp_path, monkeypatch):
-    """There is one observation more than actions, the true last one; a common mistake shifts observations against actions."""
+    """There is one observation more than actions, the true last one; a common mistake shifts observations against
+    actions.
+    """
     folder = by_minari("hopper/test-v0", "Hopper-v5", buffers(WHOLE), monkeypatch, tmp_path)
     found = imported.minari(folder, "Hopper-v5").episodes
     assert all(equal(one, other) for one, other in zip(found, WHOLE, strict=True))
@@ -118,7 +120,10 @@ def test_a_return_that_is_no_number(tmp_path, monkeypatch):
 
 
 def test_an_environment_of_another_name_is_told_though_the_shapes_fit(tmp_path, monkeypatch):
-    """HalfCheetah and Walker2d both have observations of 17 numbers and actions of 6. Another version is another environment."""
+    """HalfCheetah and Walker2d both have observations of 17 numbers and actions of 6.
+
+    Another version is another environment.
+    """
     seen = np.zeros((4, 17))
     walk = [episode(seen, np.zeros((3, 6)), np.zeros(3), False)]
     folder = by_minari("walk-v0", "Walker2d-v5", buffers(walk), monkeypatch, tmp_path)
@@ -179,7 +184,9 @@ def test_a_tuple_of_numbers_is_one_row(tmp_path, monkeypatch):
 
 
 def reached(monkeypatch, root, episodes_=3):
-    """Random play in an environment with goals, written by Minari, and the same observations, flattened by Gymnasium."""
+    """Random play in an environment with goals, written by Minari, and the same observations, flattened by
+    Gymnasium.
+    """
     env, rng = gymnasium.make(goal.NAME), np.random.default_rng(0)
     whole, rows = [], []
     for seed in range(episodes_):

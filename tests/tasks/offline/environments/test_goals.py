@@ -131,7 +131,10 @@ def test_an_environment_without_goals_is_named():
 
 
 class Reach(gymnasium.Env):
-    """As Gymnasium-Robotics' do it: a plain False says that no goal ends an episode. Its parts stand in an order of their own."""
+    """As Gymnasium-Robotics' do it: a plain False says that no goal ends an episode.
+
+    Its parts stand in an order of their own.
+    """
 
     def __init__(self, at_once=True):
         box = gymnasium.spaces.Box(-1, 1, (2,), np.float32)

@@ -75,7 +75,9 @@ def test_another_episode_is_another_picture():
 
 
 def test_an_episode_takes_its_own_time(monkeypatch):
-    """If frames are left out the others last longer: 100 steps at 50 a second take 2 s, however few frames show them."""
+    """If frames are left out the others last longer: 100 steps at 50 a second take 2 s, however few frames show
+    them.
+    """
     for limit in (rendering.FRAMES, 10):
         monkeypatch.setattr(rendering, "FRAMES", limit)
         camera = rendering.Camera()

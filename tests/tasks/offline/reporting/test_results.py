@@ -131,9 +131,11 @@ def test_starts_by_hand():
     )  # from start 0 one seed of two
     assert stitched([q, bc, measured("pole", [])]) == [
         "pole: the best recorded walk is a shortest path from 1 of 3 starts.",
-        "pole: Q takes a shortest path from every start; it is better than the best recorded walk from 2, most of them, "
+        "pole: Q takes a shortest path from every start; it is better than the best recorded walk "
+        "from 2, most of them, "
         "as good from 1, worse from 0.",
-        "pole: BC takes a shortest path from 0 of 3 starts; it is better than the best recorded walk from 1, not most of "
+        "pole: BC takes a shortest path from 0 of 3 starts; it is better than the best recorded walk "
+        "from 1, not most of "
         "them, as good from 1, worse from 1.",
     ]
 

@@ -20,7 +20,9 @@ def collected(environment, seed=0, parts=(STEPS,)):
 
 
 def test_what_follows_is_the_true_next_observation_also_at_an_end():
-    """The next observation is where the edge leads, though the next row is a new walk's start; a reset in place would lose it."""
+    """The next observation is where the edge leads, though the next row is a new walk's start; a reset in place would
+    lose it.
+    """
     _, (rollout,) = collected("graph")
     nodes, after = rollout.observations.argmax(-1), rollout.next_observations.argmax(-1)
     edges = torch.from_numpy(simulators.GRAPH.successors)[nodes, rollout.actions]

@@ -135,7 +135,9 @@ def test_what_is_due_in_hindsight_is_known_after_a_kill():
 
 
 def test_what_was_earned_is_known_once_an_episode_is_over():
-    """In the graph each step costs 1: after it the return-to-go of a T-step episode's step t is the discounted sum of T - t such."""
+    """In the graph each step costs 1: after it the return-to-go of a T-step episode's step t is the discounted sum of T
+    - t such.
+    """
     exploring = explorer(gamma=0.5)
     to_the_goal = simulators.GRAPH.distances[simulators.GRAPH.successors]
     while exploring.episode or not exploring.played:
