@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from flows import outs, running
-from flows.console.summary import Screen, relative
+from flows.console.summary import PlainConsole, relative
 from flows.engine.dvc_command import StageFailed
 from flows.engine.state import StageResult
 from flows.params.files import ParameterError, find_root
@@ -52,7 +52,7 @@ def run(
     StageFailed, what had finished is kept.
     """
     environment.prepare()
-    root, console = find_root(), Console(quiet=True) if quiet else Screen(sys.stdout)
+    root, console = find_root(), Console(quiet=True) if quiet else PlainConsole(sys.stdout)
     settings = [f"{key}={json.dumps(value)}" for key, value in (params or {}).items()]
     results = running.run(
         root, console, targets, settings, jobs=jobs, force=force, with_runs=True, pool=pool, wait=wait, pull=pull
@@ -88,10 +88,10 @@ def sweep(
     from flows.sweeps import axes
 
     environment.prepare()
-    root, console = find_root(), Console(quiet=True) if quiet else Screen(sys.stdout)
+    root, console = find_root(), Console(quiet=True) if quiet else PlainConsole(sys.stdout)
     varied = [axes.Axis(key, axes.distinct(key, of)) for key, of in values.items()]
     points = axes.points(varied, axes.seeds(",".join(map(str, seeds))), random)
-    options = sweeping.Options(
+    options = sweeping.SweepOptions(
         jobs, metric=metric, early=early, evaluations=not targets, pool=pool, began=time.monotonic()
     )
     outcome = sweeping.run_points(root, console, points, targets or sweeping.flows_of(root, varied), options)

@@ -24,7 +24,7 @@ from benchmarks.rl_report import span
 from tasks.agents.environments.games import Game, games, step_all
 from tasks.agents.playing import encoding
 from tasks.algorithms.agents import acting
-from tasks.algorithms.agents.acting import Action, Sampling
+from tasks.algorithms.agents.acting import Action, ActionSampling
 from tasks.algorithms.common.linear import with_fast_products
 from tasks.algorithms.language import rollouts
 from tasks.language.data import byte_pairs
@@ -61,7 +61,7 @@ def ours(model, words, count: int, turns: int) -> int:
             for one, turn in zip(actions, heard, strict=True)
         ]
 
-    sampling = Sampling(ACTION, 1.0, frozenset(), None)
+    sampling = ActionSampling(ACTION, 1.0, frozenset(), None)
     asked = [encoding.opening(words, one.opening) for one in episodes]
     found = acting.play(model, asked, react, sampling, torch.Generator().manual_seed(0))
     return sum(len(one.tokens) for one in found.transcripts)

@@ -24,7 +24,7 @@ from tasks import contract
 from tasks.code import chosen
 from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
 from tasks.code.modules import Module
-from tasks.code.reach import RUNS, Code, Reached
+from tasks.code.reach import RUNS, PackageCode, StageReach
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/code_history.json"
@@ -55,7 +55,7 @@ class Commits:
         def source(path: str) -> bytes | None:
             return self._content(blobs[path]) if path in blobs else None
 
-        code = Code(source, without_influence=WITHOUT_INFLUENCE, looked_at=LOOKED_AT, cache=self._modules)
+        code = PackageCode(source, without_influence=WITHOUT_INFLUENCE, looked_at=LOOKED_AT, cache=self._modules)
         if "dvc.yaml" not in blobs:
             return {}
         pipeline = YAML(typ="safe").load(self._content(blobs["dvc.yaml"]))
@@ -63,7 +63,7 @@ class Commits:
         versions: Versions = {}
         for name, module in contract.stage_modules(pipeline).items():
             if code.module(module):
-                reached = Reached(code, module, chosen.modules_of(name, choices))
+                reached = StageReach(code, module, chosen.modules_of(name, choices))
                 code.looked_at = frozenset(LOOKED_AT)
                 as_now = {"files": self._files(code, module), "definitions": digest(reached.digests())}
                 code.looked_at = _readers(reached)
@@ -80,7 +80,7 @@ class Commits:
             self._contents[blob] = self._git.stdout.read(size + 1)[:size]
         return self._contents[blob]
 
-    def _files(self, code: Code, stage: str) -> str:
+    def _files(self, code: PackageCode, stage: str) -> str:
         """The hash of all modules that a stage imports, directly or not."""
         found, waiting = dict[str, str](), [stage]
         while waiting:
@@ -99,7 +99,7 @@ class Commits:
         return self._whole[id(module)]
 
 
-def _readers(reached: Reached) -> frozenset[str]:
+def _readers(reached: StageReach) -> frozenset[str]:
     """All definitions that read docstrings or sources, as tasks/code/looked_at.py names those of the present code."""
     return frozenset(f"{name}.{', '.join(part.names) or RUNS}" for name, part in reached.parts.values() if part.reads)
 

@@ -30,8 +30,8 @@ from tasks.agents.configs.agents import AgentsConfig
 from tasks.agents.configs.behaviour_cloning import BehaviourCloningConfig
 from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
 from tasks.agents.playing import playing, recorded
-from tasks.agents.playing.collecting import Collector
-from tasks.algorithms.agents.actor_critic import Experience, Settings, critic_steps, give_credit
+from tasks.agents.playing.collecting import GameCollector
+from tasks.algorithms.agents.actor_critic import AgentExperience, LoopSettings, critic_steps, give_credit
 from tasks.algorithms.agents.credit import Baseline, Credit, Credited
 from tasks.algorithms.agents.critic import TurnCritic
 from tasks.algorithms.agents.transcripts import token_logps
@@ -59,7 +59,7 @@ class Kind:
     lam: float = 1.0
     batches: int = 0  # that its critic learned from
 
-    def settings(self, config: AgentsConfig) -> Settings:
+    def settings(self, config: AgentsConfig) -> LoopSettings:
         """Those of the loop that trains agents, for this credit to turns, rewards undiscounted."""
         [any_policy, *_] = config.policies.values()
         return replace(
@@ -138,7 +138,7 @@ def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], unbiased: 
     model, words, world = models.load_model(policy), models.load_tokenizer(policy), recorded.read_world(episodes)
     model.eval()
     how = playing.sampling(model, words, config.max_action_tokens, 1.0)
-    collect, steps = Collector(model, words, world, SEED, GAMES, EPISODES, how), count(1)
+    collect, steps = GameCollector(model, words, world, SEED, GAMES, EPISODES, how), count(1)
     settings = {name: kind.settings(config) for name, kind in chosen.items()}
     critics: dict[str, TurnCritic | None] = dict.fromkeys(chosen)
     most = max(kind.batches for kind in chosen.values())
@@ -176,7 +176,7 @@ def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], unbiased: 
     }
 
 
-def gradient(model, experience: Experience, given: Credited) -> Tensor:
+def gradient(model, experience: AgentExperience, given: Credited) -> Tensor:
     """The policy gradient of a batch, as one vector."""
     logps = token_logps(model, experience.transcripts, 1.0)
     acts = experience.transcripts.acts

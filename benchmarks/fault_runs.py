@@ -83,12 +83,12 @@ def whole_run(root: Path) -> dict[str, str]:
     """
     from flows.engine.coordinator import Coordinator
     from flows.engine.execute import Execution
-    from flows.engine.mlflow_recording import FlowRun
+    from flows.engine.mlflow_recording import FlowRecorder
     from flows.engine.plan import plan
 
     with Coordinator(root) as coordinator:
         planned = plan(root, ["d"])
-        coordinator.recorder = recorder = FlowRun(root, "language")
+        coordinator.recorder = recorder = FlowRecorder(root, "language")
         execution = Execution(coordinator, planned, 1, lambda event: None)  # one stage after the other
         for stage in planned:
             if stage.reason:

@@ -18,7 +18,7 @@ from tasks.algorithms.offline.half_precision import steps_in
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
 from tasks.algorithms.offline.networks.transformer import Transformer
 from tasks.algorithms.offline.transitions import Spaces, Transitions
-from tasks.algorithms.offline.windows import Episodes
+from tasks.algorithms.offline.windows import EpisodeWindows
 from tasks.offline.configs.learners import QConfig
 from tasks.offline.training import mean_metrics, q_learning
 
@@ -76,7 +76,7 @@ def _cql(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator:
 def _cql_continuous(
     data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Any, Steps]:
-    agent = cql_continuous.Agent(spaces, given["hidden"], 2, data.observations, given["alpha"])
+    agent = cql_continuous.CQLAgent(spaces, given["hidden"], 2, data.observations, given["alpha"])
     learned: dict[str, list[nn.Parameter]] = {
         "policy": list(agent.policy.parameters()),
         "critics": list(agent.critics.parameters()),
@@ -92,7 +92,7 @@ def _decision_transformer(
     data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Any, Steps]:
     trunk = Transformer(given["width"], given["layers"], given["heads"], given["dropout"])
-    episodes = Episodes(data, given["context"])
+    episodes = EpisodeWindows(data, given["context"])
     sizes = {"context": given["context"], "timesteps": given["timesteps"], "scale": given["scale"], "targets": [0.0]}
     model = dt.DecisionTransformer(spaces, trunk, **sizes)
     model.normaliser.fit(data.observations)
@@ -107,15 +107,15 @@ def _settings(kind: type[Any], given: Mapping[str, Any]) -> Any:
 
 
 def _iql(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator) -> tuple[Any, Steps]:
-    agent = iql.Agent(spaces, given["hidden"], given["critics"], data.observations)
+    agent = iql.IQLAgent(spaces, given["hidden"], given["critics"], data.observations)
     parts = {"value": agent.value, "critics": agent.critics, "policy": agent.policy}
     optimizers = {name: Adam(part.parameters(), given["learning_rate"]) for name, part in parts.items()}
     batches = data.batches(given["batch_size"], generator)
     return agent.policy, iql.fit(agent, optimizers, batches, _settings(iql.IqlSettings, given))
 
 
-def _twin(spaces: Spaces, data: Transitions, given: Mapping[str, Any]) -> tuple[td3.Agent, dict[str, Adam]]:
-    agent = td3.Agent(spaces, given["hidden"], given["critics"], data.observations, given["layer_norm"])
+def _twin(spaces: Spaces, data: Transitions, given: Mapping[str, Any]) -> tuple[td3.TD3Agent, dict[str, Adam]]:
+    agent = td3.TD3Agent(spaces, given["hidden"], given["critics"], data.observations, given["layer_norm"])
     parts = {"critics": agent.critics, "policy": agent.policy}
     return agent, {name: Adam(part.parameters(), given["learning_rate"]) for name, part in parts.items()}
 

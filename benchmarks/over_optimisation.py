@@ -85,7 +85,7 @@ def train_head(folder: Path, sft: Path, pairs: int | None, out: Path) -> dict[st
     return {"epochs": epochs, "held_out": found["accuracy"], "fitted": fitted}
 
 
-def sampled(folder: Path) -> tuple[pd.DataFrame, sampling.Asked]:
+def sampled(folder: Path) -> tuple[pd.DataFrame, sampling.TestPrompts]:
     """SFT's answers to the test problems, with the gold: rubric points over ten."""
     section = {**files.params((folder / "params.yaml").read_text())["search"], **ASKED}
     config, sft = SearchConfig.from_yaml(section), folder / "data/sft"

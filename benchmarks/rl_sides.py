@@ -126,7 +126,7 @@ def dpo_pairs(case: Case) -> tuple[Pairs, list[list[int]]]:
     return Pairs(batch, rows, rows[::2], rows[1::2], torch.ones(count), torch.zeros(count, dtype=torch.bool)), given
 
 
-DPO_OBJECTIVE = dpo.Objective(
+DPO_OBJECTIVE = dpo.MarginLoss(
     "sigmoid", beta=DPO_BETA, label_smoothing=0.0, gamma=0.0, length_normalised=False, nll=0.0
 )
 

@@ -20,7 +20,7 @@ from benchmarks import result_files
 from benchmarks.engine import machine
 from benchmarks.rubric_zoo import ANSWER, HOSTILE, NATURAL, QUESTION, SOLUTION
 from tasks.language.rewards.rubric import score
-from tasks.language.rewards.verifier import Worker, as_latex, in_box, verify_number
+from tasks.language.rewards.verifier import VerifierWorker, as_latex, in_box, verify_number
 
 RESULT = Path(__file__).parent / "results/rubric.json"
 LENGTHS = (6_250, 25_000, 100_000)
@@ -55,12 +55,12 @@ class Peer:
     """math-verify in a process of the verifier; a new process replaces one that the limit ended."""
 
     def __init__(self) -> None:
-        self.worker: Worker | None = None
+        self.worker: VerifierWorker | None = None
 
     def seconds(self, text: str) -> float | None:
         """Processor time for the text; None if the limit ended the process."""
         if self.worker is None:
-            self.worker = Worker(LIMIT)
+            self.worker = VerifierWorker(LIMIT)
             self.worker.judge(in_box(ANSWER), ANSWER)  # loads what the first question needs
         process = psutil.Process(self.worker.process.pid)
         before = sum(process.cpu_times()[:2])

@@ -6,7 +6,7 @@ import typer
 
 from flows import running
 from flows.console import completion
-from flows.console.summary import Screen
+from flows.console.summary import PlainConsole
 from flows.engine import stage_code
 from flows.params.files import find_root
 from flows.running import WrongUseError, one_line
@@ -26,7 +26,7 @@ def accept(
     from flows.console.causes import show
     from flows.lineage.acceptance import accepting
 
-    root, console = find_root(), Screen()
+    root, console = find_root(), PlainConsole()
     if not why.strip():
         raise WrongUseError('accept: expected a reason, as in --why "a faster loop, the same sums"')
     [(flow, planned)] = running.plan(root, [stage], [])

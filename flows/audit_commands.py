@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flows.console import completion as tab
-from flows.console.summary import Screen, relative
+from flows.console.summary import PlainConsole, relative
 from flows.params.files import find_root
 from flows.running import WrongUseError, one_line
 
@@ -36,7 +36,7 @@ def runs(
         outs = {run_id: vars(outs_state) for run_id, outs_state in left.items()}
         print(json.dumps([{**vars(run), "outs": outs.get(run.id)} for run in pipeline_runs], indent=1, default=str))
     else:
-        show(Screen(soft_wrap=False), pipeline_runs, left)
+        show(PlainConsole(soft_wrap=False), pipeline_runs, left)
 
 
 def lineage(
@@ -62,7 +62,7 @@ def lineage(
     if full + json_ + mermaid + html > 1:
         raise WrongUseError("--full, --json, --mermaid, --html: expected one of them")
     file = Path(words.pop()) if html and len(words) > 1 and words[-1].endswith(".html") else None
-    root, screen = find_root(), Screen()
+    root, screen = find_root(), PlainConsole()
     with one_line():
         target = resolve(root, " ".join(words))
         link = chain.of(root, target)
@@ -98,7 +98,7 @@ def verify(
     """Make X again from its recorded inputs in a scratch copy: equal to the bit, or the first difference."""
     from flows.console import verification as shown
 
-    screen = Screen(sys.stderr if json_ else sys.stdout)
+    screen = PlainConsole(sys.stderr if json_ else sys.stdout)
     with one_line():
         verification, problem = shown.verify(find_root(), screen, target, keep)
     if json_:
@@ -136,7 +136,7 @@ def compare(
     from flows.lineage.comparison import gate, side_by_side
     from flows.web import comparison_page
 
-    root, console, gate_verdict = find_root(), Screen(), None
+    root, console, gate_verdict = find_root(), PlainConsole(), None
     with one_line():
         required = [gate.parse(text) for text in require or ()]
         comparison = side_by_side.compare(root, a, b, policies_of)
@@ -181,9 +181,9 @@ def audit(
 
     if target is not None and all_:
         raise WrongUseError("--all is of everything; leave out what to audit, or leave out --all")
-    screen = Screen()
+    screen = PlainConsole()
     with one_line(), audit_text.progress() as progress:
-        report = audit(find_root(), target, everything=all_, full=full, told=progress)
+        report = audit(find_root(), target, everything=all_, full=full, on_progress=progress)
     if json_:
         print(json.dumps(report.as_json(), indent=1))
     else:

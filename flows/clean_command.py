@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from flows.console import completion as tab
-from flows.console.summary import Screen
+from flows.console.summary import PlainConsole
 from flows.params.files import find_root
 from flows.running import WrongUseError, one_line
 
@@ -45,8 +45,10 @@ def clean(
     from flows.lineage.cleaning import removal, survey
 
     older = _seconds(older_than)
-    root, screen = find_root(), Screen(sys.stderr if json_ else sys.stdout, soft_wrap=False)
-    request = removal.Asked(keep_runs, older, frozenset(stage or ()), old_models, artifacts, checkpoints, shared_cache)
+    root, screen = find_root(), PlainConsole(sys.stderr if json_ else sys.stdout, soft_wrap=False)
+    request = removal.CleaningRequest(
+        keep_runs, older, frozenset(stage or ()), old_models, artifacts, checkpoints, shared_cache
+    )
     removed = None
     with one_line():
         inventory = survey.survey(root, keep_runs, old_models)

@@ -32,7 +32,7 @@ from flows import (
 )
 from flows.check_command import Targets
 from flows.console import completion as tab
-from flows.console.summary import Screen, show_plan
+from flows.console.summary import PlainConsole, show_plan
 from flows.engine.state import StageResult
 from flows.params.files import PARAMS, ParameterError, find_root
 from flows.running import WrongUseError
@@ -135,13 +135,13 @@ def run(
     ] = False,
 ) -> int:
     """Run what is out of date, and nothing else."""
-    console = Screen(sys.stderr if json_ else sys.stdout)
+    console = PlainConsole(sys.stderr if json_ else sys.stdout)
     if seeds and (force or wait or pull):
         raise WrongUseError("--seeds: cannot be used together with --force, --wait or --pull")
     if seeds:
         from flows import sweeping
 
-        options = sweeping.Options(jobs, dry_run, cold, pool=pool, with_patch=with_patch, began=STARTED)
+        options = sweeping.SweepOptions(jobs, dry_run, cold, pool=pool, with_patch=with_patch, began=STARTED)
         results = sweeping.run_seeds(find_root(), console, targets or [], seeds, set_ or [], options)
         return int(any(result.state in ("failed", "skipped") for result in results.values()))
     results = running.run(
@@ -181,7 +181,7 @@ def status(
     from flows.lineage.git_files import head_text
     from flows.params import checking, editing
 
-    console, root = Screen(), find_root()
+    console, root = PlainConsole(), find_root()
     if why:
         return _why(console, root, why)
     read: list[str] = []
@@ -198,7 +198,7 @@ def status(
     return 0
 
 
-def _why(console: Screen, root: Path, stage: str) -> int:
+def _why(console: PlainConsole, root: Path, stage: str) -> int:
     """Print what changed in a stage and above it; a matrix stage stands for all its branches."""
     from flows.console.causes import show
 
@@ -243,7 +243,7 @@ def ui(
     """Start the Prefect and MLflow pages on loopback, and print their addresses."""
     from flows.web import servers
 
-    root, console = find_root(), Screen()
+    root, console = find_root(), PlainConsole()
     try:
         with running.one_line():
             if stop:

@@ -85,9 +85,9 @@ def _whole(reading: Reading) -> bool:
 
 def _record_run(root: Path, reading: Reading, first: Event) -> None:
     """Write the run of a flow to MLflow as it goes on, to the end of its journal."""
-    from flows.engine.recording.mlflow_replay import Replay
+    from flows.engine.recording.mlflow_replay import JournalReplay
 
-    to_mlflow = Replay(root, reading.folder, first)
+    to_mlflow = JournalReplay(root, reading.folder, first)
     last, went_on = first, not reading.abandoned()
     try:
         while True:

@@ -166,7 +166,7 @@ def within_flow(
     if seeds:
         from flows import sweeping
 
-        text, options = ",".join(map(str, seeds)), sweeping.Options(pool=pool, began=began)
+        text, options = ",".join(map(str, seeds)), sweeping.SweepOptions(pool=pool, began=began)
         results = sweeping.run_seeds(root, console, targets, text, edits, options)
         if lost := [name for name, result in results.items() if result.state in ("failed", "skipped")]:
             raise WrongUseError(f"failed or skipped: {', '.join(lost)}")

@@ -13,7 +13,7 @@ from rich.console import Console
 
 from flows import running, up_to_date
 from flows.console.completion import FLOWS
-from flows.console.summary import Screen
+from flows.console.summary import PlainConsole
 from flows.machine import files
 from flows.params.files import find_root
 
@@ -30,7 +30,7 @@ def serve(
     """Serve the flows, so that Prefect's page, API, schedules and automations can start and cancel them; until
     Ctrl-C.
     """
-    console, served = Screen(), flows or [*FLOWS]
+    console, served = PlainConsole(), flows or [*FLOWS]
     if unknown := [name for name in served if name not in FLOWS]:
         raise running.WrongUseError(f"serve: no flow {unknown[0]}; expected {', '.join(FLOWS)}")
     try:

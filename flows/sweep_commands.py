@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from flows.console import completion as tab
-from flows.console.summary import Screen
+from flows.console.summary import PlainConsole
 from flows.params.files import find_root
 from flows.running import WrongUseError, one_line
 from tasks.common.terminal import in_one_line
@@ -62,13 +62,13 @@ def sweep(
     from flows import sweeping
     from flows.sweeps import axes
 
-    root, console = find_root(), Screen(sys.stderr if json_ else sys.stdout)
+    root, console = find_root(), PlainConsole(sys.stderr if json_ else sys.stdout)
     varied = [axes.axis(text) for text in arguments if "=" in text]
     targets = [text for text in arguments if "=" not in text]
     if not varied and not seeds:
         raise WrongUseError("sweep: expected a parameter with the values to try, such as dpo.beta=0.05,0.1,0.2")
     points = axes.points(varied, axes.seeds(seeds), random)
-    options = sweeping.Options(jobs, dry_run, cold, metric, early, not targets, pool, with_patch, STARTED)
+    options = sweeping.SweepOptions(jobs, dry_run, cold, metric, early, not targets, pool, with_patch, STARTED)
     outcome = sweeping.run_points(root, console, points, targets or sweeping.flows_of(root, varied), options)
     if json_:
         print(json.dumps({"points": outcome.points}))

@@ -25,14 +25,14 @@ from flows.sweeps import axes
 
 if TYPE_CHECKING:
     from flows.engine.execute import Execution
-    from flows.sweeps.outcome import Row, Value
+    from flows.sweeps.outcome import HeadlineValue, SettingRow
     from flows.sweeps.sweep import Ended, Sweep, Watching
 
 COLUMNS = 4  # of the table of a sweep, unless one metric is asked for
 
 
 @dataclass(frozen=True)
-class Options:
+class SweepOptions:
     """How a sweep is to run, and what it is to show."""
 
     jobs: int | None = None
@@ -47,7 +47,7 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SweepOutcome:
     """How a sweep ended: whether every point is there, and what is known of each."""
 
     good: bool
@@ -60,13 +60,13 @@ class _Found:
     """What came out at the points of a sweep."""
 
     ended: Sequence["Ended"]
-    values: Mapping[int, Mapping[str, "Value"]]  # number of a point -> its metrics
+    values: Mapping[int, Mapping[str, "HeadlineValue"]]  # number of a point -> its metrics
     names: Sequence[str]  # of the metrics that are shown
-    rows: Sequence["Row"]
+    rows: Sequence["SettingRow"]
 
 
 def run_seeds(
-    root: Path, console: Console, targets: Sequence[str], seeds: str, settings: Sequence[str], options: Options
+    root: Path, console: Console, targets: Sequence[str], seeds: str, settings: Sequence[str], options: SweepOptions
 ) -> dict[str, StageResult]:
     """The targets with each seed, then the workspace's own, if it is one of them, and the report over seeds.
 
@@ -96,9 +96,9 @@ def run_points(
     console: Console,
     points: Sequence[axes.Point],
     targets: Sequence[str],
-    options: Options,
+    options: SweepOptions,
     edit: Laid | None = None,
-) -> Outcome:
+) -> SweepOutcome:
     """Run all that the targets need at each of the points, show what came out, and record it; `edit` notes when
     something has begun.
 
@@ -120,7 +120,7 @@ def run_points(
         if options.dry_run:
             sweep_table.show_plan(console, sweep)
             sweep_table.show_nodes(console, sweep)
-            return Outcome(True, [])
+            return SweepOutcome(True, [])
         recorded = _recorded(sweep, options.early)
         if recorded is None:
             sweep_table.show_plan(console, sweep)
@@ -142,7 +142,7 @@ def run_points(
         outcome = _found(sweep, results, options)
         sentence, pages = _show(console, sweep, results, outcome, options)
         runs = _record(console, sweep, flow, results, outcome, pages, options.early) if recorded is None else recorded
-        return Outcome(all(ended_point.over for ended_point in outcome.ended), _facts(outcome, runs), sentence)
+        return SweepOutcome(all(ended_point.over for ended_point in outcome.ended), _facts(outcome, runs), sentence)
 
 
 def flows_of(root: Path, varied: Sequence[axes.Axis]) -> list[str]:
@@ -192,7 +192,7 @@ def _watching(console: Console, sweep: "Sweep", jobs: int | None, edit: Laid) ->
     return watching
 
 
-def _found(sweep: "Sweep", results: Sequence[StageResult], options: Options) -> _Found:
+def _found(sweep: "Sweep", results: Sequence[StageResult], options: SweepOptions) -> _Found:
     from flows.sweeps import outcome
 
     ended = sweep.ended({result.stage: result for result in results})
@@ -205,7 +205,7 @@ def _found(sweep: "Sweep", results: Sequence[StageResult], options: Options) -> 
 
 
 def _show(
-    console: Console, sweep: "Sweep", results: Sequence[StageResult], outcome: _Found, options: Options
+    console: Console, sweep: "Sweep", results: Sequence[StageResult], outcome: _Found, options: SweepOptions
 ) -> tuple[str | None, list[Path]]:
     """Print the table, write the page; the sentence of the report over seeds, where there is one, and the page."""
     from flows.console import sweep_table
@@ -276,7 +276,7 @@ def _record(
     parent = next((result.pipeline_run_id for result in results if result.pipeline_run_id), None)
     if parent is None:
         return {}
-    summary = recording.Told(sweep.title, sweep_page.note(outcome.rows, outcome.names), pages)
+    summary = recording.SweepSummary(sweep.title, sweep_page.note(outcome.rows, outcome.names), pages)
     try:
         with one_line():
             runs = recording.record(sweep.root, flow, parent, sweep.source, outcome.ended, outcome.values, early)

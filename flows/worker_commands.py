@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from flows import running
-from flows.console.summary import Screen
+from flows.console.summary import PlainConsole
 from flows.params.files import find_root
 
 
@@ -22,7 +22,7 @@ def worker(
     from flows.workers import prefect_worker
 
     with running.one_line():
-        return prefect_worker.serve(find_root(), Screen(), pool, name, limit)
+        return prefect_worker.serve(find_root(), PlainConsole(), pool, name, limit)
 
 
 def workers(json_: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False) -> int:
@@ -35,5 +35,5 @@ def workers(json_: Annotated[bool, typer.Option("--json", help="Print one JSON l
     if json_:
         print(json.dumps([asdict(listed) for listed in live]))
     else:
-        show(Screen(), live, held)
+        show(PlainConsole(), live, held)
     return 0

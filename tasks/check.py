@@ -22,10 +22,10 @@ import pandas as pd
 import pandera.errors
 from safetensors import SafetensorError, safe_open
 
-from tasks.agents.playing.tables import Episodes, SampledEpisodes, SampledTurns, Turns
+from tasks.agents.playing.tables import EpisodeTable, SampledEpisodes, SampledTurns, Turns
 from tasks.common.documents import Documents
 from tasks.common.tables import Table
-from tasks.language.tables.benchmarks import Answers, Asked
+from tasks.language.tables.benchmarks import Answers, SuiteQuestions
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
@@ -33,12 +33,12 @@ from tasks.language.tables.problems import OTHER_KINDS, Demonstrations, Problems
 from tasks.language.tables.responses import Responses
 from tasks.language.tables.reviews import Reviews
 from tasks.language.tables.rollouts import FILE as ROLLOUTS
-from tasks.language.tables.rollouts import Rollouts
+from tasks.language.tables.rollouts import RolloutTable
 from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.tables.solutions import Solutions
 from tasks.language.tables.steering import Continuations, SteeringMeasures
 from tasks.offline.datasets import episodes
-from tasks.offline.datasets.tables import Measured, Recorded
+from tasks.offline.datasets.tables import BehaviourReturns, Recorded
 from tasks.offline.reporting import measurements
 
 # By folder and name, where a stage's tables differ, or by name alone.
@@ -68,21 +68,21 @@ TABLES: dict[str, type[Table]] = {
     "annotations.parquet": Annotations,
     "rankings.parquet": Rankings,
     "asked.parquet": Problems,
-    "suite_problems.parquet": Asked,
+    "suite_problems.parquet": SuiteQuestions,
     "suite_answers.parquet": Answers,
     "generations.parquet": Generations,
     "measures.parquet": Measures,
     "answers.parquet": SampledAnswers,
     "accuracies.parquet": Accuracies,
-    ROLLOUTS: Rollouts,
-    measurements.EPISODES: measurements.Episodes,
+    ROLLOUTS: RolloutTable,
+    measurements.EPISODES: measurements.PlayedEpisodes,
     measurements.VALUES: measurements.Values,
     measurements.STARTS: measurements.Starts,
     **{f"{split}_turns.parquet": Turns for split in ("train", "validation")},
-    **{f"{split}_episodes.parquet": Episodes for split in ("train", "validation")},
+    **{f"{split}_episodes.parquet": EpisodeTable for split in ("train", "validation")},
     "sampled_turns.parquet": SampledTurns,
     "sampled_episodes.parquet": SampledEpisodes,
-    "measured.parquet": Measured,
+    "measured.parquet": BehaviourReturns,
     "recorded.parquet": Recorded,
 }
 NUMPY_DTYPES = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U8", "BOOL")

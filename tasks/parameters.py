@@ -1,7 +1,7 @@
 """What each parameter means, from the comments of the Configs: descriptions in params.schema.json, and
 docs/parameters.md.
 
-A comment stands behind its field, or alone in the line before it.
+A comment stands behind its field, or alone in the lines before it.
 """
 
 import inspect
@@ -9,7 +9,7 @@ import io
 import json
 import re
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tasks.common.config import Config, Schema
 from tasks.common.config_faults import expected, resolved
@@ -33,10 +33,18 @@ def _commented(source: str) -> Iterator[tuple[str, str]]:
             comments[token.start[0]] = token.string.lstrip("# ")
     for number, line in enumerate(lines, 1):
         field = FIELD.match(line)
-        before = comments.get(number - 1) if lines[number - 2].strip().startswith("#") else None
-        if field and (text := comments.get(number) or before):
+        if field and (text := comments.get(number) or _above(lines, comments, number)):
             values = VALUES.match(text)  # begins with a value, whose spelling is kept
             yield field[1], f"{text if values else text[0].upper() + text[1:]}."
+
+
+def _above(lines: Sequence[str], comments: Mapping[int, str], number: int) -> str:
+    """The comment that fills the lines above this one, as one text; empty where there is none."""
+    above: list[str] = []
+    while number > 1 and lines[number - 2].strip().startswith("#"):
+        number -= 1
+        above.insert(0, comments[number])
+    return " ".join(above)
 
 
 def describe(schema: Schema, types: Mapping[str, type[Config]]) -> Schema:

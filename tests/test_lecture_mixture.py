@@ -15,7 +15,7 @@ from tasks.language import mixture, problems
 from tasks.language.configs.mixture import MixtureConfig
 from tasks.language.rewards import rewards
 from tasks.language.rewards.code_tests import CodeJudge
-from tasks.language.rewards.reward import Answered
+from tasks.language.rewards.reward import AnsweredProblem
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.tables.problems import Prompts
 from tests import repository
@@ -89,7 +89,7 @@ def test_each_reward_reads_the_columns_of_its_prompts(generated, tmp_path):
         for name, told in ((name, answers[name]) for answers in (good, bad) for name in good):
             row = first[name]
             columns = json.loads(row["columns"]) if row["columns"] else {}
-            one = Answered(row["question"], row["solution"], row["answer"], told, True, columns)
+            one = AnsweredProblem(row["question"], row["solution"], row["answer"], told, True, columns)
             found = rewards.rewards([one], {row["reward"]: 1.0}, verifier, helpers={"code": code}).total[0].item()
             assert found == (1.0 if told in good.values() else 0.0), name
 

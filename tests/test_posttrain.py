@@ -61,10 +61,10 @@ def recorded(
     root: Path, planned: list[PlannedStage], *, flow: str, jobs: int | None, watch: Watcher, **more: Any
 ) -> Iterator[Execution]:
     """What executes a sweep, and records it in MLflow in this process."""
-    from flows.engine.mlflow_recording import FlowRun
+    from flows.engine.mlflow_recording import FlowRecorder
 
     with more["owner"](None) as owner:
-        owner.recorder = recorder = FlowRun(root, flow, more["source"])
+        owner.recorder = recorder = FlowRecorder(root, flow, more["source"])
         execution = Execution(owner, planned, jobs, watch)
         yield execution
         execution.ended = results = execution.results()

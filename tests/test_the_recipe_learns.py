@@ -27,7 +27,7 @@ from tasks.language.rewards import reward_model_files
 from tasks.language.rewards.numerals import same_number
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.tables.problems import Problems, Prompts
-from tasks.language.training.environment import Environment
+from tasks.language.training.environment import SamplingEnvironment
 from tasks.language.training.judge import judging
 from tests import seams
 from tests.conftest import PARAMS
@@ -67,7 +67,7 @@ HEAD = {"kind": "head", "likelihood": 0.0, "learning_rate": 0.001}
 NAMES, ITEMS = ("Ada", "Ben", "Cara", "Dan", "Ella", "Finn"), ("apples", "pens", "books", "coins")
 
 
-def easy(rng: random.Random, kind: word_problems.Kind) -> word_problems.Problem:
+def easy(rng: random.Random, kind: word_problems.ProblemKind) -> word_problems.WordProblem:
     """A sum or a difference of one-digit numbers, of whatever kind is asked for. The same sums occur in all splits."""
     gains = rng.random() < 0.5
     (name, other), item = rng.sample(NAMES, 2), rng.choice(ITEMS)
@@ -81,7 +81,7 @@ def easy(rng: random.Random, kind: word_problems.Kind) -> word_problems.Problem:
         else f"That leaves {left} - {right} = {result} {item}."
     )
     question = f"{name} has {left} {item}. {change} How many {item} does {name} have now?"
-    return word_problems.Problem(question, f"{step}\n#### {result}", result, (question,), item)
+    return word_problems.WordProblem(question, f"{step}\n#### {result}", result, (question,), item)
 
 
 class Recipe:
@@ -120,7 +120,7 @@ class Recipe:
         table = tables.read(Prompts, Path("data/mixture/validation.parquet")).head(PROBLEMS)
         with judging(config, {"policy"}, self.tokenizer, Path("data/reward_model"), Path("rewards/none")) as judge:
             model = models.load_model(Path("data") / policy)
-            found = Environment(model, self.tokenizer, table, judge, config).sample(range(PROBLEMS), SAMPLES, 0)
+            found = SamplingEnvironment(model, self.tokenizer, table, judge, config).sample(range(PROBLEMS), SAMPLES, 0)
         return found.rewards.view(PROBLEMS, SAMPLES).mean(1).double().numpy()
 
     def gain(self, policy, stage) -> Estimate:

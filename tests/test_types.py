@@ -39,7 +39,7 @@ def test_models_of_hugging_face_have_what_the_stages_ask_of_them(name):
     for protocol in (causal_lm.PretrainedCausalLM, causal_lm.SwitchableAttention):
         assert not {member for member in get_protocol_members(protocol) if not hasattr(model, member)}
     assert not {
-        member for member in get_protocol_members(causal_lm.PretrainedConfig) if not hasattr(model.config, member)
+        member for member in get_protocol_members(causal_lm.PretrainedModelConfig) if not hasattr(model.config, member)
     }
 
 

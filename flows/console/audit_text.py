@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.text import Text
 
 from flows.lineage.checks.findings import COUNTED, WHERE_ANY, Audit, Finding
-from flows.lineage.checks.memory import Told
+from flows.lineage.checks.memory import OnProgress
 
 MOST = 12  # remarks of one kind that are shown one by one
 LARGE = 2**28  # bytes to read from which on a bar is shown
@@ -37,7 +37,7 @@ def summary(audit: Audit) -> str:
 
 
 @contextmanager
-def progress() -> Iterator[Told]:
+def progress() -> Iterator[OnProgress]:
     """A bar on standard error for the bytes that are read, where they are many and a person watches."""
     columns = (TextColumn("reading"), BarColumn(), DownloadColumn())
     with Progress(*columns, console=Console(file=sys.stderr), transient=True, disable=not sys.stderr.isatty()) as bar:

@@ -6,7 +6,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from flows.lineage.cleaning.removal import Asked, Chosen
+from flows.lineage.cleaning.removal import Chosen, CleaningRequest
 from flows.lineage.cleaning.survey import KEEPERS, Survey
 
 UNKNOWN = "(no run on record)"
@@ -35,7 +35,7 @@ def rows(survey: Survey) -> list[dict[str, Any]]:
     return sorted(stage_rows, key=lambda row: -int(row["bytes"]))
 
 
-def show(console: Console, survey: Survey, options: Asked, chosen: Chosen) -> None:
+def show(console: Console, survey: Survey, options: CleaningRequest, chosen: Chosen) -> None:
     """Print what takes space, and what would be removed."""
     table = Table(box=None, pad_edge=False, header_style="dim")
     for heading in ("stage", "size", "files", "age in days", "kept by"):
@@ -91,7 +91,7 @@ def _kept(by: Mapping[str, int]) -> str:
     return ", ".join(f"{WORDS[kind]} {size(by[kind])}" for kind in (*KEEPERS, "") if kind in by)
 
 
-def _lines(survey: Survey, options: Asked) -> Iterator[str]:
+def _lines(survey: Survey, options: CleaningRequest) -> Iterator[str]:
     old = [file for file in survey.artifacts if not file.kept]
     if survey.artifacts:
         more = f", {_size(old)} of them of runs that nothing keeps" if old else ""

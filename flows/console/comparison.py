@@ -11,9 +11,9 @@ from rich.text import Text
 from flows.console import conclusion
 from flows.console.conclusion import interval, signed, value
 from flows.lineage.comparison.comparing import Pair, StageChange, Ways
-from flows.lineage.comparison.gate import Judged
+from flows.lineage.comparison.gate import RequirementVerdict
 from flows.lineage.comparison.measured import Compared
-from flows.lineage.comparison.side_by_side import Comparison
+from flows.lineage.comparison.side_by_side import SideBySide
 from tasks.common.terminal import in_one_line
 
 LISTED, ANSWERS, LINE = 4, 2, 160  # differences of a kind and stage, flips each way, characters of an answer
@@ -21,7 +21,7 @@ APART = 2  # policies that have a table of their own each; of more there is one 
 WORD = {"added": "only in B", "removed": "only in A", "result": "made otherwise from the same"}
 
 
-def show(console: Console, comparison: Comparison, full: bool) -> None:
+def show(console: Console, comparison: SideBySide, full: bool) -> None:
     """Print all of it, plain and short; `full` shows every metric and every difference."""
     a, b, made, pairs = comparison.a, comparison.b, comparison.made, comparison.found
     for letter, side in (("A", a), ("B", b)):
@@ -198,7 +198,7 @@ def flips(pair: Compared) -> Iterator[str]:
             yield f"  {len(pair.flips(way)) - ANSWERS} more: --html or --json"
 
 
-def of_verdict(judged: Sequence[Judged]) -> Iterator[str]:
+def of_verdict(judged: Sequence[RequirementVerdict]) -> Iterator[str]:
     """A line for each requirement, with the numbers in its own unit: a share is one of 1."""
     for judgement in judged:
         metric = judgement.row

@@ -32,7 +32,7 @@ MEASURED = 100  # columns of a terminal from which on there is room for a loss o
 
 
 @dataclass
-class Row:
+class StageProgress:
     """What is known of one stage, when it began, and the first step that it reported."""
 
     name: str
@@ -80,7 +80,9 @@ class Lines:
         """`past_seconds` has the seconds of each stage's last run, `jobs` the cores that the run may use at a time."""
         self.console, self.root = console, root
         self.planned, self.known, self.cores = planned, past_seconds or {}, jobs or resources.cores()
-        self.rows = {stage.name: Row(stage.name, Event(stage.name, "waiting", stage.reason or "")) for stage in planned}
+        self.rows = {
+            stage.name: StageProgress(stage.name, Event(stage.name, "waiting", stage.reason or "")) for stage in planned
+        }
         self.width = max((len(name) for name in self.rows), default=0)
         self.late = sum(stage.reason is not None for stage in planned)
         self.next_report: dict[str, float] = {}  # stage -> the time from which on its progress is reported again
@@ -128,12 +130,12 @@ class Lines:
             remaining.append(Remaining(stage.name, seconds or 0.0, stage.cpu, stage.upstream))
         return time_left.told(time_left.seconds_left(remaining, self.cores), unknown)
 
-    def line(self, row: Row, about: str) -> None:
+    def line(self, row: StageProgress, about: str) -> None:
         """Print one line about a stage."""
         text = f"{row.name:<{self.width}}  {WORDS[row.last.state]:<10}  {about}".rstrip()
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
-    def about(self, row: Row) -> str:
+    def about(self, row: StageProgress) -> str:
         """The details of a change of state that are printed after its name."""
         last = row.last
         if last.state in ("running", "failed"):
@@ -143,7 +145,7 @@ class Lines:
         return duration(last.seconds) if last.state in ("ran", "restored") else last.reason
 
 
-def steps(row: Row, now: float, measured: bool = True) -> str:
+def steps(row: StageProgress, now: float, measured: bool = True) -> str:
     """`120/400, loss 1.2, 35 s left`, the loss or reward only if `measured`; from one minute on in whole minutes, since
     it is an estimate.
     """
@@ -201,7 +203,7 @@ class LiveTable(Lines):
             times = " · ".join(filter(None, (duration(now - self.began), self.left(now))))
             return Group(table, *(Text(note, "dim") for note in (*notes, f"{hidden}{doing} · {times}")))
 
-    def grid(self, entries: Sequence[Sequence[Row]], now: float) -> Table:
+    def grid(self, entries: Sequence[Sequence[StageProgress]], now: float) -> Table:
         """A line for each entry: a stage, or several branches of a stage with the number in each state."""
         labels = [rows[0].name if len(rows) == 1 else f"{_stage(rows[0])} ({len(rows)})" for rows in entries]
         room = self.console.width - FIXED - (0 if self.over else DETAIL)
@@ -224,26 +226,26 @@ class LiveTable(Lines):
             table.add_row(shortened(label, width), state, duration(sum(seconds)) if seconds else "", detail)
         return table
 
-    def fitting(self, space: int) -> list[list[Row]]:
+    def fitting(self, space: int) -> list[list[StageProgress]]:
         """All rows if there is space; else waiting and ended branches share an entry, and the most urgent entries are
         kept.
         """
         rows = list(self.rows.values())
         if self.over or len(rows) <= space:
             return [[row] for row in rows]
-        groups: dict[str, list[Row]] = {}
+        groups: dict[str, list[StageProgress]] = {}
         for row in rows:
             alone = row.last.state in ("running", "failed")
             groups.setdefault(row.name if alone else _stage(row), []).append(row)
         urgency = {"failed": 0, "running": 0, "waiting": 2, "up-to-date": 3}
 
-        def rank(entry: list[Row]) -> tuple[int, float]:
+        def rank(entry: list[StageProgress]) -> tuple[int, float]:
             return min(urgency.get(row.last.state, 1) for row in entry), -max(row.began for row in entry)
 
         chosen = sorted(groups.values(), key=rank)[: max(space, 1)]
         return [entry for entry in groups.values() if entry in chosen]
 
-    def detail(self, row: Row, now: float, spare: int) -> RenderableType:
+    def detail(self, row: StageProgress, now: float, spare: int) -> RenderableType:
         """The progress of a running stage, else the reason for its state."""
         if row.last.state == "running" and row.last.step is not None and row.last.total:
             counted = Text(steps(row, now, measured=self.console.width >= MEASURED))
@@ -255,7 +257,7 @@ class LiveTable(Lines):
         return Text(row.last.reason, "red" if row.last.state == "failed" else "dim", overflow="ellipsis")
 
 
-def _stage(row: Row) -> str:
+def _stage(row: StageProgress) -> str:
     return row.name.partition("@")[0]
 
 

@@ -17,7 +17,7 @@ APART = "  "
 
 
 @dataclass(frozen=True)
-class Line:
+class TreeLine:
     """One link in the tree: the guides that lead to it, its path and hash, and its columns or a remark in their
     place.
     """
@@ -66,7 +66,7 @@ def tree(link: Link) -> Tree:
     return _grown(Tree(_label(link), guide_style="dim"), link, seen)
 
 
-def _lines(link: Link, width: int) -> Iterator[Line]:
+def _lines(link: Link, width: int) -> Iterator[TreeLine]:
     """Every link once, as near to the root as the inputs of what is above it allow; elsewhere it is only named.
 
     The inputs of a run stand below the first of its outputs.
@@ -79,13 +79,13 @@ def _lines(link: Link, width: int) -> Iterator[Line]:
     def called(node: Link) -> str:
         return printable(node.path if len(hashes[node.path]) == 1 else f"{node.path} {node.hash[:HASH]}")
 
-    def walk(node: Link, guides: str, below: str) -> Iterator[Line]:
+    def walk(node: Link, guides: str, below: str) -> Iterator[TreeLine]:
         yield _line(node, guides)
         shown.add(name(node))
         first = node.run_id not in expanded
         inputs = node.inputs if first else ()
         for line in node.accepted if first else ():
-            yield Line(below + ("│ " if inputs else "  "), printable(line), "", style="yellow")
+            yield TreeLine(below + ("│ " if inputs else "  "), printable(line), "", style="yellow")
         expanded.update({node.run_id} if node.run_id else ())
         new = [inner for inner in inputs if name(inner) not in placed]
         placed.update(map(name, new))
@@ -100,7 +100,7 @@ def _lines(link: Link, width: int) -> Iterator[Line]:
         for word, names in groups.items():
             last = word == "as below: " or not groups["as below: "]
             for index, text in enumerate(_folded(word, names, width - len(below) - 2)):
-                yield Line(
+                yield TreeLine(
                     below + ("  " if last else "│ ") if index else below + ("└ " if last else "├ "),
                     text,
                     "",
@@ -119,8 +119,8 @@ def _folded(text: str, names: list[str], width: int) -> Iterator[str]:
         yield from wrapper.wrap(text + ", ".join(names))
 
 
-def _line(link: Link, guides: str) -> Line:
-    line = Line(guides, printable(link.path), link.hash[:HASH], printable(link.stage or ""))
+def _line(link: Link, guides: str) -> TreeLine:
+    line = TreeLine(guides, printable(link.path), link.hash[:HASH], printable(link.stage or ""))
     if link.run_id is None:
         broken = link.stage is not None or "breaks" in link.note
         remark = link.note or f"folder of {len(link.inputs)} outputs"
@@ -147,17 +147,17 @@ def _is_named_by(path: str, stage: str) -> bool:
 COLUMNS = ("stage", "date", "time", "run", "commit", "code")
 
 
-def _widths(lines: list[Line]) -> dict[str, int]:
+def _widths(lines: list[TreeLine]) -> dict[str, int]:
     widths = {column: max(len(getattr(line, column)) for line in lines) for column in COLUMNS}
     return {"path": max(len(line.guides + line.path) for line in lines if line.hash), "hash": HASH, **widths}
 
 
-def _width(lines: list[Line]) -> int:
+def _width(lines: list[TreeLine]) -> int:
     """Of the widest line that has columns; a remark may run over the end."""
     return sum(width + len(APART) for width in _widths(lines).values() if width) - len(APART)
 
 
-def _text(line: Line, widths: dict[str, int]) -> Text:
+def _text(line: TreeLine, widths: dict[str, int]) -> Text:
     text = Text.assemble((line.guides, "dim"), (line.path, "bold" if line.hash else line.style))
     if not line.hash:
         return text

@@ -59,7 +59,7 @@ STYLES: dict[State, str] = {
 LOG_LINES, LINE = 12, 500  # lines of a failed stage's log that are shown at the end, and characters of each
 
 
-class Screen(Console):
+class PlainConsole(Console):
     """A console for plain text, which no text of others has power over.
 
     If the reader of the pipe leaves, as `head` does, the run goes on without output.

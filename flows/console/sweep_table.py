@@ -11,7 +11,7 @@ from rich.text import Text
 from flows.console.conclusion import value as shown
 from flows.console.summary import STYLES, duration, log_end, relative, tally
 from flows.engine.state import StageResult
-from flows.sweeps.outcome import Cost, Row, Value
+from flows.sweeps.outcome import HeadlineValue, SettingRow, SweepCost
 from flows.sweeps.sweep import Sweep
 
 MOST = 40  # rows that are printed; the page and MLflow have all
@@ -57,11 +57,11 @@ def show_failures(console: Console, sweep: Sweep, results: Sequence[StageResult]
 
 def show_end(
     console: Console,
-    rows: Sequence[Row],
+    rows: Sequence[SettingRow],
     names: Sequence[str],
     results: Sequence[StageResult],
     seconds: float,
-    cost: Cost,
+    cost: SweepCost,
 ) -> None:
     """Print the table, best first, and what sharing and stopping early saved."""
     if names:
@@ -79,7 +79,7 @@ def show_end(
         console.print(line, markup=False)
 
 
-def table(rows: Sequence[Row], names: Sequence[str]) -> Table:
+def table(rows: Sequence[SettingRow], names: Sequence[str]) -> Table:
     """A row for each setting: its parameters, each metric with its interval, its points.
 
     With seeds alone a row for each metric.
@@ -109,7 +109,7 @@ def table(rows: Sequence[Row], names: Sequence[str]) -> Table:
     return made
 
 
-def told(name: str, value: Value) -> str:
+def told(name: str, value: HeadlineValue) -> str:
     """`72.6 % [68.6, 76.4]`."""
     what = name.rpartition("/")[2]
     if value.low is None or value.high is None:
@@ -118,7 +118,7 @@ def told(name: str, value: Value) -> str:
     return f"{shown(what, value.mean)} [{ends[0]}, {ends[1]}]"
 
 
-def meaning(rows: Sequence[Row]) -> str:
+def meaning(rows: Sequence[SettingRow]) -> str:
     """What the brackets are."""
     counts = {value.seeds for row in rows for value in row.over_seeds.values()}
     if counts <= {1}:
@@ -128,7 +128,7 @@ def meaning(rows: Sequence[Row]) -> str:
     return f"[ ]: 95 % interval over {' or '.join(map(str, sorted(counts)))} seeds (Student's t)"
 
 
-def costs(sweep: Sweep, results: Mapping[str, StageResult], past_seconds: Mapping[str, float]) -> Cost:
+def costs(sweep: Sweep, results: Mapping[str, StageResult], past_seconds: Mapping[str, float]) -> SweepCost:
     """What the sweep cost, and would have if each point had run alone; `past_seconds` has the seconds of earlier
     runs.
     """
@@ -140,4 +140,4 @@ def costs(sweep: Sweep, results: Mapping[str, StageResult], past_seconds: Mappin
     for nodes in sweep.of_points.values():
         for node in nodes.values():
             alone += ran[node] if node in ran else past_seconds.get(results[node].mlflow_run_id or "", 0.0)
-    return Cost(sum(ran.values()), alone, sweep.owner.sentences(results))
+    return SweepCost(sum(ran.values()), alone, sweep.owner.sentences(results))

@@ -19,7 +19,7 @@ END_SECONDS = 30.0  # in which a worker that is not wanted any more ends its com
 
 
 @dataclass(frozen=True)
-class Note:
+class AttemptNote:
     """An attempt at a stage: its own random name, the flow run that it is and on which server, what it makes."""
 
     stage: str
@@ -30,7 +30,7 @@ class Note:
     run: str = ""  # "" until Prefect's server knows it
 
 
-def write(root: Path, note: Note) -> None:
+def write(root: Path, note: AttemptNote) -> None:
     """Keep the note, in place of an earlier one of the stage."""
     file = _file(root, note.stage)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -39,10 +39,10 @@ def write(root: Path, note: Note) -> None:
     partial.replace(file)
 
 
-def read(root: Path, stage: str) -> Note | None:
+def read(root: Path, stage: str) -> AttemptNote | None:
     """The stage's note; None if there is none, or a torn one."""
     try:
-        return Note(**json.loads(_file(root, stage).read_text()))
+        return AttemptNote(**json.loads(_file(root, stage).read_text()))
     except (OSError, ValueError, TypeError):
         return None
 
@@ -52,7 +52,7 @@ def forget(root: Path, stage: str) -> None:
     _file(root, stage).unlink(missing_ok=True)
 
 
-def left_behind(root: Path) -> list[Note]:
+def left_behind(root: Path) -> list[AttemptNote]:
     """The notes of all stages."""
     notes = (read(root, file.stem) for file in sorted((root / FOLDER).glob("*.json")))
     return [note for note in notes if note is not None]

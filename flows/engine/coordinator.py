@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from flows.engine import attempts
 from flows.engine.dvc_changes import why
-from flows.engine.dvc_command import Progress, Runner, StageFailed, StageWaiting, WorkerLost
+from flows.engine.dvc_command import CommandRunner, Progress, StageFailed, StageWaiting, WorkerLost
 from flows.engine.dvc_lock import Entry, data, hashes, read_entries
 from flows.engine.dvc_repository import PlanError, Repositories, plain_errors, release
 from flows.engine.dvc_stage import COMMAND, DepChanged, StageRecords
@@ -56,7 +56,7 @@ class Elsewhere(Protocol):
 
 
 @dataclass(frozen=True)
-class Turn:
+class StageTurn:
     """A stage's turn: its result so far, who is told of it, what it was granted, and the stage as planned where a
     worker runs it.
     """
@@ -89,7 +89,7 @@ class Coordinator:
         self.root, self.recorder, self.workers = root.absolute(), recorder, workers
         self._home = self.root / ".dvc/tmp/posttrain"
         self._gate = threading.Lock()  # only one thread at a time uses DVC's records
-        self._runner, self._repositories = Runner(self.root, warm), Repositories(self.root)
+        self._runner, self._repositories = CommandRunner(self.root, warm), Repositories(self.root)
         self._held = ExitStack()
 
     def __enter__(self) -> Self:
@@ -140,7 +140,7 @@ class Coordinator:
         result = StageResult(name, "failed")
         try:
             with plain_errors():
-                self._take_turns(Turn(result, watch, grant or Grant(), on_worker, self.log_of(name)), force)
+                self._take_turns(StageTurn(result, watch, grant or Grant(), on_worker, self.log_of(name)), force)
         except StageWaiting as waiting:
             result.state, result.reason = "paused", str(waiting)
         except Exception as error:
@@ -172,7 +172,7 @@ class Coordinator:
             with unrecorded(result):
                 result.mlflow_run_id = self.recorder.find(result.stage, entry)
 
-    def _take_turns(self, turn: Turn, force: bool) -> None:
+    def _take_turns(self, turn: StageTurn, force: bool) -> None:
         """Execute the stage, and anew while raw data changes under it: people go on judging while it reads what they
         have judged.
         """
@@ -184,7 +184,7 @@ class Coordinator:
                     raise
                 turn.say(f"{changed.path} changed while it ran; runs again")
 
-    def _execute(self, turn: Turn, force: bool) -> None:
+    def _execute(self, turn: StageTurn, force: bool) -> None:
         result = turn.result
         with (
             self._repositories.borrowed() as repo,
@@ -214,7 +214,7 @@ class Coordinator:
                 self._find(result, records.entry())
             result.outs = hashes(records.entry(), "outs")
 
-    def _run(self, records: StageRecords, turn: Turn) -> None:
+    def _run(self, records: StageRecords, turn: StageTurn) -> None:
         """Run the command, validate its outs and record them; on any failure put the previous outs back."""
         turn.result.log = turn.log
         left = ATTEMPTS
@@ -240,7 +240,7 @@ class Coordinator:
             records.undo()
             raise
 
-    def _attempt(self, records: StageRecords, turn: Turn) -> None:
+    def _attempt(self, records: StageRecords, turn: StageTurn) -> None:
         """Run the command once, here or on a worker, and record its outs; one run in MLflow."""
         result, grant, log = turn.result, turn.grant, turn.log
         waiting = partial(self._wait, turn)
@@ -269,7 +269,7 @@ class Coordinator:
                 records.check_deps()
                 records.record()
 
-    def _wait(self, turn: Turn, line: str) -> None:
+    def _wait(self, turn: StageTurn, line: str) -> None:
         """Tell what the stage waits for; StageFailed once the run is stopped."""
         turn.say(line)
         if self._runner.stopped:

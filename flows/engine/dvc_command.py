@@ -46,7 +46,7 @@ class WorkerLost(Exception):
     """An attempt on a worker ended, but not because the stage failed: another may be made."""
 
 
-class Runner:
+class CommandRunner:
     """Runs commands of the repository at `root` and can stop them all. Stages start cold without `warm`."""
 
     def __init__(self, root: Path, warm: WarmStarts | None = None) -> None:

@@ -79,7 +79,7 @@ class Owner(Protocol):
         ...
 
 
-class Judged:
+class JudgementCount:
     """The number of lines in all files of JSON lines below data/raw, as it was when this was made: whether people have
     judged more since.
 
@@ -189,12 +189,12 @@ class Execution:
 
     def _outcome(self, stage: PlannedStage) -> StageResult:
         while True:
-            seen = Judged(self.coordinator.root) if self.wait else None
+            seen = JudgementCount(self.coordinator.root) if self.wait else None
             result = self._execute(stage)
             if result.state != "paused" or seen is None or not self._more(seen, result):
                 return result
 
-    def _more(self, seen: Judged, result: StageResult) -> bool:
+    def _more(self, seen: JudgementCount, result: StageResult) -> bool:
         """Wait until people have judged as much as the stage asks for; False if the run is stopped before."""
         self.awaited[result.stage] = result.reason
         try:

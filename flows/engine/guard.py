@@ -109,7 +109,7 @@ def free_port(usual: int = 0) -> int:
     raise RuntimeError("no free port on loopback")
 
 
-class Guard:
+class ServerGuard:
     """An ASGI application that passes to `app` only requests with the token, to this host, from its own pages."""
 
     def __init__(self, app: App, token: str, port: int) -> None:
@@ -181,7 +181,7 @@ def main() -> None:
     secret = os.environ.pop(VARIABLE)
     import uvicorn
 
-    guarded = Guard(application(), secret, port)
+    guarded = ServerGuard(application(), secret, port)
     uvicorn.run(guarded, host=HOST, port=port, log_level="error", lifespan="on", access_log=False)
 
 

@@ -23,10 +23,10 @@ from flows.engine.recording.journal import run_ids
 from flows.engine.records import mlflow_files
 from flows.engine.state import StageResult
 from tasks.common import environment, mlflow_database, source_code
-from tasks.common.source_code import Source
+from tasks.common.source_code import CodeState
 
 
-class FlowRun:
+class FlowRecorder:
     """Writes the runs of one flow execution. Opening it ends the runs that a killed process left as running.
 
     Every fault of the database is a PlanError of one line.
@@ -36,7 +36,7 @@ class FlowRun:
         self,
         root: Path,
         flow: str,
-        source: Source | None = None,
+        source: CodeState | None = None,
         run_id: str | None = None,
         at: int | None = None,
         environ: Mapping[str, str] | None = None,
@@ -85,7 +85,7 @@ class FlowRun:
         # of this moment: an edit may have come since the flow began
         return self.create(stage, entry, reason, self._source or source_code.state(self.root))
 
-    def create(self, stage: str, entry: Entry, reason: str, source: Source, run_id: str | None = None) -> str:
+    def create(self, stage: str, entry: Entry, reason: str, source: CodeState, run_id: str | None = None) -> str:
         """The same with this state of the code."""
         tags = {
             **self._environment,

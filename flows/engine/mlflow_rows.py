@@ -32,7 +32,7 @@ EXPECTED = 'expected {"params": ..}, {"metrics": .., "step": .., "time": ..} or 
 
 
 @dataclass(frozen=True)
-class Row:
+class MetricStep:
     """Metrics of one step."""
 
     metrics: Sequence[Metric]
@@ -46,7 +46,7 @@ class Params:
 
 
 @dataclass(frozen=True)
-class Table:
+class RunTable:
     """A table that is kept with the run under a path that ends in .json."""
 
     columns: list[Any]
@@ -62,7 +62,7 @@ class Rows:
         self._database = database  # all stages take turns in it: SQLite has one writer
         self._writing, self._ended = Lock(), Event()
         self._bytes = self._lines = 0  # how much of the file is in MLflow or was passed over
-        self._tables = dict[str, Table]()
+        self._tables = dict[str, RunTable]()
         self._bad, self._judged, self._first = 0, 0, ""  # lines passed over, the last of them, the first with its fault
 
     def follow(self) -> None:
@@ -100,14 +100,14 @@ class Rows:
                 record = _parse(line)
             except (ValueError, OverflowError, RecursionError, MlflowException) as error:
                 self._pass_over(number + 1, error)
-                record = Row([])
-            if isinstance(record, Row):
+                record = MetricStep([])
+            if isinstance(record, MetricStep):
                 metrics += record.metrics
             else:
                 self._log(metrics, end, number)
                 self._log_other(record, number + 1)
             end, number = end + len(line), number + 1
-            if len(metrics) >= BATCH or not isinstance(record, Row):
+            if len(metrics) >= BATCH or not isinstance(record, MetricStep):
                 self._log(metrics, end, number)
         self._log(metrics, end, number)
 
@@ -130,9 +130,9 @@ class Rows:
         metrics.clear()
         self._bytes, self._lines = end, number
 
-    def _log_other(self, record: Params | Table, number: int) -> None:
+    def _log_other(self, record: Params | RunTable, number: int) -> None:
         """Write parameters, or a table, which gets one attempt: its path may be one that the disk does not take."""
-        if isinstance(record, Table):
+        if isinstance(record, RunTable):
             try:
                 self._log_table(record)
             except (ValueError, PlanError) as error:
@@ -147,14 +147,14 @@ class Rows:
                         raise
                     self._pass_over(number, error)
 
-    def _log_table(self, table: Table) -> None:
+    def _log_table(self, table: RunTable) -> None:
         """Write a table as MLflow's log_table does, rows of the same name after those before; that would need data
         frames.
         """
-        before = self._tables.get(table.name, Table(table.columns, [], table.name))
+        before = self._tables.get(table.name, RunTable(table.columns, [], table.name))
         if before.columns != table.columns:
             raise ValueError(f"table {table.name!r}: expected the columns that it had before")
-        self._tables[table.name] = whole = Table(table.columns, [*before.data, *table.data], table.name)
+        self._tables[table.name] = whole = RunTable(table.columns, [*before.data, *table.data], table.name)
         with self._turn():
             text = json.dumps({"columns": whole.columns, "data": whole.data})
             self.client.log_text(self.run_id, text, whole.name)
@@ -176,13 +176,13 @@ class Rows:
             self._bad, self._judged = self._bad + 1, number
 
 
-def _parse(line: bytes) -> Row | Params | Table:
+def _parse(line: bytes) -> MetricStep | Params | RunTable:
     """What a line says; ValueError, OverflowError, RecursionError or MlflowException if it says nothing that MLflow
     takes.
     """
     match json.loads(line):
         case {"metrics": dict(metrics), "step": int(step), "time": int(time)}:
-            return Row([_metric(name, value, time, step) for name, value in metrics.items()])
+            return MetricStep([_metric(name, value, time, step) for name, value in metrics.items()])
         case {"params": dict(params)}:
             return Params([_param(name, value) for name, value in params.items()])
         case {"table": {"columns": list(columns), "data": list(data)}, "name": str(name)}:
@@ -190,7 +190,7 @@ def _parse(line: bytes) -> Row | Params | Table:
                 raise ValueError(f"table {name!r}: expected a path below the run's files that ends in .json")
             if not all(isinstance(row, list) and len(row) == len(columns) for row in data):
                 raise ValueError(f"table {name!r}: expected rows with a value for each of {len(columns)} columns")
-            return Table(columns, data, name)
+            return RunTable(columns, data, name)
     raise ValueError(EXPECTED)
 
 

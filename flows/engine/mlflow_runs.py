@@ -17,7 +17,7 @@ from flows.engine.records import provenance, reader
 from flows.engine.records.local_reader import LocalReader
 from flows.engine.records.mlflow_reader import SharedReader
 from flows.engine.records.provenance import Provenance
-from flows.engine.records.reader import Reader
+from flows.engine.records.reader import RecordsReader
 from tasks.common import mlflow_address, mlflow_database
 from tasks.common.mlflow_database import DATABASE, DatabaseError
 
@@ -59,7 +59,7 @@ def get(root: Path, run_id: str) -> Run:
     raise PlanError(f"{mlflow_address.named()}: no finished run {run_id}; it was deleted, or has not ended")
 
 
-def _run(records: Reader, run_id: str, started: int) -> Run:
+def _run(records: RecordsReader, run_id: str, started: int) -> Run:
     return Run(run_id, datetime.fromtimestamp(started / 1000), records.tags(run_id), records.params(run_id))
 
 
@@ -155,7 +155,7 @@ def left_running(root: Path) -> bool:
 
 
 @contextmanager
-def reading(root: Path, local: bool = False, settled: bool = True) -> Iterator[Reader | None]:
+def reading(root: Path, local: bool = False, settled: bool = True) -> Iterator[RecordsReader | None]:
     """The records to read from, None if there are none; faults are a PlanError of one line.
 
     With `local` the repository's own database, wherever MLFLOW_TRACKING_URI points. What has run is recorded to its end
@@ -199,6 +199,6 @@ def metrics(root: Path, run_ids: Iterable[str]) -> dict[str, dict[str, float]]:
         return {run_id: numbers(records, run_id) for run_id in run_ids} if records else {}
 
 
-def numbers(records: Reader, run_id: str) -> dict[str, float]:
+def numbers(records: RecordsReader, run_id: str) -> dict[str, float]:
     """The last value of each metric of a run, without those that are no numbers."""
     return {key: value for key, value in records.latest(run_id).items() if value == value}

@@ -22,7 +22,7 @@ from flows.engine.recording import settling
 from flows.engine.records import mlflow_files, provenance
 from flows.engine.records.provenance import Provenance
 from tasks.common import mlflow_database
-from tasks.common.source_code import NO_COMMIT, PATCH, Source
+from tasks.common.source_code import NO_COMMIT, PATCH, CodeState
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -92,13 +92,13 @@ def tagged_paths(tags: Mapping[str, str], kind: str) -> dict[str, str]:
     return {name.removeprefix(start): value for name, value in tags.items() if name.startswith(start)}
 
 
-def source_tags(source: Source) -> dict[str, str]:
+def source_tags(source: CodeState) -> dict[str, str]:
     """The tags that say which code a run was made with."""
     shown = {} if source.commit in NO_COMMIT else {"mlflow.source.git.commit": source.commit}
     return {**shown, **source.tags()}
 
 
-def keep_patch(root: Path, run_id: str, source: Source) -> None:
+def keep_patch(root: Path, run_id: str, source: CodeState) -> None:
     """Write the difference to the commit beside a run."""
     if source.patch is not None:
         mlflow_files.write(root, run_id, PATCH, source.patch)

@@ -14,7 +14,7 @@ from typing import TypedDict
 from flows.engine.dvc_lock import Entry
 
 
-class Note(TypedDict):
+class PreviousNote(TypedDict):
     """The note that is kept beside the outs."""
 
     recorded: Entry | None  # the stage's entry in dvc.lock
@@ -32,7 +32,7 @@ class Previous:
         self.discard()
         self.home.mkdir(parents=True)
         existing = {str(out): os.path.lexists(out) for out in outs}
-        note: Note = {"recorded": recorded, "outs": existing}
+        note: PreviousNote = {"recorded": recorded, "outs": existing}
         (self.home / "note.json").write_text(json.dumps(note))
         for index, (out, exists) in enumerate(existing.items()):
             if exists:
@@ -55,8 +55,8 @@ class Previous:
         """Delete what was kept."""
         shutil.rmtree(self.home, ignore_errors=True)
 
-    def _note(self) -> Note:
-        note: Note = json.loads((self.home / "note.json").read_text())
+    def _note(self) -> PreviousNote:
+        note: PreviousNote = json.loads((self.home / "note.json").read_text())
         return note
 
 

@@ -18,7 +18,7 @@ from flows.engine.state import PlannedStage, StageResult, Watcher
 from flows.engine.warm_stages import warm_starts
 from flows.machine.warm_start import WarmStarts
 from tasks.common import mlflow_address
-from tasks.common.source_code import Source
+from tasks.common.source_code import CodeState
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def started(
     wait: bool = False,
     cold: bool = False,
     owner: Callable[[WarmStarts | None], Owner] | None = None,
-    source: Source | None = None,
+    source: CodeState | None = None,
     settled: bool = True,
 ) -> Iterator[Execution]:
     """Yield what executes the plan, and record it all at the end; its `ended` then has the results. At the end no child
@@ -52,9 +52,9 @@ def started(
         coordinator = stack.enter_context(owner(warm) if owner else Coordinator(root, workers=workers, warm=warm))
         elsewhere = mlflow_address.shared(root) is not None
         if elsewhere:
-            from flows.engine.mlflow_recording import FlowRun  # takes seconds
+            from flows.engine.mlflow_recording import FlowRecorder  # takes seconds
 
-            recorder: Recorder = FlowRun(root, flow, source)
+            recorder: Recorder = FlowRecorder(root, flow, source)
         else:
             recorder = JournalledRun(root, flow, source)
             stack.callback(recorder.leave)

@@ -20,19 +20,19 @@ from flows.lineage.checks import database, dvc_pipeline
 from flows.lineage.checks.accepted import Accepted
 from flows.lineage.checks.dvc_pipeline import RunCache
 from flows.lineage.checks.findings import Audit
-from flows.lineage.checks.measured import Measured
-from flows.lineage.checks.memory import Memory, Told
+from flows.lineage.checks.measured import EvaluationCheck
+from flows.lineage.checks.memory import Memory, OnProgress
 from flows.lineage.checks.origins import Origins
 from flows.lineage.checks.pages import Pages
 from flows.lineage.checks.pipelines import Pipelines
 from flows.lineage.checks.recorded import Records, likely_run
 from flows.lineage.checks.remade import Remade
-from flows.lineage.checks.runs import Runs
-from flows.lineage.checks.sources import Code
+from flows.lineage.checks.runs import RunsCheck
+from flows.lineage.checks.sources import CodeCheck
 from flows.lineage.checks.stored import Bytes
 from flows.lineage.checks.subjects import Subject, Unfinished, unfinished
 from flows.lineage.history import PipelineRun
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 
 NEWEST = 50  # pipeline runs among which those are looked for that a result belongs to
 
@@ -46,19 +46,23 @@ class Scope:
 
 
 def audit(
-    root: Path, of: str | None = None, everything: bool = False, full: bool = False, told: Told | None = None
+    root: Path,
+    target: str | None = None,
+    everything: bool = False,
+    full: bool = False,
+    on_progress: OnProgress | None = None,
 ) -> Audit:
-    """Check what dvc.lock records now; the chain behind `of` alone; or `everything` that the database has too.
+    """Check what dvc.lock records now; the chain behind `target` alone; or `everything` that the database has too.
 
     In an MLflow that is shared, that is what this clone has there, with the runs of others that its results come from.
-    `full` reads all bytes, also of files that have not changed since the last audit. `told` hears of the bytes read and
-    to be read. PlanError where the records cannot be read at all.
+    `full` reads all bytes, also of files that have not changed since the last audit. `on_progress` hears of the bytes
+    read and to be read. PlanError where the records cannot be read at all.
     """
-    began, found, root = time.monotonic(), Audit(), root.absolute()
+    began, findings, root = time.monotonic(), Audit(), root.absolute()
     with plain_errors():
         entries = dvc_lock.read_entries(root)
-    link = chain.chain(root, of) if of is not None else None
-    wanted = {one.stage for one in _links(link) if one.stage} if link is not None else None
+    link = chain.chain(root, target) if target is not None else None
+    wanted = {node.stage for node in _links(link) if node.stage} if link is not None else None
     pipeline = dvc_pipeline.read(root, wanted)
     pipelines = history.pipelines(root, None if everything else NEWEST, clone_only=True)
     left = unfinished(root, pipelines, entries)
@@ -67,28 +71,34 @@ def audit(
     scope = _scope(root, link, everything, entries, pipeline.stages, fits)
     memory = Memory(root, full)
     if not entries:
-        found.remark("record", "dvc.lock", "records nothing yet; `posttrain run` makes the first results")
-    _say_what_is_left(found, left, sorted(entries.keys() - pipeline.stages) if link is None else [])
+        findings.remark("record", "dvc.lock", "records nothing yet; `posttrain run` makes the first results")
+    _say_what_is_left(findings, left, sorted(entries.keys() - pipeline.stages) if link is None else [])
     outs = {path for entry in entries.values() for path in dvc_lock.hashes(entry, "outs")}
-    Bytes(found, root, memory, Origins(root, entries), pipeline, left, told or _silent).check(scope.subjects, outs)
-    records = Records(found, root, left, cache)
+    Bytes(findings, root, memory, Origins(root, entries), pipeline, left, on_progress or _silent).check(
+        scope.subjects, outs
+    )
+    records = Records(findings, root, left, cache)
     records.check(scope.subjects)
     with mlflow_runs.reading(root) as rows:
-        Runs(found, root, rows, memory).check(scope.subjects)
-        Accepted(found, root, rows).check(scope.subjects, everything)
-        of_pipelines = Pipelines(found, root, rows, memory)
+        RunsCheck(findings, root, rows, memory).check(scope.subjects)
+        Accepted(findings, root, rows).check(scope.subjects, everything)
+        of_pipelines = Pipelines(findings, root, rows, memory)
         of_pipelines.check(scope.pipelines, scope.subjects, everything)
-    Code(found, root, memory, left).check(scope.subjects)
+    CodeCheck(findings, root, memory, left).check(scope.subjects)
     current = [subject for subject in scope.subjects if subject.current]
     _edited(
-        found, root, left, current, {name: pipeline.edited.get(name, ()) for name in pipeline.stages - records.altered}
+        findings,
+        root,
+        left,
+        current,
+        {name: pipeline.edited.get(name, ()) for name in pipeline.stages - records.altered},
     )
-    Pages(found, root, pipelines, of_pipelines.unsealed).check([subject.stage for subject in current])
-    Measured(found, root).check(current)
-    Remade(found, root, full).check(current)
+    Pages(findings, root, pipelines, of_pipelines.unsealed).check([subject.stage for subject in current])
+    EvaluationCheck(findings, root).check(current)
+    Remade(findings, root, full).check(current)
     memory.save()
-    found.read, found.seconds = memory.read, time.monotonic() - began
-    return found
+    findings.read, findings.seconds = memory.read, time.monotonic() - began
+    return findings
 
 
 def _silent(done: int, total: int) -> None:
@@ -109,8 +119,8 @@ def _scope(
     else:
         subjects = [fits.current(made) for stage, made in record.now(root).items() if stage in defined]
     if everything:
-        known = {subject.run_id for subject in subjects}
-        subjects += [Subject(made, current=False) for made in _all(root) if made.run_id not in known]
+        run_ids = {subject.run_id for subject in subjects}
+        subjects += [Subject(made, current=False) for made in _all(root) if made.run_id not in run_ids]
         return Scope(subjects, fits.pipelines)
     made_by = {subject.run_id for subject in subjects}
     newest = {run.flow: run for run in reversed(fits.pipelines) if made_by.intersection(run.runs.values())}
@@ -127,14 +137,14 @@ class _Fit:
     pipelines: Sequence[PipelineRun]
     cache: RunCache
 
-    def current(self, made: Record) -> Subject:
+    def current(self, made: ExecutionRecord) -> Subject:
         """The result with its run; with the one that fits best where none fits exactly."""
         run_id = made.run_id or likely_run(self.root, made.stage, made.entry, self.pipelines, self.cache)
         if made.run_id is None and run_id is not None:
             try:
                 like = record.of_run(self.root, run_id)
             except PlanError:  # only its files are left
-                like = Record(made.stage, made.entry, run_id)
+                like = ExecutionRecord(made.stage, made.entry, run_id)
             made = replace(like, stage=made.stage, entry=made.entry, accepted=made.accepted)
         return Subject(made, current=True)
 
@@ -143,33 +153,33 @@ def _links(link: Link) -> Iterator[Link]:
     """Every link of a chain, each once; a raw one too."""
     seen, todo = set[tuple[str, str]](), [link]
     while todo:
-        one = todo.pop()
-        if (one.path, one.hash) not in seen:
-            seen.add((one.path, one.hash))
-            todo += one.inputs
-            yield one
+        node = todo.pop()
+        if (node.path, node.hash) not in seen:
+            seen.add((node.path, node.hash))
+            todo += node.inputs
+            yield node
 
 
 def _chain(root: Path, link: Link, entries: Mapping[str, Entry], fits: _Fit) -> Iterator[Subject]:
     """The executions behind an output, each once."""
     seen = set[tuple[str, str | None]]()
-    for one in _links(link):
-        if one.stage is None or (one.stage, one.run_id) in seen:
+    for node in _links(link):
+        if node.stage is None or (node.stage, node.run_id) in seen:
             continue
-        seen.add((one.stage, one.run_id))
-        made = record.of_run(root, one.run_id) if one.run_id else None
-        entry = entries.get(one.stage, {})
-        current = dvc_lock.hashes(entry, "outs").get(one.path) == one.hash
-        steps = acceptance.steps(root, one.stage, entry) if current else ()
+        seen.add((node.stage, node.run_id))
+        made = record.of_run(root, node.run_id) if node.run_id else None
+        entry = entries.get(node.stage, {})
+        current = dvc_lock.hashes(entry, "outs").get(node.path) == node.hash
+        steps = acceptance.steps(root, node.stage, entry) if current else ()
         entry = steps[-1].before if steps else entry
         if current and (made is None or run_cache_key(made.entry) == run_cache_key(entry)):
-            known = made or Record(one.stage, entry)
-            yield fits.current(replace(known, stage=one.stage, entry=entry, accepted=steps))
+            base = made or ExecutionRecord(node.stage, entry)
+            yield fits.current(replace(base, stage=node.stage, entry=entry, accepted=steps))
         elif made is not None:
             yield Subject(made, current=False)
 
 
-def _all(root: Path) -> Iterator[Record]:
+def _all(root: Path) -> Iterator[ExecutionRecord]:
     """Every finished run of a stage that made something."""
     with mlflow_runs.reading(root) as rows:
         for run_id in rows.stage_runs() if rows else ():
@@ -178,26 +188,26 @@ def _all(root: Path) -> Iterator[Record]:
                 yield record.of_run(root, run_id)
 
 
-def _say_what_is_left(found: Audit, left: Unfinished, undefined: Sequence[str]) -> None:
+def _say_what_is_left(findings: Audit, left: Unfinished, undefined: Sequence[str]) -> None:
     if left.at_work:
-        found.remark("record", "posttrain run", "is at work here now; what it makes is not recorded yet")
+        findings.remark("record", "posttrain run", "is at work here now; what it makes is not recorded yet")
     for stage in sorted(left.stages):
         what = "did not finish: its outs of before are set aside, and the next `posttrain run` goes on"
-        found.remark("record", stage, what)
+        findings.remark("record", stage, what)
     for stage in undefined:
-        found.remark("record", stage, "is in dvc.lock, but not in dvc.yaml any more; it is not checked")
+        findings.remark("record", stage, "is in dvc.lock, but not in dvc.yaml any more; it is not checked")
 
 
 def _edited(
-    found: Audit, root: Path, left: Unfinished, current: Sequence[Subject], edited: Mapping[str, Sequence[str]]
+    findings: Audit, root: Path, left: Unfinished, current: Sequence[Subject], edited: Mapping[str, Sequence[str]]
 ) -> None:
     """params.yaml and dvc.yaml as they are now, against what the current results were made with."""
     for subject in current:
         for what in edited.get(subject.stage, ()):
             line = f"{what} since {subject.stage} ran: it is out of date"
-            place = "dvc.yaml" if what.startswith("command") else "params.yaml"
-            if (run := left.explains(subject.made, root / place)) is not None:
+            file_name = "dvc.yaml" if what.startswith("command") else "params.yaml"
+            if (run := left.explains(subject.made, root / file_name)) is not None:
                 line = f"{line}, since the run of {run.started:%Y-%m-%d %H:%M:%S} did not finish"
-                found.remark("params", place, line, subject.stage, subject.run_id)
+                findings.remark("params", file_name, line, subject.stage, subject.run_id)
             else:
-                found.fault("params", place, line, subject.stage, subject.run_id)
+                findings.fault("params", file_name, line, subject.stage, subject.run_id)

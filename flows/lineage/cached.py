@@ -32,20 +32,20 @@ def files(root: Path, md5: str) -> dict[str, str]:
     if listed is None:
         raise PlanError(f"{md5}: the cache does not have this folder; it was {_why(root, md5)}")
     try:
-        found = {str(item["relpath"]): str(item["md5"]) for item in json.loads(listed.read_text())}
+        hashes = {str(item["relpath"]): str(item["md5"]) for item in json.loads(listed.read_text())}
     except (ValueError, TypeError, KeyError, OSError):
         raise PlanError(f"{listed}: expected DVC's list of a folder's files") from None
-    for name, of in found.items():
+    for name, file_md5 in hashes.items():
         relative = PurePosixPath(name)
-        if relative.is_absolute() or ".." in relative.parts or not relative.parts or not MD5.fullmatch(of):
+        if relative.is_absolute() or ".." in relative.parts or not relative.parts or not MD5.fullmatch(file_md5):
             raise PlanError(f"{listed}: {name!r}: expected a path within the folder, and its hash")
-    return found
+    return hashes
 
 
 def whole(root: Path, md5: str) -> bool:
     """Whether the cache has this object, of a folder all files."""
     with suppress(PlanError):
-        return all(path(root, one) is not None for one in (md5, *files(root, md5).values()))
+        return all(path(root, object_md5) is not None for object_md5 in (md5, *files(root, md5).values()))
     return False
 
 
@@ -53,12 +53,12 @@ def lay_out(root: Path, md5: str, target: Path) -> None:
     """Copy a file or folder out of the cache to `target`, which must not exist; PlanError if something of it is
     missing.
     """
-    found = files(root, md5)
-    sources = {name: path(root, of) for name, of in found.items()}
+    hashes = files(root, md5)
+    sources = {name: path(root, file_md5) for name, file_md5 in hashes.items()}
     for name, source in sources.items():
         if source is None:
-            place = f"{target.name}/{name}".rstrip("/")
-            raise PlanError(f"{place}: {found[name]} is not in the cache; it was {_why(root, found[name])}")
+            shown_path = f"{target.name}/{name}".rstrip("/")
+            raise PlanError(f"{shown_path}: {hashes[name]} is not in the cache; it was {_why(root, hashes[name])}")
     if md5.endswith(".dir"):
         target.mkdir(parents=True)
     for name, source in sources.items():

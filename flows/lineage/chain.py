@@ -15,8 +15,8 @@ from flows.engine.dvc_repository import plain_errors
 from flows.engine.mlflow_runs import Index, Run
 from flows.lineage import folders, history, record
 from flows.lineage.acceptance import kept as acceptance
-from flows.lineage.record import Record
-from flows.lineage.target import Target, resolve
+from flows.lineage.record import ExecutionRecord
+from flows.lineage.target import LineageTarget, resolve
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def chain(root: Path, what: str) -> Link:
     return of(root, resolve(root, what))
 
 
-def of(root: Path, target: Target) -> Link:
+def of(root: Path, target: LineageTarget) -> Link:
     """The lineage of what was asked for."""
     root = root.absolute()
     with plain_errors():
@@ -69,7 +69,7 @@ class _Walk:
         self.root, self.entries, self.index = root, entries, Index(root)
         self.seen: dict[tuple[str, str], Link] = {}
         self.accepted: dict[str, tuple[str, ...]] = {}
-        self.records: dict[str, tuple[Run, Record]] = {}
+        self.records: dict[str, tuple[Run, ExecutionRecord]] = {}
         self.made_now = {
             path: (name, md5) for name, entry in entries.items() for path, md5 in dvc_lock.hashes(entry, "outs").items()
         }
@@ -126,7 +126,7 @@ class _Walk:
             for path, md5 in dvc_lock.hashes(self._run(run_id)[1].entry, "outs").items()
         }
 
-    def _run(self, run_id: str) -> tuple[Run, Record]:
+    def _run(self, run_id: str) -> tuple[Run, ExecutionRecord]:
         if run_id not in self.records:
             self.records[run_id] = mlflow_runs.get(self.root, run_id), record.of_run(self.root, run_id)
         return self.records[run_id]
@@ -142,7 +142,7 @@ class _Walk:
         stage: str,
         entry: Entry,
         run: Run | None = None,
-        made: Record | None = None,
+        made: ExecutionRecord | None = None,
         note: str = "",
     ) -> Link:
         code = dvc_lock.code(entry)

@@ -42,7 +42,7 @@ class Artifact:
 
 
 @dataclass(frozen=True)
-class Execution:
+class StageExecution:
     """One run of a stage: what went into it and what of this lineage came out."""
 
     id: str
@@ -67,7 +67,7 @@ class Document:
 
     of: str
     artifacts: Mapping[str, Artifact]
-    runs: Mapping[str, Execution]
+    runs: Mapping[str, StageExecution]
 
     def json(self) -> dict[str, Any]:
         """What `--json` prints."""
@@ -79,20 +79,20 @@ class Document:
 
     def readers(self) -> dict[str, list[str]]:
         """Artifact -> what was made from it: the ids of runs that read it, and of the folders that it is a part of."""
-        found: dict[str, list[str]] = {name: [] for name in self.artifacts}
+        readers: dict[str, list[str]] = {name: [] for name in self.artifacts}
         for run in self.runs.values():
             for need in run.inputs:
-                found[need].append(run.id)
+                readers[need].append(run.id)
         for artifact in self.artifacts.values():
             for part in artifact.parts:
-                found[part].append(artifact.id)
-        return found
+                readers[part].append(artifact.id)
+        return readers
 
 
 def flat(link: Link) -> Document:
     """The document of a chain."""
-    links = {name(one): one for one in every(link)}
-    made_by = {artifact: made_id(one) for artifact, one in links.items() if one.stage is not None}
+    links = {name(node): node for node in every(link)}
+    made_by = {artifact: made_id(node) for artifact, node in links.items() if node.stage is not None}
     outs: dict[str, list[str]] = {}
     for artifact, run in made_by.items():
         outs.setdefault(run, []).append(artifact)
@@ -107,9 +107,9 @@ def every(link: Link) -> Iterator[Link]:
     """Each link of a chain once, the one asked for first."""
     seen, waiting = {name(link)}, [link]
     while waiting:
-        one = waiting.pop()
-        yield one
-        for below in one.inputs:
+        node = waiting.pop()
+        yield node
+        for below in node.inputs:
             if name(below) not in seen:
                 seen.add(name(below))
                 waiting.append(below)
@@ -124,8 +124,8 @@ def made_id(link: Link) -> str:
     """The id of the run that made an output; where none is on record, one made from its stage, inputs and code."""
     if link.run_id is not None:
         return link.run_id
-    known = [link.stage, sorted(map(name, link.inputs)), link.code_hash or name(link)]
-    return f"unrecorded-{hashlib.sha256(json.dumps(known).encode()).hexdigest()[:12]}"
+    identity = [link.stage, sorted(map(name, link.inputs)), link.code_hash or name(link)]
+    return f"unrecorded-{hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:12]}"
 
 
 def printable(text: str) -> str:
@@ -138,7 +138,7 @@ def anchor(kind: str, identifier: str) -> str:
 
     Characters that mean something in an address are written as ~hexadecimal~.
     """
-    return f"{kind}-" + re.sub(r"[^A-Za-z0-9/@._-]", lambda found: f"~{ord(found[0]):x}~", identifier)
+    return f"{kind}-" + re.sub(r"[^A-Za-z0-9/@._-]", lambda match: f"~{ord(match[0]):x}~", identifier)
 
 
 def _artifact(link: Link, run: str | None) -> Artifact:
@@ -147,9 +147,9 @@ def _artifact(link: Link, run: str | None) -> Artifact:
     return Artifact(name(link), link.path, link.hash, link.stage, run, raw, link.note, parts)
 
 
-def _execution(identifier: str, links: Mapping[str, Link], outs: list[str]) -> Execution:
+def _execution(identifier: str, links: Mapping[str, Link], outs: list[str]) -> StageExecution:
     link = links[outs[0]]
-    return Execution(
+    return StageExecution(
         identifier,
         link.run_id is not None,
         link.stage or "",
@@ -162,6 +162,6 @@ def _execution(identifier: str, links: Mapping[str, Link], outs: list[str]) -> E
         dict(sorted(link.environment.items())),
         tuple(sorted(map(name, link.inputs))),
         tuple(sorted(outs)),
-        next((links[one].accepted for one in outs if links[one].accepted), ()),
+        next((links[out].accepted for out in outs if links[out].accepted), ()),
         link.elsewhere,
     )

@@ -9,20 +9,20 @@ from flows.engine.mlflow_runs import PEAK_MEMORY, PREFIX
 
 def of_runs(root: Path, run_ids: Iterable[str], settled: bool = True) -> dict[str, float]:
     """Seconds from the start to the end of each of these runs that has ended, and is on record."""
-    found = {}
+    seconds = {}
     with mlflow_runs.reading(root, settled=settled) as records:
         for run_id in run_ids if records else ():
             head = records.head(run_id) if records else None
             if head and head.ended:
-                found[run_id] = (head.ended - head.started) / 1000
-    return found
+                seconds[run_id] = (head.ended - head.started) / 1000
+    return seconds
 
 
 def memory_of_runs(root: Path, run_ids: Iterable[str]) -> dict[str, float]:
     """The peak resident memory, in megabytes, of each of these runs that recorded it."""
     with mlflow_runs.reading(root) as records:
-        known = {run_id: records.latest(run_id).get(PEAK_MEMORY) for run_id in run_ids} if records else {}
-    return {run_id: value for run_id, value in known.items() if value is not None}
+        peaks = {run_id: records.latest(run_id).get(PEAK_MEMORY) for run_id in run_ids} if records else {}
+    return {run_id: value for run_id, value in peaks.items() if value is not None}
 
 
 def of_stages(root: Path, stages: Iterable[str]) -> dict[str, float]:

@@ -22,13 +22,13 @@ def outputs(root: Path, folder: str, md5: str, candidates: Iterable[Outs]) -> tu
     in there.
     """
     unproved: dict[str, str] = {}
-    known = False
+    had_outputs = False
     for outs in candidates:
-        inside = {path: of for path, of in outs.items() if path.startswith(f"{folder}/")}
-        known = known or bool(inside)
-        if inside and (found := hash_of(root, folder, inside)) == md5:
+        inside = {path: out_md5 for path, out_md5 in outs.items() if path.startswith(f"{folder}/")}
+        had_outputs = had_outputs or bool(inside)
+        if inside and (computed_md5 := hash_of(root, folder, inside)) == md5:
             return inside, ""
-        if inside and found is None:
+        if inside and computed_md5 is None:
             unproved = unproved or inside
     if unproved:
         return unproved, "not proved to be these outputs: the cache does not list their files any more"
@@ -36,7 +36,7 @@ def outputs(root: Path, folder: str, md5: str, candidates: Iterable[Outs]) -> tu
         "the chain breaks here: stages put outputs in this folder, but which ones it held as "
         f"{md5[:8]} is not on record"
     )
-    return {}, note if known else ""
+    return {}, note if had_outputs else ""
 
 
 def hash_of(root: Path, folder: str, outs: Outs) -> str | None:
@@ -49,8 +49,8 @@ def hash_of(root: Path, folder: str, outs: Outs) -> str | None:
             files = cached.files(root, md5)
         except PlanError:
             return None
-        for name, of in files.items():
+        for name, file_md5 in files.items():
             within = path[len(folder) + 1 :] + (f"/{name}" if name else "")
-            listed.append({"md5": of, "relpath": within})
+            listed.append({"md5": file_md5, "relpath": within})
     listed.sort(key=lambda item: item["relpath"])
     return hashlib.md5(json.dumps(listed, sort_keys=True).encode(), usedforsecurity=False).hexdigest() + ".dir"

@@ -27,43 +27,43 @@ def hashes_of(root: Path, wanted: Mapping[Tree, Iterable[str]]) -> dict[Tree, di
     """
     prefix = _prefix(root)
     commits = list(dict.fromkeys(tree.commit for tree in wanted))
-    there = dict(zip(commits, _blobs(root, [f"{commit}^{{commit}}" for commit in commits]), strict=True))
+    commit_exists = dict(zip(commits, _blobs(root, [f"{commit}^{{commit}}" for commit in commits]), strict=True))
     plain = [
         (tree, path)
         for tree, paths in wanted.items()
         for path in sorted(paths)
-        if not tree.patch and there[tree.commit]
+        if not tree.patch and commit_exists[tree.commit]
     ]
-    found: dict[Tree, dict[str, str]] = {tree: {} for tree in wanted if there[tree.commit]}
+    hashes: dict[Tree, dict[str, str]] = {tree: {} for tree in wanted if commit_exists[tree.commit]}
     blobs = _blobs(root, [f"{tree.commit}:{prefix}{path}" for tree, path in plain])
     for (tree, path), md5 in zip(plain, blobs, strict=True):
         if md5:
-            found[tree][path] = md5
+            hashes[tree][path] = md5
     for tree, paths in wanted.items():
-        if tree.patch and tree in found:
+        if tree.patch and tree in hashes:
             patched = _patched(root, prefix, tree, sorted(paths))
             if patched is None:
-                del found[tree]
+                del hashes[tree]
             else:
-                found[tree] = patched
-    return found
+                hashes[tree] = patched
+    return hashes
 
 
 def contents(root: Path, tree: Tree, paths: Iterable[str]) -> dict[str, bytes]:
     """Path -> bytes of these files of a tree, of a folder all files below it; nothing where the commit is gone or the
     patch does not apply.
     """
-    prefix = _prefix(root)
-    if not _blobs(root, [f"{tree.commit}^{{commit}}"])[0]:
+    prefix, wanted = _prefix(root), sorted(paths)
+    if not wanted or not _blobs(root, [f"{tree.commit}^{{commit}}"])[0]:  # without a path git lists all files
         return {}
     with _index(root, tree) as environ:
         if environ is None:
             return {}
-        listed = _git(root, ["ls-files", "-z", "--", *(f":(literal){path}" for path in sorted(paths))], environ)
+        listed = _git(root, ["ls-files", "-z", "--", *(f":(literal){path}" for path in wanted)], environ)
         names = [name for name in os.fsdecode(listed).split("\0") if name]
         ids = _ids(root, [f":{prefix}{name}" for name in names], environ)
-        found = source_code.contents(root, list(dict.fromkeys(filter(None, ids))), environ)
-    return {name: found[one] for name, one in zip(names, ids, strict=True) if one}
+        blob_contents = source_code.contents(root, list(dict.fromkeys(filter(None, ids))), environ)
+    return {name: blob_contents[blob_id] for name, blob_id in zip(names, ids, strict=True) if blob_id}
 
 
 def head_text(root: Path, path: str) -> str:
@@ -120,26 +120,28 @@ def _index(root: Path, tree: Tree) -> Iterator[dict[str, str] | None]:
 def _blobs(root: Path, names: Sequence[str], environ: Mapping[str, str] | None = None) -> list[str | None]:
     """The MD5 of the content of each of git's objects, None for one that is not there; each content is read once."""
     ids = _ids(root, names, environ)
-    found = source_code.contents(root, list(dict.fromkeys(filter(None, ids))), environ)
-    digests = {one: hashlib.md5(content, usedforsecurity=False).hexdigest() for one, content in found.items()}
-    return [digests.get(one) if one else None for one in ids]
+    blob_contents = source_code.contents(root, list(dict.fromkeys(filter(None, ids))), environ)
+    digests = {
+        blob_id: hashlib.md5(content, usedforsecurity=False).hexdigest() for blob_id, content in blob_contents.items()
+    }
+    return [digests.get(blob_id) if blob_id else None for blob_id in ids]
 
 
 def _ids(root: Path, names: Sequence[str], environ: Mapping[str, str] | None) -> list[str | None]:
     """The id of each of git's objects, None for one that is not there."""
     if not names:
         return []
-    asked = "".join(f"{name}\n" if "\n" not in name else "-\n" for name in names)
-    headers = os.fsdecode(_git(root, ["cat-file", "--batch-check"], environ, os.fsencode(asked))).split("\n")
+    batch_input = "".join(f"{name}\n" if "\n" not in name else "-\n" for name in names)
+    headers = os.fsdecode(_git(root, ["cat-file", "--batch-check"], environ, os.fsencode(batch_input))).split("\n")
     parts = [header.split(" ") for header in headers[: len(names)]]
     parts += [[]] * (len(names) - len(parts))  # there is no git
     return [part[0] if len(part) == 3 and part[2].isdigit() else None for part in parts]
 
 
-def _git(root: Path, arguments: Sequence[str], environ: Mapping[str, str] | None = None, given: bytes = b"") -> bytes:
+def _git(root: Path, arguments: Sequence[str], environ: Mapping[str, str] | None = None, stdin: bytes = b"") -> bytes:
     """What git prints; nothing where there is no git."""
     try:
-        return source_code.call_git(root, arguments, environ, given).stdout
+        return source_code.call_git(root, arguments, environ, stdin).stdout
     except OSError:
         return b""
 

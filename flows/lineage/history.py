@@ -10,7 +10,7 @@ from pathlib import Path
 from flows.engine import mlflow_runs
 from flows.engine.dvc_repository import PlanError
 from flows.engine.mlflow_runs import PREFIX
-from flows.engine.records.reader import Head, Reader
+from flows.engine.records.reader import RecordsReader, RunHead
 from tasks.common.config import BRANCHES
 
 LOOKED_BACK = 128  # pipeline runs at most that are searched for a section's last one
@@ -61,9 +61,9 @@ def newest_runs(root: Path, count: int, points: bool) -> list[PipelineRun]:
     limit = count
     while True:
         runs = pipelines(root, limit)
-        found = [run for run in runs if points or not run.point]
-        if len(found) >= count or len(runs) < limit:
-            return found[:count]
+        matches = [run for run in runs if points or not run.point]
+        if len(matches) >= count or len(runs) < limit:
+            return matches[:count]
         limit *= 8
 
 
@@ -114,16 +114,16 @@ def section(key: str) -> str:
 
 def pipeline(root: Path, text: str) -> PipelineRun:
     """The pipeline run with this id, or with the only id that begins so; PlanError if there is none, or several."""
-    found: list[PipelineRun] = []
+    matches: list[PipelineRun] = []
     if len(text) >= SHORTEST:
         with mlflow_runs.reading(root) as records:
             if records is not None:
-                found = [_pipeline(records, head) for head in records.pipelines_beginning(text)]
-    if len(found) > 1:
+                matches = [_pipeline(records, head) for head in records.pipelines_beginning(text)]
+    if len(matches) > 1:
         raise PlanError(f"{text}: more than one pipeline run begins so; give more letters")
-    if not found:
+    if not matches:
         raise PlanError(f"{text}: no pipeline run has this id; `posttrain runs` lists them")
-    return found[0]
+    return matches[0]
 
 
 def stage_runs(root: Path, run_id: str) -> dict[str, str]:
@@ -132,11 +132,11 @@ def stage_runs(root: Path, run_id: str) -> dict[str, str]:
     """
     with mlflow_runs.reading(root) as records:
         made = _by_stage(records.tags(run_id), "run") if records else {}
-        heads = {stage: records.head(found) for stage, found in made.items()} if records else {}
+        heads = {stage: records.head(maker_id) for stage, maker_id in made.items()} if records else {}
     return {stage: head.id for stage, head in heads.items() if head and head.finished}
 
 
-def _pipeline(records: Reader, head: Head) -> PipelineRun:
+def _pipeline(records: RecordsReader, head: RunHead) -> PipelineRun:
     tags = records.tags(head.id)
     return PipelineRun(
         head.id,

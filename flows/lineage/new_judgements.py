@@ -18,7 +18,7 @@ from flows.lineage.comparison import measured
 from flows.lineage.comparison.comparing import trained
 from flows.lineage.comparison.measured import Compared
 from flows.lineage.comparison.sides import Side
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 
 STAGE = "preferences"
 MEASURED = (STAGE, "reward_model")  # whose metrics are shown before and after
@@ -29,7 +29,7 @@ Metrics = Mapping[str, Any]
 class Before:
     """What dvc.lock and the files of metrics said before a run."""
 
-    records: Mapping[str, Record]
+    records: Mapping[str, ExecutionRecord]
     metrics: Mapping[str, Metrics]
 
 
@@ -56,33 +56,33 @@ def before(root: Path, planned: Sequence[PlannedStage]) -> Before | None:
 
 
 def changed(
-    root: Path, known: Before, planned: Sequence[PlannedStage], results: Sequence[StageResult]
+    root: Path, earlier: Before, planned: Sequence[PlannedStage], results: Sequence[StageResult]
 ) -> Changed | None:
     """What is different after the run; None where `preferences` has not read other judgements than before."""
     ended = {result.stage: result for result in results}
     if ended[STAGE].state not in ("ran", "restored"):
         return None
     judged = _judgements(read_entries(root)[STAGE])
-    old = known.records.get(STAGE)
+    old = earlier.records.get(STAGE)
     good = {name for name, result in ended.items() if result.state in ("ran", "restored", "up-to-date")}
     after = _metrics(root, good)
     if "judgements" not in after[STAGE] or (old is not None and _judgements(old.entry) == judged):
         return None
     now = record.now(root)
-    compared = _compared(root, known, {name: one for name, one in now.items() if name in good})
-    same = [pair.policy for pair in compared if pair.same or _model(pair.a, known.records) == _model(pair.b, now)]
+    compared = _compared(root, earlier, {name: execution for name, execution in now.items() if name in good})
+    same = [pair.policy for pair in compared if pair.same or _model(pair.a, earlier.records) == _model(pair.b, now)]
     differing = [pair for pair in compared if pair.policy not in same]
-    return Changed(known.metrics, after, differing, same, dict(_besides(planned, judged)))
+    return Changed(earlier.metrics, after, differing, same, dict(_besides(planned, judged)))
 
 
-def _compared(root: Path, known: Before, now: Mapping[str, Record]) -> list[Compared]:
+def _compared(root: Path, earlier: Before, now: Mapping[str, ExecutionRecord]) -> list[Compared]:
     """The policies that were evaluated before and now."""
     with suppress(PlanError):
-        return measured.compare(root, Side("before", "before", known.records), Side("after", "after", now))
+        return measured.compare(root, Side("before", "before", earlier.records), Side("after", "after", now))
     return []
 
 
-def _model(evaluation: Record, records: Mapping[str, Record]) -> str | None:
+def _model(evaluation: ExecutionRecord, records: Mapping[str, ExecutionRecord]) -> str | None:
     """The hash of the model that was evaluated."""
     stage = trained(records, evaluation.stage)
     return dvc_lock.hashes(records[stage].entry, "outs").get(f"data/{stage}")
@@ -90,13 +90,13 @@ def _model(evaluation: Record, records: Mapping[str, Record]) -> str | None:
 
 def _besides(planned: Sequence[PlannedStage], judged: Mapping[str, str]) -> "list[tuple[str, str]]":
     """Stages that had a reason of their own to run."""
-    found = []
+    stage_reasons = []
     for stage in planned:
         parts = (stage.reason or "").split("; ")
-        own = [part for part in parts if part and not part.startswith("upstream ") and not _is_of(part, judged)]
-        if own:
-            found.append((stage.name, "; ".join(own)))
-    return found
+        own_reasons = [part for part in parts if part and not part.startswith("upstream ") and not _is_of(part, judged)]
+        if own_reasons:
+            stage_reasons.append((stage.name, "; ".join(own_reasons)))
+    return stage_reasons
 
 
 def _is_of(reason: str, paths: Mapping[str, str]) -> bool:
@@ -106,13 +106,15 @@ def _is_of(reason: str, paths: Mapping[str, str]) -> bool:
 def _judgements(entry: dvc_lock.Entry) -> dict[str, str]:
     """The record of judgements that the stage read, by its path as params.yaml names it, with its hash."""
     named = [values.get(STAGE, {}) for values in entry.get("params", {}).values()]
-    paths = {str(own["judgements"]) for own in named if isinstance(own, Mapping) and "judgements" in own}
+    paths = {
+        str(section["judgements"]) for section in named if isinstance(section, Mapping) and "judgements" in section
+    }
     return {path: md5 for path, md5 in dvc_lock.data(entry).items() if path in paths}
 
 
 def _metrics(root: Path, stages: Collection[str]) -> dict[str, Metrics]:
-    found: dict[str, Metrics] = {stage: {} for stage in MEASURED}
+    metrics: dict[str, Metrics] = {stage: {} for stage in MEASURED}
     for stage in set(MEASURED) & set(stages):
         with suppress(OSError, ValueError):
-            found[stage] = json.loads((root / f"data/metrics/{stage}.json").read_text())
-    return found
+            metrics[stage] = json.loads((root / f"data/metrics/{stage}.json").read_text())
+    return metrics

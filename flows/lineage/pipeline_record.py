@@ -73,8 +73,8 @@ def complete(
         numbers = {NOT_IN_NAMES.sub("_", key): value for key, value in metrics.items()}
         mlflow_store.log(client, run_id, values, numbers)
         mlflow_store.set_tags(client, run_id, tags)
-        for made_by, told in _origins(left.entries, client.get_run(run_id).info.experiment_id, results):
-            client.set_tag(made_by, "mlflow.note.content", told)
+        for made_by, description in _origins(left.entries, client.get_run(run_id).info.experiment_id, results):
+            client.set_tag(made_by, "mlflow.note.content", description)
         for file, content in {**{page.name: page.read_bytes() for page in pages}, PARAMS: params.encode()}.items():
             mlflow_files.write(root, run_id, file, content)
             client.set_tag(run_id, PAGE + file, hashlib.sha256(content).hexdigest())
@@ -93,14 +93,14 @@ def hand_over(
     stages = [stage.name for stage in planned]
     if mlflow_address.shared(root) is not None:
         return complete(root, flow, params, stages, results, pages)
-    told = {
+    fields = {
         "flow": flow,
         "params": params,
         "stages": stages,
         "results": [as_text(result) for result in results],
         "left": vars(Left.by(root, results)),
     }
-    written = Journal(root, "complete", run=results[0].pipeline_run_id, pages=[page.name for page in pages], **told)
+    written = Journal(root, "complete", run=results[0].pipeline_run_id, pages=[page.name for page in pages], **fields)
     for page in pages:
         journal.keep(page, written.folder / page.name)
     written.close()
@@ -141,13 +141,13 @@ def changes(values: Mapping[str, str], before: Mapping[str, str] | None, results
     """
     if before is None:
         return ["first run"]
-    found = []
+    changed_params = []
     sections = {section(key) for key in values} & {section(key) for key in before}
     for key in dict.fromkeys([*values, *before]):
         old, new = before.get(key), values.get(key)
         if old != new and section(key) in sections:
-            found.append(f"{key} {_short(old)} -> {_short(new)}")
-    return found or list(dict.fromkeys(_causes(results)))
+            changed_params.append(f"{key} {_short(old)} -> {_short(new)}")
+    return changed_params or list(dict.fromkeys(_causes(results)))
 
 
 def _short(value: str | None) -> str:
@@ -181,10 +181,10 @@ def name(changed: Sequence[str], results: Sequence[StageResult]) -> str:
         few = len(stages) <= NAMED and state != "up-to-date"
         if stages:
             parts.append(f"{', '.join(stages) if few else len(stages)} {word}")
-    told = ", ".join(parts)
-    room = NAME - len(told) - 2
+    outcomes = ", ".join(parts)
+    room = NAME - len(outcomes) - 2
     shown = shown if len(shown) <= room else f"{shown[: room - 3]}..."
-    return f"{shown}: {told}" if shown else told
+    return f"{shown}: {outcomes}" if shown else outcomes
 
 
 def headline(metrics: Mapping[str, Any], results: Sequence[StageResult]) -> Iterator[tuple[str, float]]:
@@ -276,5 +276,5 @@ def _chained(root: Path, run_id: str, results: Sequence[StageResult]) -> dict[st
             if result.mlflow_run_id
         }
         before = records.sealed_before(run_id, mlflow_seal.TAG)
-    found = {PREFIX + mlflow_store.tag_name("seal", stage): seal for stage, seal in seals.items()}
-    return {**found, **({PREFIX + "previous": " ".join(before)} if before else {})}
+    seal_tags = {PREFIX + mlflow_store.tag_name("seal", stage): seal for stage, seal in seals.items()}
+    return {**seal_tags, **({PREFIX + "previous": " ".join(before)} if before else {})}

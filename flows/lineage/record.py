@@ -18,14 +18,14 @@ from flows.engine.dvc_stage import cached_entries
 from flows.engine.mlflow_runs import PREFIX
 from flows.engine.records import mlflow_files, provenance
 from flows.lineage.acceptance import kept as acceptance
-from flows.lineage.acceptance.kept import Step
+from flows.lineage.acceptance.kept import AcceptanceStep
 from flows.lineage.history import PipelineRun
 from tasks.common import source_code
 from tasks.common.source_code import PATCH, GitError
 
 
 @dataclass(frozen=True)
-class Record:
+class ExecutionRecord:
     """What one execution of a stage read and made. What is not known of it is None."""
 
     stage: str
@@ -39,7 +39,7 @@ class Record:
     environment: Mapping[str, str] = field(default_factory=dict)  # versions of packages, the machine
     elsewhere: str = ""  # who made it, where only the record that came with the result tells of the run
     accepted: tuple[
-        Step, ...
+        AcceptanceStep, ...
     ] = ()  # how dvc.lock's entry came to differ from `entry` without an execution, the last step first
 
     @property
@@ -48,14 +48,14 @@ class Record:
         return self.accepted[0].after if self.accepted else self.entry
 
 
-def now(root: Path) -> dict[str, Record]:
+def now(root: Path) -> dict[str, ExecutionRecord]:
     """What dvc.lock records of each stage, with the run that made it where one is known."""
     with plain_errors():
         entries = dvc_lock.read_entries(root)
     return _with_runs(root, entries)
 
 
-def at_revision(root: Path, revision: str) -> dict[str, Record]:
+def at_revision(root: Path, revision: str) -> dict[str, ExecutionRecord]:
     """The same of dvc.lock as it was at a git revision; PlanError where there is none, with git's own reason."""
     try:
         text = source_code.git(root, "show", "--end-of-options", f"{revision}:./{LOCKFILE}").decode(errors="replace")
@@ -66,12 +66,12 @@ def at_revision(root: Path, revision: str) -> dict[str, Record]:
     return _with_runs(root, entries)
 
 
-def of_pipeline(root: Path, pipeline: PipelineRun) -> dict[str, Record]:
+def of_pipeline(root: Path, pipeline: PipelineRun) -> dict[str, ExecutionRecord]:
     """What the stages of a pipeline run read and made, those included that it found up to date or restored."""
     return {stage: of_run(root, run_id) for stage, run_id in pipeline.runs.items()}
 
 
-def of_run(root: Path, run_id: str) -> Record:
+def of_run(root: Path, run_id: str) -> ExecutionRecord:
     """What one run of a stage read and made; PlanError if there is no such run."""
     with mlflow_runs.reading(root) as records:
         head = records.head(run_id) if records else None
@@ -84,7 +84,7 @@ def of_run(root: Path, run_id: str) -> Record:
     if PREFIX + "stage" not in tags:
         raise PlanError(f"{run_id}: no run of a stage has this id")
     content = kept(root, run_id)
-    return Record(
+    return ExecutionRecord(
         tags[PREFIX + "stage"],
         content.get("entry") or _entry(root, tags),
         run_id,
@@ -112,15 +112,15 @@ def maker(root: Path, stage: str, entry: Entry, index: mlflow_runs.Index | None 
     return run_id
 
 
-def _with_runs(root: Path, entries: Mapping[str, Entry]) -> dict[str, Record]:
-    index, found = mlflow_runs.Index(root), {}
+def _with_runs(root: Path, entries: Mapping[str, Entry]) -> dict[str, ExecutionRecord]:
+    index, records = mlflow_runs.Index(root), {}
     for stage, entry in entries.items():
         run_id = maker(root, stage, entry, index)
-        made = of_run(root, run_id) if run_id else Record(stage, entry)
+        made = of_run(root, run_id) if run_id else ExecutionRecord(stage, entry)
         steps = acceptance.steps(root, stage, entry, index)
         entry = steps[-1].before if steps else entry
-        found[stage] = Record(**{**vars(made), "stage": stage, "entry": entry, "accepted": steps})
-    return found
+        records[stage] = ExecutionRecord(**{**vars(made), "stage": stage, "entry": entry, "accepted": steps})
+    return records
 
 
 def kept(root: Path, run_id: str) -> dict[str, Any]:
@@ -148,8 +148,12 @@ def _well_formed(content: Mapping[str, Any]) -> bool:
     return (
         all(isinstance(text, str | None) for text in texts)
         and all(isinstance(listed, list) for listed in files)
-        and all(isinstance(one, dict) and isinstance(one.get("path"), str) for listed in files for one in listed)
-        and all(isinstance(one.get("md5"), str | None) for listed in files for one in listed)
+        and all(
+            isinstance(dep_or_out, dict) and isinstance(dep_or_out.get("path"), str)
+            for listed in files
+            for dep_or_out in listed
+        )
+        and all(isinstance(dep_or_out.get("md5"), str | None) for listed in files for dep_or_out in listed)
         and isinstance(params, dict)
         and all(isinstance(values, dict) for values in params.values())
     )

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 from flows.engine import dvc_lock, mlflow_runs, mlflow_store
 from flows.engine.dvc_lock import Entry
 from flows.engine.mlflow_runs import PREFIX
-from flows.engine.records.reader import Model
+from flows.engine.records.reader import RegisteredModel
 from flows.engine.state import StageResult
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def register(
 
     A version that is there already only gets the measures that it lacks.
     """
-    found = dict[str, str]()
+    versions = dict[str, str]()
     wanted = str(_section(params, REPORTS.get(flow, "")).get("best_by", ONE_MEASURE.get(flow, "")))
     for result in results:
         if result.state in ("ran", "restored", "up-to-date") and result.mlflow_run_id:
@@ -78,8 +78,8 @@ def register(
                     tags = {NOT_IN_NAMES.sub("_", key): f"{value:.6g}" for key, value in numbers.items()}
                     version = _version(client, root, name, result, {"path": path, "hash": md5}, tags)
                     _set_best(client, root, name, wanted)
-                    found[result.stage] = f"{name}/{version}"
-    return found
+                    versions[result.stage] = f"{name}/{version}"
+    return versions
 
 
 def model_name(flow: str, stage: str) -> str:
@@ -100,14 +100,14 @@ def _version(
     measured: Mapping[str, str],
 ) -> str:
     """The number of the version with this out's hash, which is made if there is none."""
-    known = _model(root, name)
-    for version in known.having(PREFIX + "hash", out["hash"]) if known else ():
-        for key in measured.keys() - known.tags[version].keys() if known else ():
+    model = _model(root, name)
+    for version in model.having(PREFIX + "hash", out["hash"]) if model else ():
+        for key in measured.keys() - model.tags[version].keys() if model else ():
             mlflow_store.again(partial(client.set_model_version_tag, name, version, key, measured[key]))
         return version
-    if known is None:
-        said = f"What the stage {result.stage} makes; a version for each content that it has had."
-        mlflow_store.create_model(client, name, said)
+    if model is None:
+        description = f"What the stage {result.stage} makes; a version for each content that it has had."
+        mlflow_store.create_model(client, name, description)
     tags = {PREFIX + "stage": result.stage, **{PREFIX + key: value for key, value in out.items()}, **measured}
     source = f"dvc://{out['path']}?md5={out['hash']}"
     made = str(client.create_model_version(name, source, result.mlflow_run_id, tags=tags).version)
@@ -118,7 +118,7 @@ def _version(
     return first
 
 
-def _model(root: Path, name: str) -> Model | None:
+def _model(root: Path, name: str) -> RegisteredModel | None:
     with mlflow_runs.reading(root) as records:
         return records.model(name) if records else None
 
@@ -137,7 +137,7 @@ def _set_best(client: "MlflowClient", root: Path, name: str, wanted: str) -> Non
         scores = _best(by_key, metric, sign)
         if not model or not scores:
             return
-        best = max(scores, key=lambda one: (scores[one], -int(one)))  # of equals the first
+        best = max(scores, key=lambda candidate: (scores[candidate], -int(candidate)))  # of equals the first
         if model.aliases.get("best") == best:
             return
         with mlflow_store.unless_gone():
@@ -177,11 +177,11 @@ def _measures(
     goes by.
     """
     for measured_by in (*evaluations, stage):
-        found = dict(_means(metrics.get(measured_by)))
-        if found:
-            shown = [key for key in found if measured_by == stage or key.startswith(HEADLINE) or key.endswith(UNITS)]
-            asked = [key for key in found if _is_of(key, wanted.removeprefix("-"))]
-            yield from ((key, found[key]) for key in dict.fromkeys([*shown[:SHOWN], *asked]))
+        means = dict(_means(metrics.get(measured_by)))
+        if means:
+            shown = [key for key in means if measured_by == stage or key.startswith(HEADLINE) or key.endswith(UNITS)]
+            wanted_keys = [key for key in means if _is_of(key, wanted.removeprefix("-"))]
+            yield from ((key, means[key]) for key in dict.fromkeys([*shown[:SHOWN], *wanted_keys]))
             return
 
 
@@ -191,11 +191,13 @@ def _evaluations(
     """The evaluations that read this very model."""
     method, _, branch = stage.partition("@")
     offline, agents = (_section(_section(params, name), "policies") for name in ("offline_report", "agents_report"))
-    of = [f"returns@{name}" for name, entry in offline.items() if entry == {"method": method, "dataset": branch}]
+    evaluations = [
+        f"returns@{name}" for name, entry in offline.items() if entry == {"method": method, "dataset": branch}
+    ]
     for name, entry in agents.items():
         if (entry["stage"], entry["branch"]) == (method, branch):
-            of.append(f"agent_returns@{name}")
-    for name in of if branch else [f"evaluate@{stage}"]:
+            evaluations.append(f"agent_returns@{name}")
+    for name in evaluations if branch else [f"evaluate@{stage}"]:
         if dvc_lock.hashes(entries.get(name, {}), "deps").get(path) == md5:
             yield name
 
@@ -213,5 +215,5 @@ def _means(content: Any, name: str = "") -> Iterator[tuple[str, float]]:
 
 def _section(params: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """A section of params.yaml; empty where there is none, as in a repository with other stages."""
-    found = params.get(name)
-    return found if isinstance(found, Mapping) else {}
+    section = params.get(name)
+    return section if isinstance(section, Mapping) else {}

@@ -21,7 +21,7 @@ from flows.engine.dvc_repository import open_repo, params_read_once, plain_error
 from flows.lineage import record
 from flows.lineage.acceptance import versions
 from flows.lineage.checks.stored import tree_hash
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 
 if TYPE_CHECKING:
     from flows.engine.dvc_closure import PipelineStage
@@ -54,8 +54,8 @@ def causes(root: Path, name: str) -> list[Cause]:
         reason = why(stage, seen)
         if reason is None:
             return []
-        found = [*_params(stage), *_deps(root, stage, seen), *_outs(stage)] if name in read_entries(root) else []
-        return found or [Cause(reason)]
+        changes = [*_params(stage), *_deps(root, stage, seen), *_outs(stage)] if name in read_entries(root) else []
+        return changes or [Cause(reason)]
 
 
 def _params(stage: "PipelineStage") -> Iterator[Cause]:
@@ -95,7 +95,7 @@ def _deps(root: Path, stage: "PipelineStage", seen: Seen) -> Iterator[Cause]:
             yield Cause(f"dep {path} {STATES[state]}")
 
 
-def _code(root: Path, path: str, md5: str, made: Record) -> list[Cause]:
+def _code(root: Path, path: str, md5: str, made: ExecutionRecord) -> list[Cause]:
     """The files of which a stage reaches something else than it did, each with all lines that differ; nothing where
     that cannot be told.
     """
@@ -106,13 +106,13 @@ def _code(root: Path, path: str, md5: str, made: Record) -> list[Cause]:
     changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
     old = versions.of_run(root, made, dict.fromkeys(name.partition(",")[0] for name in changed))
     since = f", since run {str(made.run_id)[:8]}" if made.run_id else ""
-    found = []
+    changes = []
     for name in changed:
         file = root / name.partition(",")[0]
-        known = old.get(name.partition(",")[0], b"" if name not in before else None)
-        lines = _diff(known, file.read_bytes() if file.is_file() else b"") if known is not None else []
-        found.append(Cause(f"{name}{since}", lines))
-    return found
+        old_content = old.get(name.partition(",")[0], b"" if name not in before else None)
+        lines = _diff(old_content, file.read_bytes() if file.is_file() else b"") if old_content is not None else []
+        changes.append(Cause(f"{name}{since}", lines))
+    return changes
 
 
 def _within(name: str, path: str) -> bool:
@@ -128,10 +128,10 @@ def _hash(path: str, files: Mapping[str, bytes]) -> str:
     return digests.get(".") or tree_hash(digests)
 
 
-def _differences(root: Path, path: str, before: Mapping[str, bytes], made: Record) -> Iterator[Cause]:
+def _differences(root: Path, path: str, before: Mapping[str, bytes], made: ExecutionRecord) -> Iterator[Cause]:
     """The files of a dep that are not what they were."""
-    place = root / path
-    files = [file for file in sorted(place.rglob("*")) if file.is_file()] if place.is_dir() else [place]
+    dep_path = root / path
+    files = [file for file in sorted(dep_path.rglob("*")) if file.is_file()] if dep_path.is_dir() else [dep_path]
     now = {file.relative_to(root).as_posix(): file.read_bytes() for file in files}
     since = f", since run {str(made.run_id)[:8]}" if made.run_id else ""
     for name in sorted({*before, *now}):

@@ -3,6 +3,7 @@ metric.
 """
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -30,7 +31,7 @@ EXPECTED = (
 
 
 @dataclass(frozen=True)
-class Target:
+class LineageTarget:
     """One output, by its path and hash; what else is known of what was asked for is set."""
 
     path: str
@@ -41,13 +42,13 @@ class Target:
     metric: tuple[str, float] | None = None  # its name and value
 
 
-def resolve(root: Path, text: str) -> Target:
+def resolve(root: Path, text: str) -> LineageTarget:
     """What `text` names; PlanError of one line if nothing is named so."""
     with plain_errors():
         entries = read_entries(root)
     for look in (_stage, _path, _run, _hash, _model, _metric):
-        if (found := look(root, text.strip(), entries)) is not None:
-            return found
+        if (target := look(root, text.strip(), entries)) is not None:
+            return target
     if not entries:
         raise PlanError(f"{text}: nothing has run here yet; `posttrain run` makes the first results")
     close = get_close_matches(text, [*entries, *_outs(entries)], n=1)
@@ -67,44 +68,47 @@ def largest(entry: Entry) -> str:
     return path
 
 
-def _stage(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
+def _stage(root: Path, text: str, entries: Mapping[str, Entry]) -> LineageTarget | None:
     if text not in entries:
         return None
     if not entries[text].get("outs"):
         raise PlanError(f"dvc.lock: stage '{text}' has no outs")
     path = largest(entries[text])
-    return Target(path, dvc_lock.hashes(entries[text], "outs")[path], text)
+    return LineageTarget(path, dvc_lock.hashes(entries[text], "outs")[path], text)
 
 
-def _path(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
+def _path(root: Path, text: str, entries: Mapping[str, Entry]) -> LineageTarget | None:
     """An out, or a path within one, relative to the current folder or to the repository; or a raw input."""
     outs = _outs(entries)
-    for given in (Path(text).absolute(), root / text):
-        if given.is_relative_to(root):
-            path = PurePosixPath(given.relative_to(root).as_posix())
+    for full_path in (
+        Path(os.path.normpath(Path(text).absolute())),
+        Path(os.path.normpath(root / text)),
+    ):  # without `..`
+        if full_path.is_relative_to(root):
+            path = PurePosixPath(full_path.relative_to(root).as_posix())
             for candidate in (path, *path.parents):
                 if str(candidate) in outs:
                     stage, md5 = outs[str(candidate)]
-                    return Target(str(candidate), md5, stage)
+                    return LineageTarget(str(candidate), md5, stage)
             for entry in entries.values():
                 if str(path) in (deps := dvc_lock.hashes(entry, "deps")):
-                    return Target(str(path), deps[str(path)])
+                    return LineageTarget(str(path), deps[str(path)])
     return None
 
 
-def _run(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
+def _run(root: Path, text: str, entries: Mapping[str, Entry]) -> LineageTarget | None:
     """A run of a stage or of a pipeline, by its id or by the only one that begins so."""
     if not RUN.fullmatch(text):
         return None
     with mlflow_runs.reading(root) as records:
-        found = records.beginning(text) if records else []
-        tags = records.tags(found[0]) if records and len(found) == 1 else {}
-    found = found or [carried.run_id for carried in provenance.beginning(root, text) if carried.entry]
-    if len(found) > 1:
+        run_ids = records.beginning(text) if records else []
+        tags = records.tags(run_ids[0]) if records and len(run_ids) == 1 else {}
+    run_ids = run_ids or [carried.run_id for carried in provenance.beginning(root, text) if carried.entry]
+    if len(run_ids) > 1:
         raise PlanError(f"{text}: more than one run begins so; give more letters")
-    if not found:
+    if not run_ids:
         return None
-    [run_id] = found
+    [run_id] = run_ids
     if PREFIX + "flow" in tags:
         pipeline = history.pipeline(root, run_id)
         if not pipeline.runs:
@@ -114,33 +118,33 @@ def _run(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
     return _of_run(root, run_id)
 
 
-def _of_run(root: Path, run_id: str, pipeline_id: str | None = None) -> Target:
+def _of_run(root: Path, run_id: str, pipeline_id: str | None = None) -> LineageTarget:
     made = record.of_run(root, run_id)
     if not made.entry.get("outs"):
         raise PlanError(f"{run_id}: this run of {made.stage} made no outs: it failed, or was stopped")
     path = largest(made.entry)
-    return Target(path, dvc_lock.hashes(made.entry, "outs")[path], made.stage, run_id, pipeline_id)
+    return LineageTarget(path, dvc_lock.hashes(made.entry, "outs")[path], made.stage, run_id, pipeline_id)
 
 
-def _hash(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
+def _hash(root: Path, text: str, entries: Mapping[str, Entry]) -> LineageTarget | None:
     if not MD5.fullmatch(text):
         return None
     for path, (stage, md5) in _outs(entries).items():
         if md5 == text:
-            return Target(path, md5, stage)
+            return LineageTarget(path, md5, stage)
     for run_id in Index(root).makers(text):
         made = record.of_run(root, run_id)
         for path, md5 in dvc_lock.hashes(made.entry, "outs").items():
             if md5 == text:
-                return Target(path, md5, made.stage, run_id)
+                return LineageTarget(path, md5, made.stage, run_id)
     for entry in entries.values():
         for path, md5 in dvc_lock.hashes(entry, "deps").items():
             if md5 == text:
-                return Target(path, md5)
+                return LineageTarget(path, md5)
     raise PlanError(f"{mlflow_address.named()}: no finished run made {text}")
 
 
-def _model(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
+def _model(root: Path, text: str, entries: Mapping[str, Entry]) -> LineageTarget | None:
     """A version of a registered model, by its number or an alias."""
     named = MODEL.fullmatch(text)
     if named is None:
@@ -154,31 +158,35 @@ def _model(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None
     run_id, path = model.runs.get(version or ""), model.tags.get(version or "", {}).get(PREFIX + "path")
     if not run_id:
         return None
-    found = _of_run(root, run_id)
+    target = _of_run(root, run_id)
     outs = dvc_lock.hashes(record.of_run(root, run_id).entry, "outs")
-    return Target(path, outs[path], found.stage, run_id) if path in outs else found
+    return LineageTarget(path, outs[path], target.stage, run_id) if path in outs else target
 
 
-def _metric(root: Path, text: str, entries: Mapping[str, Entry]) -> Target | None:
+def _metric(root: Path, text: str, entries: Mapping[str, Entry]) -> LineageTarget | None:
     """`grpo strict_mean@8_t0.5` or `rooms-ppo/return`: a number of a policy's evaluation, or of the stage itself."""
     stage, _, name = re.sub(r"[\s/]+", " ", text).partition(" ")
     metrics = {
-        place: (path, md5, numbers)
-        for place in (*(f"{kind}@{stage}" for kind in EVALUATIONS), stage)
-        for path, md5 in dvc_lock.hashes(entries.get(place, {}), "outs").items()
+        measuring_stage: (path, md5, numbers)
+        for measuring_stage in (*(f"{kind}@{stage}" for kind in EVALUATIONS), stage)
+        for path, md5 in dvc_lock.hashes(entries.get(measuring_stage, {}), "outs").items()
         if path.endswith(".json") and (numbers := dict(_numbers(root / path)))
     }
     if not metrics or not name:
         return None
-    for place, (path, md5, numbers) in metrics.items():
-        for known, value in numbers.items():
-            if _plain(known) in (_plain(name), _plain(f"{name} mean")):
-                return Target(path, md5, place, metric=(known, value))
-    all_known = [one for _, _, numbers in metrics.values() for one in numbers]
-    plain = [one for one in all_known if not one.endswith(("/low", "/high"))]
-    close = [one for one in plain if _plain(one).startswith(_plain(name))] or get_close_matches(name, all_known, n=3)
+    for measuring_stage, (path, md5, numbers) in metrics.items():
+        for metric, value in numbers.items():
+            if _plain(metric) in (_plain(name), _plain(f"{name} mean")):
+                return LineageTarget(path, md5, measuring_stage, metric=(metric, value))
+    all_known = [candidate for _, _, numbers in metrics.values() for candidate in numbers]
+    plain = [candidate for candidate in all_known if not candidate.endswith(("/low", "/high"))]
+    close = [candidate for candidate in plain if _plain(candidate).startswith(_plain(name))] or get_close_matches(
+        name, all_known, n=3
+    )
     hint = (
-        f"did you mean {' or '.join(dict.fromkeys(one.removesuffix('/mean') for one in close[:6]))}?" if close else ""
+        f"did you mean {' or '.join(dict.fromkeys(candidate.removesuffix('/mean') for candidate in close[:6]))}?"
+        if close
+        else ""
     )
     raise PlanError(f"{stage} has no metric {name}; {hint or 'docs/metrics.md lists them'}")
 

@@ -18,7 +18,7 @@ PLACE = Path(".dvc/tmp/posttrain/verdicts.json")
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ReproductionVerdict:
     """Whether a result was equal to the bit when it was made again, and else its first difference."""
 
     equal: bool
@@ -27,24 +27,24 @@ class Verdict:
     environment: Sequence[str] = ()  # the versions and facts of the machine that were others than on record
 
 
-def read(root: Path, entry: Entry) -> Verdict | None:
+def read(root: Path, entry: Entry) -> ReproductionVerdict | None:
     """The newest verdict on the result of this entry; None where it was not made again here."""
     content = _load(root).get(entry_name(entry))
     with suppress(TypeError):
-        return Verdict(**content) if content is not None else None
+        return ReproductionVerdict(**content) if content is not None else None
     return None
 
 
-def note(root: Path, entry: Entry, verdict: Verdict) -> None:
+def note(root: Path, entry: Entry, verdict: ReproductionVerdict) -> None:
     """Keep a verdict; a repository that cannot be written to keeps none."""
     content = {**_load(root), entry_name(entry): asdict(verdict)}
     with suppress(OSError):
-        place = root / PLACE
-        place.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=place.name)
+        target = root / PLACE
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=target.name)
         with os.fdopen(descriptor, "w") as file:
             json.dump(content, file)
-        Path(name).replace(place)
+        Path(name).replace(target)
 
 
 def _load(root: Path) -> Mapping[str, Any]:

@@ -19,13 +19,13 @@ from flows.engine.dvc_lock import hashes, is_code
 from flows.engine.dvc_repository import PlanError
 from flows.engine.mlflow_runs import Index
 from flows.lineage import record, target, verdicts
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 from flows.lineage.reproduction import command, comparison, metric_history, scratch_copy
-from flows.lineage.reproduction.comparison import Difference
+from flows.lineage.reproduction.comparison import FileDifference
 from flows.lineage.reproduction.digests import Files
 from flows.lineage.reproduction.metric_history import StepDifference
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
-from flows.lineage.verdicts import Verdict
+from flows.lineage.verdicts import ReproductionVerdict
 from tasks.common import environment
 
 Say = Callable[[str], None]
@@ -35,11 +35,11 @@ Say = Callable[[str], None]
 class Verification:
     """What came of making a stage's outs again."""
 
-    record: Record
+    record: ExecutionRecord
     notes: list[str] = field(default_factory=list)  # what was not taken from where the record says
     inputs: Mapping[str, Files] = field(default_factory=dict)  # dep -> its files
     made: Mapping[str, Files] = field(default_factory=dict)  # out -> the files that were made now
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[FileDifference] = field(default_factory=list)
     step: StepDifference | None = None
     environment: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # what differs: recorded, here
     laid_out: float = 0.0  # seconds before the command started
@@ -53,7 +53,7 @@ class Verification:
         return "differs" if self.differences or self.step else "equal"
 
 
-def wanted(root: Path, text: str) -> Record:
+def wanted(root: Path, text: str) -> ExecutionRecord:
     """The record of the execution that made what `text` names; PlanError where no stage makes it."""
     named = target.resolve(root, text)
     if named.run_id is not None:
@@ -64,7 +64,7 @@ def wanted(root: Path, text: str) -> Record:
     return recorded if recorded.run_id else _maker(root, recorded)
 
 
-def _maker(root: Path, recorded: Record) -> Record:
+def _maker(root: Path, recorded: ExecutionRecord) -> ExecutionRecord:
     """For an entry of dvc.lock without a run of its own: the run that made the same outs, of which the commit and
     numbers are known.
     """
@@ -76,25 +76,28 @@ def _maker(root: Path, recorded: Record) -> Record:
     return recorded
 
 
-def _contradiction(root: Path, of: Record) -> list[str]:
+def _contradiction(root: Path, execution: ExecutionRecord) -> list[str]:
     """Whether the run says that it had another command, other inputs or parameters than the entry that is to be
     verified.
     """
-    if of.run_id is None:
+    if execution.run_id is None:
         return []
-    said = record.of_run(root, of.run_id).entry
-    here, there = hashes(of.entry, "deps"), hashes(said, "deps")  # of an old run only some deps may be known
+    run_entry = record.of_run(root, execution.run_id).entry
+    entry_deps, run_deps = (
+        hashes(execution.entry, "deps"),
+        hashes(run_entry, "deps"),
+    )  # of an old run only some deps may be known
     other = {
-        "another command": said.get("cmd") and said["cmd"] != of.entry.get("cmd"),
-        "other inputs": any(here[path] != there[path] for path in {*here} & {*there}),
-        "other parameters": "params" in said and said["params"] != of.entry.get("params"),
+        "another command": run_entry.get("cmd") and run_entry["cmd"] != execution.entry.get("cmd"),
+        "other inputs": any(entry_deps[path] != run_deps[path] for path in {*entry_deps} & {*run_deps}),
+        "other parameters": "params" in run_entry and run_entry["params"] != execution.entry.get("params"),
     }
-    run = of.run_id[: scratch_copy.SHORT]
+    run = execution.run_id[: scratch_copy.SHORT]
     return [f"dvc.lock has {part} than its run {run} had" for part, differs in other.items() if differs]
 
 
 def verify(
-    root: Path, of: Record, say: Say, tell: Progress, keep: bool = False, outs_only: bool = False
+    root: Path, execution: ExecutionRecord, say: Say, tell: Progress, keep: bool = False, outs_only: bool = False
 ) -> Verification:
     """Make the recorded outs again and compare them; CannotReproduceError where that is not possible, in one line.
 
@@ -102,43 +105,50 @@ def verify(
     `outs_only` what is logged on the way is not compared. What came of it is noted for audits.
     """
     root, began = root.absolute(), time.monotonic()
-    found = Verification(of)
+    verification = Verification(execution)
     with _scratch(keep) as folder:
-        found.copy = folder if keep else None
-        made = scratch_copy.make(root, of, folder)
-        since = [f"{step.line}; made again with the code that ran" for step in of.accepted]
-        found.notes, found.inputs = [*_contradiction(root, of), *since, *made.notes], made.inputs
-        found.laid_out = time.monotonic() - began
+        verification.copy = folder if keep else None
+        made = scratch_copy.make(root, execution, folder)
+        since = [f"{step.line}; made again with the code that ran" for step in execution.accepted]
+        verification.notes, verification.inputs = [*_contradiction(root, execution), *since, *made.notes], made.inputs
+        verification.laid_out = time.monotonic() - began
         code = sum(is_code(path) for path in made.inputs)
         say(
-            f"scratch copy: {code} code files and {len(made.inputs) - code} inputs as recorded ({found.laid_out:.1f} s)"
+            f"scratch copy: {code} code files and {len(made.inputs) - code} inputs as recorded "
+            f"({verification.laid_out:.1f} s)"
         )
-        for note in found.notes:
+        for note in verification.notes:
             say(f"note: {note}")
-        say(f"running: {of.entry['cmd']}")
+        say(f"running: {execution.entry['cmd']}")
         started = time.monotonic()
-        command.run(of, folder, say, tell, to_mlflow=not outs_only)
-        found.ran = time.monotonic() - started
-        found.made = comparison.made_outs(of, folder)
-        found.differences = comparison.compare(root, of, folder, found.made)
-        found.environment = comparison.environment_differences(of)
-        if of.run_id is not None and not of.elsewhere and not outs_only:
-            histories = metric_history.of_run(root, of.run_id), metric_history.of_copy(folder)
-            found.step = metric_history.first_difference(*histories)
-            found.environment = {**metric_history.system_differences(*histories), **found.environment}
-    found.seconds = time.monotonic() - began
-    verdicts.note(root, of.entry, _verdict(found))
-    return found
+        command.run(execution, folder, say, tell, to_mlflow=not outs_only)
+        verification.ran = time.monotonic() - started
+        verification.made = comparison.made_outs(execution, folder)
+        verification.differences = comparison.compare(root, execution, folder, verification.made)
+        verification.environment = comparison.environment_differences(execution)
+        if execution.run_id is not None and not execution.elsewhere and not outs_only:
+            histories = metric_history.of_run(root, execution.run_id), metric_history.of_copy(folder)
+            verification.step = metric_history.first_difference(*histories)
+            verification.environment = {**metric_history.system_differences(*histories), **verification.environment}
+    verification.seconds = time.monotonic() - began
+    verdicts.note(root, execution.entry, _verdict(verification))
+    return verification
 
 
-def _verdict(found: Verification) -> Verdict:
+def _verdict(verification: Verification) -> ReproductionVerdict:
     """What is noted of the outcome."""
-    if found.verdict == "equal":
-        return Verdict(True)
-    first = found.differences[0] if found.differences else Difference(f"MLflow's run of {found.record.stage}", "")
-    what = first.what or (found.step.line if found.step else "")
-    injected = environment.foreign(found.record.environment)
-    return Verdict(False, first.path, what, [name for name in found.environment if name not in injected])
+    if verification.verdict == "equal":
+        return ReproductionVerdict(True)
+    first = (
+        verification.differences[0]
+        if verification.differences
+        else FileDifference(f"MLflow's run of {verification.record.stage}", "")
+    )
+    what = first.what or (verification.step.line if verification.step else "")
+    injected = environment.foreign(verification.record.environment)
+    return ReproductionVerdict(
+        False, first.path, what, [name for name in verification.environment if name not in injected]
+    )
 
 
 @contextmanager

@@ -37,8 +37,8 @@ def paths(root: Path, stages: Sequence[str]) -> list[str] | None:
 def _engine(root: Path) -> Iterator[str]:
     for name in (*OURS, *TOOLS):
         spec = find_spec(name)
-        places = list(spec.submodule_search_locations or ()) if spec else []
-        yield from (place if name in OURS else str(Path(place, "__init__.py")) for place in places)
+        folders = list(spec.submodule_search_locations or ()) if spec else []
+        yield from (folder if name in OURS else str(Path(folder, "__init__.py")) for folder in folders)
     for pattern in SETTINGS:
         yield from (file.name for file in sorted(root.glob(pattern)))
     yield from (*DVC, mlflow_database.DATABASE.as_posix(), f"{mlflow_database.DATABASE.as_posix()}-wal")
@@ -54,8 +54,8 @@ def _of_stages(root: Path, stages: Sequence[str]) -> Iterator[str]:
             yield f"{path}.dvc"
         for path, md5 in hashes(entry, "outs").items():
             yield path
-            for one in {md5, *cached.files(root, md5).values()} - {""}:
-                file = cached.path(root, one)
+            for object_md5 in {md5, *cached.files(root, md5).values()} - {""}:
+                file = cached.path(root, object_md5)
                 if file is None:
-                    raise PlanError(f"{one} is not in the cache")
+                    raise PlanError(f"{object_md5} is not in the cache")
                 yield str(file)

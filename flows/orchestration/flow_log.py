@@ -2,7 +2,7 @@
 
 import io
 
-from flows.console.summary import Screen
+from flows.console.summary import PlainConsole
 
 
 class FlowLog(io.TextIOBase):
@@ -26,6 +26,6 @@ class FlowLog(io.TextIOBase):
         return True
 
     @classmethod
-    def console(cls) -> Screen:
+    def console(cls) -> PlainConsole:
         """A console that writes there."""
-        return Screen(cls())  # type: ignore[arg-type]
+        return PlainConsole(cls())  # type: ignore[arg-type]

@@ -96,12 +96,12 @@ def _note(root: Path) -> Iterator[int]:
     before = read_note(root)
     port = free_port(before.port if before else 0)
     partial = (root / NOTE).with_suffix(f".{os.getpid()}")
-    partial.write_text(json.dumps(Note(f"http://{HOST}:{port}/api", port, os.getpid())._asdict()))
+    partial.write_text(json.dumps(ServerNote(f"http://{HOST}:{port}/api", port, os.getpid())._asdict()))
     partial.replace(root / NOTE)
     yield port
 
 
-class Note(NamedTuple):
+class ServerNote(NamedTuple):
     """Where the server is to be found, and the process that keeps it."""
 
     url: str
@@ -109,11 +109,11 @@ class Note(NamedTuple):
     process: int
 
 
-def read_note(root: Path) -> Note | None:
+def read_note(root: Path) -> ServerNote | None:
     """What the note says; None without a whole one."""
     try:
         note = json.loads((root / NOTE).read_text())
-        return Note(str(note["url"]), int(note["port"]), int(note["process"]))
+        return ServerNote(str(note["url"]), int(note["port"]), int(note["process"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -48,7 +48,7 @@ def check_together(
     place of params.yaml's.
     """
     configs = validate(params(read_text(root / PARAMS) if text is None else text), types, {})
-    rules.check(rules.Given(configs, stages, out_of_date, root))
+    rules.check(rules.RuleInput(configs, stages, out_of_date, root))
 
 
 def without_effect(root: Path, types: Sections, sections: Collection[str], committed: str = "") -> list[str]:

@@ -14,7 +14,7 @@ from flows.params.faults import Configs, Fault, one_of, there
 from tasks.common.config_faults import shown, suggestion
 
 if TYPE_CHECKING:
-    from flows.params.rules import Given
+    from flows.params.rules import RuleInput
     from tasks.offline.configs.behaviour import BehaviourConfig
     from tasks.offline.configs.learners import MethodConfig
     from tasks.offline.configs.offline_report import OfflineReportConfig
@@ -68,7 +68,7 @@ def _methods(configs: Configs) -> dict[str, "MethodConfig"]:
     return {section: config for section, config in configs.items() if hasattr(config, "variant_names")}
 
 
-def environments(run: "Given", config: "BehaviourConfig") -> Iterator[Fault]:
+def environments(run: "RuleInput", config: "BehaviourConfig") -> Iterator[Fault]:
     """An environment is one of our own, one of Gymnasium's, or one of an installed package, as are the wrappers around
     it.
     """
@@ -92,7 +92,7 @@ def environments(run: "Given", config: "BehaviourConfig") -> Iterator[Fault]:
                 yield f"environments.{name}", f"{folder} holds no environment.json, and no stage of this run makes it"
 
 
-def imported_files(run: "Given", config: "TransitionsConfig") -> Iterator[Fault]:
+def imported_files(run: "RuleInput", config: "TransitionsConfig") -> Iterator[Fault]:
     """Data sets that are imported from the disk exist, or a stage makes them."""
     made = {f"data/{name.replace('@', '/')}" for name in run.stages}
     for name, dataset in config.datasets.items():
@@ -101,7 +101,7 @@ def imported_files(run: "Given", config: "TransitionsConfig") -> Iterator[Fault]
             yield from there(run.root, config.path, str(dataset.location), f"datasets.{name}.location")
 
 
-def measured_policies(run: "Given", config: "OfflineReportConfig") -> Iterator[Fault]:
+def measured_policies(run: "RuleInput", config: "OfflineReportConfig") -> Iterator[Fault]:
     """An expectation is about policies that are measured on its data set, or about the data itself."""
     policies_by_dataset: dict[str, list[str]] = {}
     for policy in config.policies.values():
@@ -117,7 +117,7 @@ def measured_policies(run: "Given", config: "OfflineReportConfig") -> Iterator[F
             yield from one_of(getattr(expected, side), names, what, f"{key}.{side}")
 
 
-def suited(run: "Given") -> Iterator[Fault]:
+def suited(run: "RuleInput") -> Iterator[Fault]:
     """A method learns from actions of the kind that it is for, and relabels only goals that there are.
 
     Actions are asked for before a method's first run on a data set only. Nothing is known of environments of others.

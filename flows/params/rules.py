@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Given:
+class RuleInput:
     """All that is known before a run."""
 
     configs: Configs
@@ -39,7 +39,7 @@ class Given:
     root: Path
 
 
-def check(run: Given) -> None:
+def check(run: RuleInput) -> None:
     """Raise ParameterError for the first fault in the section of a stage that is needed."""
     needed = {name.split("@")[0] for name in run.stages}
     for section, rule in RULES:
@@ -58,7 +58,7 @@ def references(configs: Configs) -> Iterator[Fault]:
             yield from rule(configs)
 
 
-def model_to_start_from(run: Given, config: "PretrainedConfig") -> Iterator[Fault]:
+def model_to_start_from(run: RuleInput, config: "PretrainedConfig") -> Iterator[Fault]:
     """A model in a folder has a config.json of a supported type."""
     if config.init == "directory" and "pretrained" in run.out_of_date:
         from tasks.language.configs.pretrained import RECURRENT
@@ -67,7 +67,7 @@ def model_to_start_from(run: Given, config: "PretrainedConfig") -> Iterator[Faul
             yield "path", f"{config.path} {fault}"
 
 
-def reward_model(run: Given, config: "SamplingConfig") -> Iterator[Fault]:
+def reward_model(run: RuleInput, config: "SamplingConfig") -> Iterator[Fault]:
     """Where a reward model's score counts, the reward model exists: a stage makes it, or the folder holds it. It is of
     the kind that the reward asks for.
     """
@@ -88,14 +88,14 @@ def reward_model(run: Given, config: "SamplingConfig") -> Iterator[Fault]:
             yield "reward_model_path", f"{expected}, got {shown(path)}, of objective {objective}"
 
 
-def steps_are_judged(run: Given, config: "GrpoConfig") -> Iterator[Fault]:
+def steps_are_judged(run: RuleInput, config: "GrpoConfig") -> Iterator[Fault]:
     """Advantages of steps need rewards of steps."""
     mixed = any(dataset.reward == "process" for dataset in run.configs["mixture"].datasets)
     if config.supervision == "process" and not config.reward.get("process") and not mixed:
         yield "supervision", "expected outcome where reward does not count process, got 'process'"
 
 
-def _objective(run: Given, path: str) -> str:
+def _objective(run: RuleInput, path: str) -> str:
     """What the reward model in a folder was or will be trained on; empty where there is none, as in what another stage
     makes.
     """
@@ -111,7 +111,7 @@ def _objective(run: Given, path: str) -> str:
         return "pairs"
 
 
-def examples(run: Given, config: "RewardModelConfig") -> Iterator[Fault]:
+def examples(run: RuleInput, config: "RewardModelConfig") -> Iterator[Fault]:
     """A reward model learns from what its objective asks for: preferences, with rankings among them or not, or
     solutions.
     """
@@ -132,7 +132,7 @@ def examples(run: Given, config: "RewardModelConfig") -> Iterator[Fault]:
         yield "objective", f"expected pairs with preferences.source {source}, which holds no rankings, got 'ranking'"
 
 
-def labels_of_steps(run: Given, config: "RewardModelConfig") -> Iterator[Fault]:
+def labels_of_steps(run: RuleInput, config: "RewardModelConfig") -> Iterator[Fault]:
     """Files of whole answers say nothing of single steps."""
     whole = config.data == "data/solutions" and run.configs["solutions"].source == "files"
     if whole and config.objective == "process":
@@ -142,7 +142,7 @@ def labels_of_steps(run: Given, config: "RewardModelConfig") -> Iterator[Fault]:
         )
 
 
-def probabilities(run: Given, config: "SteeringConfig") -> Iterator[Fault]:
+def probabilities(run: RuleInput, config: "SteeringConfig") -> Iterator[Fault]:
     """Steered policies are measured by a reward model whose score is a probability."""
     path, objective = config.reward_model_path, _objective(run, config.reward_model_path)
     if objective != "outcome":
@@ -150,7 +150,7 @@ def probabilities(run: Given, config: "SteeringConfig") -> Iterator[Fault]:
         yield "reward_model_path", f"expected a reward model of objective outcome, got {shown(path)}, {actual}"
 
 
-def python_rewards(run: Given, config: "SamplingConfig") -> Iterator[Fault]:
+def python_rewards(run: RuleInput, config: "SamplingConfig") -> Iterator[Fault]:
     """The functions that a policy's reward counts can be called, and a change of one that the mixture names is
     noticed.
     """
@@ -166,7 +166,7 @@ def python_rewards(run: Given, config: "SamplingConfig") -> Iterator[Fault]:
             yield "reward_files", f"{expected}, got {shown(config.reward_files)}"
 
 
-def mixed_functions(run: Given, config: "MixtureConfig") -> Iterator[Fault]:
+def mixed_functions(run: RuleInput, config: "MixtureConfig") -> Iterator[Fault]:
     """The functions that data sets of the mixture name can be called."""
     from tasks.language.configs.parts.python_rewards import fault, is_python
 
@@ -175,7 +175,7 @@ def mixed_functions(run: Given, config: "MixtureConfig") -> Iterator[Fault]:
             yield f"datasets.{number}.reward", f"{dataset.reward}: {wrong}"
 
 
-def passed_over(run: Given, config: "ResponsesConfig | MixtureConfig | SftControlConfig") -> Iterator[Fault]:
+def passed_over(run: RuleInput, config: "ResponsesConfig | MixtureConfig | SftControlConfig") -> Iterator[Fault]:
     """Fewer training problems are skipped than there are; this is known of generated ones, and of those that are there
     already.
     """
@@ -197,7 +197,7 @@ def passed_over(run: Given, config: "ResponsesConfig | MixtureConfig | SftContro
             )
 
 
-def controls(run: Given, config: "ReportConfig") -> Iterator[Fault]:
+def controls(run: RuleInput, config: "ReportConfig") -> Iterator[Fault]:
     """Each control that is shown is trained; or else the model of an earlier run would be shown."""
     trained = run.configs["sft_control"].policies
     for number, name in enumerate(config.policies):
@@ -208,7 +208,7 @@ def controls(run: Given, config: "ReportConfig") -> Iterator[Fault]:
             )
 
 
-def mixed_files(run: Given, config: "MixtureConfig") -> Iterator[Fault]:
+def mixed_files(run: RuleInput, config: "MixtureConfig") -> Iterator[Fault]:
     """The files of the mixture exist, or a stage makes their folder."""
     made = {f"data/{name.partition('@')[0]}" for name in run.stages}
     for number, dataset in enumerate(config.datasets):
@@ -233,7 +233,7 @@ def _model_fault(folder: Path, refused: Collection[str]) -> str:
     )
 
 
-RULES: tuple[tuple[str, Callable[[Given, Any], Iterator[Fault]]], ...] = (  # Any: the Config of that section
+RULES: tuple[tuple[str, Callable[[RuleInput, Any], Iterator[Fault]]], ...] = (  # Any: the Config of that section
     ("pretrained", model_to_start_from),
     ("report", controls),
     ("responses", passed_over),

@@ -11,7 +11,7 @@ from dataclasses import replace
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from flows.engine.coordinator import Turn
+from flows.engine.coordinator import StageTurn
 from flows.engine.dvc_command import StageFailed, StageWaiting
 from flows.engine.dvc_lock import hashes
 from flows.engine.dvc_repository import PlanError, plain_errors
@@ -85,7 +85,7 @@ class HalvedNodes(Nodes):
                 if rung is None:
                     return super().execute(name, watch, grant, force, on_worker)
                 if not self._look(node, rung):
-                    turn = Turn(result, watch, grant or Grant(), None, self.log_of(name))
+                    turn = StageTurn(result, watch, grant or Grant(), None, self.log_of(name))
                     self._reach(node, rung, turn)
             result.state = "ran"
         except Exception as error:
@@ -150,7 +150,7 @@ class HalvedNodes(Nodes):
         self.early.note(rung, reached)
         return True
 
-    def _reach(self, node: Node, rung: Rung, turn: Turn) -> None:
+    def _reach(self, node: Node, rung: Rung, turn: StageTurn) -> None:
         """Train a node up to a rung, and note what it has reached.
 
         A command that does not pause has made the node's outs then.

@@ -49,7 +49,7 @@ class Rung:
 
 
 @dataclass(frozen=True)
-class Reached:
+class RungMetric:
     """The number by which a training is compared, at a step."""
 
     step: int
@@ -66,7 +66,7 @@ class Group:
     candidates: Mapping[str, Sequence[str]]  # settings as text -> nodes
     shares: Sequence[Fraction]
     # Node and number of a rung -> the number there; None of a training that has ended without one.
-    reached: dict[tuple[str, int], Reached | None] = field(default_factory=dict)
+    reached: dict[tuple[str, int], RungMetric | None] = field(default_factory=dict)
 
     def rungs(self, node: str) -> list[Rung]:
         """The rungs of a training, in their order."""
@@ -135,7 +135,7 @@ class Group:
         values = [at.value for node in nodes if (at := self.reached.get((node, rung)))]
         return fmean(values) if len(values) == len(nodes) else None
 
-    def _at(self, rung: int) -> Reached | None:
+    def _at(self, rung: int) -> RungMetric | None:
         measured = [reached for (_, number), reached in self.reached.copy().items() if reached and number == rung]
         if len({(reached.step, reached.total) for reached in measured}) > 1:
             steps = ", ".join(map(str, sorted({reached.total for reached in measured})))
@@ -221,7 +221,7 @@ class Halving:
         reached = [group.reached.get((node, rung.number)) for rung in group.rungs(node)] if group else []
         return {f"{group.stage}/{self.measure.name}/at_step_{at.step}": at.value for at in reached if group and at}
 
-    def note(self, rung: Rung, reached: Reached | None) -> None:
+    def note(self, rung: Rung, reached: RungMetric | None) -> None:
         """Note what a training had reached, or that it ended without such a number."""
         self._of[rung.node].reached[rung.node, rung.number] = reached
 
@@ -245,23 +245,23 @@ def variable(rung: Rung, metric: str, file: Path) -> dict[str, str]:
     return {VARIABLE: json.dumps({"share": str(rung.share), "metric": metric, "file": str(file)})}
 
 
-def read(path: Path, metric: str) -> Reached | None:
+def read(path: Path, metric: str) -> RungMetric | None:
     """What a training left at a rung; None if it did not get there."""
     try:
         record = json.loads(path.read_text())
-        return Reached(record["step"], record["total"], record["value"]) if record["metric"] == metric else None
+        return RungMetric(record["step"], record["total"], record["value"]) if record["metric"] == metric else None
     except (OSError, ValueError, TypeError, LookupError):
         return None
 
 
-def from_curve(content: str, rung: Rung, metric: str) -> Reached | None:
+def from_curve(content: str, rung: Rung, metric: str) -> RungMetric | None:
     """What a training that has ended had reached at a rung, by its curve; None of a training of no steps.
 
     ValueError where the curve has no such number.
     """
     head, *rows = (line.split(",") for line in content.splitlines())
     step = max(1, int(rung.share * len(rows)))
-    return Reached(step, len(rows), float(rows[step - 1][head.index(metric)])) if rows else None
+    return RungMetric(step, len(rows), float(rows[step - 1][head.index(metric)])) if rows else None
 
 
 def _varied(nodes: Iterable[Node]) -> list[str]:

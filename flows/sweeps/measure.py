@@ -33,7 +33,7 @@ JUDGES = ("preferences", "reward_model")  # sections on which what a reward is d
 Params = Mapping[str, Any]  # of a stage, by their sections
 
 
-class Columns(TypedDict):
+class CurveColumns(TypedDict):
     """Whether a stage's curve has the number that was asked for, and the names of all that it has."""
 
     has: bool
@@ -98,7 +98,7 @@ class Measure:
         return shares
 
 
-def columns(tree: Path, commands: Mapping[str, object], name: str) -> dict[str, Columns]:
+def columns(tree: Path, commands: Mapping[str, object], name: str) -> dict[str, CurveColumns]:
     """Whether the curves of stages have a number of this name, and the names that they have; of those that the project
     can tell this of.
 

@@ -18,8 +18,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from flows.engine.checker import Checker, declared
-from flows.engine.coordinator import ATTEMPTS, Turn, only_run, unrecorded
-from flows.engine.dvc_command import Runner, StageFailed, StageWaiting, WorkerLost
+from flows.engine.coordinator import ATTEMPTS, StageTurn, only_run, unrecorded
+from flows.engine.dvc_command import CommandRunner, StageFailed, StageWaiting, WorkerLost
 from flows.engine.dvc_lock import Entry, hashes
 from flows.engine.dvc_repository import PlanError, plain_errors
 from flows.engine.dvc_stage import cached_entries, run_cache_key
@@ -53,13 +53,13 @@ class Nodes:
         self.recorder: Recorder | None = None
         self.workers: Dispatch | None = None  # for the nodes of work pools
         self.entries: dict[str, Entry] = {}  # of each node whose outs are in the cache
-        self._runner, self._checker = Runner(self.root), Checker(tree)
+        self._runner, self._checker = CommandRunner(self.root), Checker(tree)
         self._writing = threading.Lock()
         self._held = ExitStack()
 
     def warm(self, starts: WarmStarts | None) -> Self:
         """The same, with stages that start warm."""
-        self._runner = Runner(self.root, starts)
+        self._runner = CommandRunner(self.root, starts)
         return self
 
     def __enter__(self) -> Self:
@@ -136,7 +136,7 @@ class Nodes:
                     result.state = "restored"
                     self._find(result)
                 else:
-                    self._run(node, Turn(result, watch, grant or Grant(), on_worker, self.log_of(name)))
+                    self._run(node, StageTurn(result, watch, grant or Grant(), on_worker, self.log_of(name)))
                     result.state = "ran"
                 result.outs = hashes(self.entries[name], "outs")
         except StageWaiting as waiting:
@@ -200,7 +200,7 @@ class Nodes:
             or PurePosixPath(name) in dep_path.parents
         }
 
-    def _run(self, node: Node, turn: Turn) -> None:
+    def _run(self, node: Node, turn: StageTurn) -> None:
         entry = self._entry(node)
         with self._lineage(node, entry, turn) as variables:
             turn.say(turn.result.reason)
@@ -222,7 +222,7 @@ class Nodes:
         self.entries[node.id] = entry
 
     def _make_here(
-        self, node: Node, entry: Entry, turn: Turn, variables: Mapping[str, str]
+        self, node: Node, entry: Entry, turn: StageTurn, variables: Mapping[str, str]
     ) -> Sequence[Mapping[str, Any]]:
         """Run the command in a copy, check what it made and move that into the cache; the outs with their hashes."""
         with scratch_folder(self.root / HOME, "sweep-") as (folder, lock):
@@ -237,7 +237,7 @@ class Nodes:
             ]
 
     def _make_elsewhere(
-        self, node: Node, entry: Entry, turn: Turn, _: Mapping[str, str]
+        self, node: Node, entry: Entry, turn: StageTurn, _: Mapping[str, str]
     ) -> Sequence[Mapping[str, Any]]:
         """Have a worker do the same; one that is lost is tried again."""
         assert self.workers is not None
@@ -293,7 +293,7 @@ class Nodes:
             raise StageFailed(problems[0])
 
     @contextmanager
-    def _lineage(self, node: Node, entry: Entry, turn: Turn) -> Iterator[dict[str, str]]:
+    def _lineage(self, node: Node, entry: Entry, turn: StageTurn) -> Iterator[dict[str, str]]:
         """One MLflow run around one execution."""
         if self.recorder is None:
             yield {}

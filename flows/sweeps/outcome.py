@@ -19,7 +19,7 @@ LOWER = ("reference_loss",)  # of these, less is better
 
 
 @dataclass(frozen=True)
-class Value:
+class HeadlineValue:
     """A headline number at a point, or at all points that differ in their seed alone.
 
     `low` and `high` bound its 95 % interval, over problems or episodes at a point and over seeds for several; None
@@ -33,7 +33,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Cost:
+class SweepCost:
     """Seconds of the stages that ran, and of all points' stages without sharing; sentences on what stopping early
     saved.
     """
@@ -44,15 +44,15 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Row:
+class SettingRow:
     """Points that differ in their seed alone: their settings, and of each metric the value over seeds and that of each
     point.
     """
 
     settings: Mapping[str, str]
     points: Sequence[Ended]
-    over_seeds: Mapping[str, Value]
-    single: Mapping[str, Sequence[tuple[int | None, Value]]]  # metric -> seed and value
+    over_seeds: Mapping[str, HeadlineValue]
+    single: Mapping[str, Sequence[tuple[int | None, HeadlineValue]]]  # metric -> seed and value
 
     @property
     def behind(self) -> str:
@@ -60,25 +60,25 @@ class Row:
         return next((ended.behind for ended in self.points if ended.behind), "")
 
 
-def metrics(root: Path, ended: Ended, requested: str = "") -> dict[str, Value]:
+def metrics(root: Path, ended: Ended, requested: str = "") -> dict[str, HeadlineValue]:
     """`POLICY/METRIC` -> its value at the point: the headline of every evaluation that is in the cache, and the metric
     that is asked for.
     """
-    values: dict[str, Value] = {}
+    values: dict[str, HeadlineValue] = {}
     for stage, entry in ended.entries.items():
         measured = _metrics(root, hashes(entry, "outs"))
         numbers = dict(headline_of(stage, measured))
         policy, _, metric = requested.rpartition("/")
         estimate = measured.get(metric)
         if stage.partition("@")[2] == policy and isinstance(estimate, Mapping) and "mean" in estimate:
-            values[requested] = Value(float(estimate["mean"]), float(estimate["low"]), float(estimate["high"]))
+            values[requested] = HeadlineValue(float(estimate["mean"]), float(estimate["low"]), float(estimate["high"]))
         for key, mean in numbers.items():
             if not key.endswith(("/low", "/high")):
-                values[key] = Value(mean, numbers.get(f"{key}/low"), numbers.get(f"{key}/high"))
+                values[key] = HeadlineValue(mean, numbers.get(f"{key}/low"), numbers.get(f"{key}/high"))
     return values
 
 
-def chosen(by_point: Mapping[int, Mapping[str, Value]], metric: str = "") -> list[str]:
+def chosen(by_point: Mapping[int, Mapping[str, HeadlineValue]], metric: str = "") -> list[str]:
     """The metrics to show: the one asked for, or of each policy that differs between points the first of its
     headline.
     """
@@ -98,7 +98,9 @@ def chosen(by_point: Mapping[int, Mapping[str, Value]], metric: str = "") -> lis
     return differing or headline
 
 
-def rows(points: Sequence[Ended], by_point: Mapping[int, Mapping[str, Value]], names: Sequence[str]) -> list[Row]:
+def rows(
+    points: Sequence[Ended], by_point: Mapping[int, Mapping[str, HeadlineValue]], names: Sequence[str]
+) -> list[SettingRow]:
     """A row for each setting, the best by the first metric first."""
     groups: dict[str, list[Ended]] = {}
     for ended in points:
@@ -116,16 +118,16 @@ def rows(points: Sequence[Ended], by_point: Mapping[int, Mapping[str, Value]], n
         whole = not any(ended.behind for ended in group)  # seeds that were in the cache already do not stand for all
         values = {name: over_seeds([value for _, value in each]) for name, each in single.items() if each and whole}
         settings = {key: told(value) for key, value in group[0].point.without_seed}
-        table.append(Row(settings, group, values, single))
+        table.append(SettingRow(settings, group, values, single))
 
-    def rank(row: Row) -> tuple[bool, float]:
+    def rank(row: SettingRow) -> tuple[bool, float]:
         value = row.over_seeds.get(names[0]) if names else None
         return value is None, 0.0 if value is None else value.mean * (1 if names[0].endswith(LOWER) else -1)
 
     return sorted(table, key=rank)
 
 
-def over_seeds(values: Sequence[Value]) -> Value:
+def over_seeds(values: Sequence[HeadlineValue]) -> HeadlineValue:
     """The mean, with Student's interval over seeds where there are several; a single value as it is."""
     if len(values) == 1:
         return values[0]
@@ -134,7 +136,7 @@ def over_seeds(values: Sequence[Value]) -> Value:
     means = [value.mean for value in values]
     mean, count = statistics.fmean(means), len(means)
     half = float(stdtrit(count - 1, 0.975)) * statistics.stdev(means) / count**0.5
-    return Value(mean, mean - half, mean + half, count)
+    return HeadlineValue(mean, mean - half, mean + half, count)
 
 
 def _seed(ended: Ended) -> int | None:

@@ -19,17 +19,17 @@ from flows.lineage.history import PAGE, PipelineRun
 from flows.lineage.pipeline_record import NAME, VALUE, used
 from flows.lineage.registered_models import NOT_IN_NAMES
 from flows.params.files import PARAMS
-from flows.sweeps.outcome import Value
+from flows.sweeps.outcome import HeadlineValue
 from flows.sweeps.sweep import Ended
 from tasks.common import mlflow_database
-from tasks.common.source_code import Source
+from tasks.common.source_code import CodeState
 
 SWEEP, POINT, NUMBER = PREFIX + "sweep", PREFIX + "point", PREFIX + "point_number"
 EARLY, BEHIND = PREFIX + "early", PREFIX + "behind"
 
 
 @dataclass(frozen=True)
-class Told:
+class SweepSummary:
     """What is to be said of the whole sweep: its name, its description and its pages."""
 
     name: str
@@ -41,9 +41,9 @@ def record(
     root: Path,
     flow: str,
     parent: str,
-    source: Source,
+    source: CodeState,
     points: Sequence[Ended],
-    values: Mapping[int, Mapping[str, Value]],
+    values: Mapping[int, Mapping[str, HeadlineValue]],
     early: str = "",
 ) -> dict[int, str]:
     """Make the runs of the points under `parent`; the id of each by its number. `early` is the number by which
@@ -103,7 +103,7 @@ def record(
     return made
 
 
-def describe(root: Path, parent: str, summary: Told) -> None:
+def describe(root: Path, parent: str, summary: SweepSummary) -> None:
     """Name the sweep's own run, say what came out, keep its pages with it, and seal it."""
     with mlflow_runs.one_line():
         client = mlflow_store.open_store(root)

@@ -12,12 +12,12 @@ from flows.engine.dvc_repository import PlanError
 from flows.lineage.reproduction import checkout
 from flows.params.files import PARAMS
 from tasks.common import source_code
-from tasks.common.source_code import Source
+from tasks.common.source_code import CodeState
 
 CONFIG = Path(".dvc/config")
 
 
-def take(root: Path, target: Path) -> Source:
+def take(root: Path, target: Path) -> CodeState:
     """Copy the working files to the new folder `target`; the state of git that they were in.
 
     PlanError if they change meanwhile.

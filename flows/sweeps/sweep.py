@@ -20,7 +20,7 @@ from flows.sweeps.halved_nodes import HalvedNodes
 from flows.sweeps.halving import Halving
 from flows.sweeps.nodes import Nodes
 from flows.workers.in_copy import scratch_folder
-from tasks.common.source_code import Source
+from tasks.common.source_code import CodeState
 
 if TYPE_CHECKING:
     from flows.engine.execute import Execution
@@ -62,7 +62,7 @@ class Sweep:
 
     root: Path
     tree: Path
-    source: Source
+    source: CodeState
     points: Sequence[Point]
     texts: Mapping[int, str]  # by the number of a point
     nodes: Mapping[str, Node]

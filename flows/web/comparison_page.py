@@ -13,15 +13,15 @@ from flows.console import comparison as screen
 from flows.console import conclusion
 from flows.console.conclusion import interval, signed, value
 from flows.lineage.comparison.comparing import StageChange, Ways
-from flows.lineage.comparison.gate import Judged
+from flows.lineage.comparison.gate import RequirementVerdict
 from flows.lineage.comparison.measured import Compared
-from flows.lineage.comparison.side_by_side import Comparison
+from flows.lineage.comparison.side_by_side import SideBySide
 from flows.web.interval_plot import STYLE as PLOT_STYLE
-from flows.web.interval_plot import Line, plot
+from flows.web.interval_plot import IntervalLine, plot
 from flows.web.plain_page import html
 
 
-def page(comparison: Comparison, judged: Sequence[Judged] = ()) -> str:
+def page(comparison: SideBySide, judged: Sequence[RequirementVerdict] = ()) -> str:
     """The page as HTML."""
     a, b = comparison.a, comparison.b
     lead = escape(conclusion.conclusion((a.name, b.name), comparison.found)).replace(" %", "\u00a0%")
@@ -36,7 +36,7 @@ def page(comparison: Comparison, judged: Sequence[Judged] = ()) -> str:
     return html(f"{a.name} and {b.name} compared", body, PLOT_STYLE)
 
 
-def _verdicts(judged: Sequence[Judged]) -> Iterator[str]:
+def _verdicts(judged: Sequence[RequirementVerdict]) -> Iterator[str]:
     for verdict, line in zip(judged, screen.of_verdict(judged), strict=True):
         word, _, text = line.partition("  ")
         yield f'<p class="{"holds" if verdict.holds else "fails"}"><b>{word}</b> {escape(text)}</p>\n'
@@ -62,7 +62,7 @@ def _overview(pairs: Sequence[Compared]) -> Iterator[str]:
         )
 
 
-def _made(comparison: Comparison) -> str:
+def _made(comparison: SideBySide) -> str:
     if isinstance(comparison.made, Ways):
         lines = "".join(f"<li>{escape(line.strip())}</li>\n" for line in screen.of_ways(comparison.made, full=True))
         return f"<ul>\n{lines}</ul>"
@@ -110,11 +110,11 @@ def _plots(pair: Compared) -> Iterator[str]:
         yield plot([_line(name, name, pair.metrics[name]) for name in group]) + "\n"
 
 
-def _line(label: str, metric: str, row: Mapping[str, Any]) -> Line:
+def _line(label: str, metric: str, row: Mapping[str, Any]) -> IntervalLine:
     """A metric as a line of a plot; a share in percentage points."""
     scale, unit = (100, " points") if metric.startswith(conclusion.SHARES) else (1, "")
     low, high = (None if row[end] is None else scale * row[end] for end in ("low", "high"))
-    return Line(
+    return IntervalLine(
         label,
         f"{signed(metric, row['difference'])}{unit} ({interval(metric, row)})",
         f"{value(metric, row['a'])} → {value(metric, row['b'])}",

@@ -23,7 +23,7 @@ STYLE = """
 
 
 @dataclass(frozen=True)
-class Line:
+class IntervalLine:
     """A difference: its name, it in words, the two values in words, and the numbers; without an interval the ends are
     None.
     """
@@ -36,7 +36,7 @@ class Line:
     high: float | None
 
 
-def plot(lines: Sequence[Line]) -> str:
+def plot(lines: Sequence[IntervalLine]) -> str:
     """The lines on one scale that holds 0; the colour tells those whose interval does not, whether that is good or
     bad.
     """
@@ -56,7 +56,7 @@ def plot(lines: Sequence[Line]) -> str:
     return f'<div class="intervals">\n{rows}{ends}</div>'
 
 
-def _drawn(line: Line, low: float, high: float) -> str:
+def _drawn(line: IntervalLine, low: float, high: float) -> str:
     def across(number: float) -> float:
         return round(WIDTH * (number - low) / (high - low), 1)
 

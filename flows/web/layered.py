@@ -14,7 +14,7 @@ Graph = Mapping[str, Sequence[str]]  # node -> the nodes it needs, in topologica
 
 
 @dataclass
-class Place:
+class NodePosition:
     """A node, or the point at which a long edge passes a layer (`name` is empty then)."""
 
     name: str
@@ -36,26 +36,28 @@ def reduced(graph: Graph) -> dict[str, list[str]]:
 
 def layout(
     graph: Graph, widths: Mapping[str, float], gap: float, passing: float, *, bundled: bool = False
-) -> tuple[list[list[Place]], list[list[Place]]]:
+) -> tuple[list[list[NodePosition]], list[list[NodePosition]]]:
     """The places of each layer in order, and the chain of places that each edge runs through.
 
     `gap` is between neighbouring nodes, `passing` between neighbouring long edges. Edges that are `bundled` leave a
     node as one line.
     """
-    nodes: dict[str, Place] = {}
+    nodes: dict[str, NodePosition] = {}
     for name, needs in graph.items():
-        nodes[name] = Place(name, max((nodes[need].layer + 1 for need in needs), default=0), widths[name])
-    layers: list[list[Place]] = [[] for _ in range(1 + max((position.layer for position in nodes.values()), default=0))]
+        nodes[name] = NodePosition(name, max((nodes[need].layer + 1 for need in needs), default=0), widths[name])
+    layers: list[list[NodePosition]] = [
+        [] for _ in range(1 + max((position.layer for position in nodes.values()), default=0))
+    ]
     for position in nodes.values():
         layers[position.layer].append(position)
     chains = []
-    passed: dict[tuple[str, str, int], Place] = {}
+    passed: dict[tuple[str, str, int], NodePosition] = {}
     for name, needs in graph.items():
         for need in needs:
             line = (need, "" if bundled else name)
             for layer in range(nodes[need].layer + 1, nodes[name].layer):
                 if (*line, layer) not in passed:
-                    passed[*line, layer] = Place("", layer, passing - gap)
+                    passed[*line, layer] = NodePosition("", layer, passing - gap)
                     layers[layer].append(passed[*line, layer])
             between = [passed[*line, layer] for layer in range(nodes[need].layer + 1, nodes[name].layer)]
             chains.append([nodes[need], *between, nodes[name]])
@@ -63,17 +65,17 @@ def layout(
     return layers, chains
 
 
-def _arrange(layers: list[list[Place]], chains: list[list[Place]], gap: float) -> None:
+def _arrange(layers: list[list[NodePosition]], chains: list[list[NodePosition]], gap: float) -> None:
     """Order and place each layer by the one above it, then by the one below it, in turns; the last turn goes
     upwards.
     """
-    near: dict[int, list[Place]] = {}
+    near: dict[int, list[NodePosition]] = {}
     for chain in chains:
         for upper, lower in itertools.pairwise(chain):
             near.setdefault(id(upper), []).append(lower)
             near.setdefault(id(lower), []).append(upper)
 
-    def wish(position: Place, layer: int) -> float:
+    def wish(position: NodePosition, layer: int) -> float:
         around = [other.x for other in near.get(id(position), []) if other.layer == layer]
         return sum(around) / len(around) if around else position.x
 
@@ -86,7 +88,7 @@ def _arrange(layers: list[list[Place]], chains: list[list[Place]], gap: float) -
             _spread(layer, [wish(position, position.layer + step) for position in layer], gap)
 
 
-def _spread(layer: list[Place], wishes: list[float], gap: float) -> None:
+def _spread(layer: list[NodePosition], wishes: list[float], gap: float) -> None:
     """Give each place an x as near to the wished one as the widths allow: the mean of pushing all to the right and to
     the left.
     """

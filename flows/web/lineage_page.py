@@ -14,7 +14,7 @@ from pathlib import Path
 
 from flows.engine import mlflow_runs
 from flows.engine.dvc_repository import PlanError
-from flows.lineage.document import CLEAN, Document, Execution, anchor
+from flows.lineage.document import CLEAN, Document, StageExecution, anchor
 from flows.params.files import write
 from flows.web.lineage_picture import state, svg
 
@@ -97,7 +97,7 @@ def _legend(document: Document) -> dict[str, str]:
     return {look: meaning for look, meaning in meanings.items() if look in looks}
 
 
-def _label(run: Execution) -> str:
+def _label(run: StageExecution) -> str:
     return f"{run.stage}, run {run.id[:8]}" if run.recorded else f"{run.stage}, no run on record"
 
 

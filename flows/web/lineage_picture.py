@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from html import escape
 
-from flows.lineage.document import CLEAN, Artifact, Document, Execution, anchor, printable
-from flows.web.layered import Place, layout, reduced
+from flows.lineage.document import CLEAN, Artifact, Document, StageExecution, anchor, printable
+from flows.web.layered import NodePosition, layout, reduced
 
 WIDTH, HEADER, ROW = 158, 42, 22  # of a box, its run and each of its outputs, in pixels
 ALONG, GAP, PASSING, MARGIN = 40, 14, 9, 14  # between layers, boxes of a layer and edges that pass it, and around all
@@ -27,7 +27,7 @@ TIP = (
 class Box:
     """A run with its outputs below it, or an artifact that no run of this lineage made."""
 
-    run: Execution | None
+    run: StageExecution | None
     artifacts: Sequence[Artifact]
     needs: Sequence[str]  # ids of the artifacts that went in
 
@@ -95,7 +95,7 @@ def label(path: str) -> str:
     return plain if len(plain) <= LETTERS else "…" + plain[1 - LETTERS :]
 
 
-def state(run: Execution) -> str:
+def state(run: StageExecution) -> str:
     """The class of a run's box: whether it is on record, and whether its code was a commit's."""
     return "broken" if not run.recorded else "clean" if run.dirty in CLEAN else "dirty"
 
@@ -104,7 +104,7 @@ def _left(layer: int) -> float:
     return layer * (WIDTH + ALONG)
 
 
-def _start(box: Box, position: Place, artifact: str) -> tuple[float, float]:
+def _start(box: Box, position: NodePosition, artifact: str) -> tuple[float, float]:
     """Where an artifact's edges begin: at the right of its row."""
     if box.run is None:
         return _left(position.layer) + WIDTH, position.x
@@ -112,7 +112,7 @@ def _start(box: Box, position: Place, artifact: str) -> tuple[float, float]:
     return _left(position.layer) + WIDTH, position.x - position.width / 2 + HEADER + ROW * (row + 0.5)
 
 
-def _edge(need: str, name: str, box: Box, start: tuple[float, float], way: Sequence[Place], direct: bool) -> str:
+def _edge(need: str, name: str, box: Box, start: tuple[float, float], way: Sequence[NodePosition], direct: bool) -> str:
     (x, y), path = start, f"M{start[0]:.0f} {start[1]:.0f}"
     for position in way:
         end = _left(position.layer)
@@ -131,7 +131,7 @@ def _edge(need: str, name: str, box: Box, start: tuple[float, float], way: Seque
     )
 
 
-def _box(box: Box, position: Place, target: str) -> str:
+def _box(box: Box, position: NodePosition, target: str) -> str:
     x, y = _left(position.layer), position.x - position.width / 2
     parts = [] if box.run is None else [_run(box.run, x, y)]
     below = y + (HEADER if box.run else 0)
@@ -142,7 +142,7 @@ def _box(box: Box, position: Place, target: str) -> str:
     return f'<g class="box {kind}">{"".join(parts)}{frame}</g>'
 
 
-def _run(run: Execution, x: float, y: float) -> str:
+def _run(run: StageExecution, x: float, y: float) -> str:
     when = (run.started or "").replace("T", " ")[5:16]
     second = " · ".join(filter(None, (when, run.id[:8]))) if run.recorded else "no run on record"
     texts = [(13.0, "name", label(run.stage)), (10.5, "fact", second)]

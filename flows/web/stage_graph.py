@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from flows.web.layered import Graph, Place, layout, reduced
+from flows.web.layered import Graph, NodePosition, layout, reduced
 
 WIDTH, HEIGHT, GAP, RISE = 150, 58, 14, 30  # of a node, between neighbours and layers, in pixels
 
@@ -50,11 +50,11 @@ def svg(graph: Graph, looks: Mapping[str, Look]) -> str:
     return "\n".join(parts)
 
 
-def _top(position: Place) -> float:
+def _top(position: NodePosition) -> float:
     return position.layer * (HEIGHT + RISE)
 
 
-def _arrow(chain: Sequence[Place]) -> str:
+def _arrow(chain: Sequence[NodePosition]) -> str:
     path = f"M{chain[0].x:.0f} {_top(chain[0]) + HEIGHT:.0f}"
     for upper, lower in itertools.pairwise(chain):
         start, end = _top(upper) + HEIGHT, _top(lower)
@@ -65,7 +65,7 @@ def _arrow(chain: Sequence[Place]) -> str:
     return f'<path d="{path}" fill="none" stroke="#889" stroke-width="1.3" marker-end="url(#pt-tip)"/>'
 
 
-def _box(position: Place, look: Look) -> str:
+def _box(position: NodePosition, look: Look) -> str:
     x, y = position.x - position.width / 2, _top(position)
     size = min(13.0, (WIDTH - 10) / (0.62 * len(position.name)))  # a long name gets a smaller font, and is never cut
     texts = [(size, 600, position.name), *((11.0, 400, line) for line in look.lines)]

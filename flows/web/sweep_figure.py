@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from io import StringIO
 from typing import Any
 
-from flows.sweeps.outcome import Row, Value
+from flows.sweeps.outcome import HeadlineValue, SettingRow
 
 WIDTH, HEIGHT = 5.2, 3.4  # inches of a panel
 LINES = 8  # settings of the other parameters that a panel can tell apart
 GREY = "#777777"
 
 
-def figure(rows: Sequence[Row], names: Sequence[str]) -> str:
+def figure(rows: Sequence[SettingRow], names: Sequence[str]) -> str:
     """The panels side by side; empty where nothing varies but the seed and there is one setting."""
     from matplotlib.figure import Figure
 
@@ -28,7 +28,7 @@ def figure(rows: Sequence[Row], names: Sequence[str]) -> str:
     return text.getvalue().partition("<svg")[1] + text.getvalue().partition("<svg")[2]
 
 
-def _across(rows: Sequence[Row]) -> str:
+def _across(rows: Sequence[SettingRow]) -> str:
     """The parameter with the most values; it runs along the panel."""
     values: dict[str, set[str]] = {}
     for row in rows:
@@ -37,8 +37,8 @@ def _across(rows: Sequence[Row]) -> str:
     return max(values, key=lambda key: len(values[key]), default="")
 
 
-def _panel(ax: Any, rows: Sequence[Row], name: str, axis: str) -> None:
-    groups: dict[str, list[Row]] = {}
+def _panel(ax: Any, rows: Sequence[SettingRow], name: str, axis: str) -> None:
+    groups: dict[str, list[SettingRow]] = {}
     for row in rows:
         others = ", ".join(f"{key} {value}" for key, value in row.settings.items() if key != axis)
         groups.setdefault(others, []).append(row)
@@ -69,7 +69,7 @@ def _panel(ax: Any, rows: Sequence[Row], name: str, axis: str) -> None:
         ax.legend(fontsize=7, frameon=False)
 
 
-def _interval(ax: Any, x: float, value: Value, colour: str) -> None:
+def _interval(ax: Any, x: float, value: HeadlineValue, colour: str) -> None:
     if value.low is not None and value.high is not None:
         ax.plot([x, x], [value.low, value.high], color=colour, linewidth=2, alpha=0.7)
 

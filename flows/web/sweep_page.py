@@ -6,7 +6,7 @@ from pathlib import Path
 
 from flows.console.summary import duration
 from flows.console.sweep_table import meaning, told
-from flows.sweeps.outcome import Cost, Row
+from flows.sweeps.outcome import SettingRow, SweepCost
 from flows.web import sweep_figure
 from flows.web.plain_page import html
 
@@ -14,14 +14,14 @@ PAGE = Path("sweep.html")
 STYLE = ".figure svg { width: 100%; height: auto; max-width: 60rem; }\n"
 
 
-def write(root: Path, title: str, rows: Sequence[Row], names: Sequence[str], cost: Cost) -> Path:
+def write(root: Path, title: str, rows: Sequence[SettingRow], names: Sequence[str], cost: SweepCost) -> Path:
     """Write the page of the last sweep; MLflow keeps that of each."""
     file = root / PAGE
     file.write_text(html(title, "".join(_body(rows, names, cost)), STYLE))
     return file
 
 
-def note(rows: Sequence[Row], names: Sequence[str]) -> str:
+def note(rows: Sequence[SettingRow], names: Sequence[str]) -> str:
     """The table in Markdown, for the sweep's run in MLflow."""
     keys = list(dict.fromkeys(key for row in rows for key in row.settings))
     heads = _heads(rows, keys, names)
@@ -30,7 +30,7 @@ def note(rows: Sequence[Row], names: Sequence[str]) -> str:
     return "\n".join([*lines[:60], "", meaning(rows)])
 
 
-def _body(rows: Sequence[Row], names: Sequence[str], cost: Cost) -> list[str]:
+def _body(rows: Sequence[SettingRow], names: Sequence[str], cost: SweepCost) -> list[str]:
     if not names:
         return ["<p>No evaluation has ended at any point.</p>\n"]
     keys = list(dict.fromkeys(key for row in rows for key in row.settings))
@@ -52,11 +52,11 @@ def _body(rows: Sequence[Row], names: Sequence[str], cost: Cost) -> list[str]:
     ]
 
 
-def _cells(row: Row, keys: Sequence[str], names: Sequence[str]) -> list[str]:
+def _cells(row: SettingRow, keys: Sequence[str], names: Sequence[str]) -> list[str]:
     values = [told(name, row.over_seeds[name]) if name in row.over_seeds else "" for name in names]
     numbers = ", ".join(str(ended.point.number) for ended in row.points)
     return [*(row.settings.get(key, "") for key in keys), *values, numbers, *([row.behind] if row.behind else [])]
 
 
-def _heads(rows: Sequence[Row], keys: Sequence[str], names: Sequence[str]) -> list[str]:
+def _heads(rows: Sequence[SettingRow], keys: Sequence[str], names: Sequence[str]) -> list[str]:
     return [*keys, *names, "points", *(["behind"] if any(row.behind for row in rows) else [])]

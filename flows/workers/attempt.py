@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Protocol
 
-from flows.engine.dvc_command import Runner, StageFailed, StageWaiting
+from flows.engine.dvc_command import CommandRunner, StageFailed, StageWaiting
 from flows.engine.dvc_repository import PlanError
 from flows.engine.state import Grant
 from flows.machine import devices
@@ -40,7 +40,7 @@ class UnwantedError(Exception):
     """The attempt must end, though the stage did not fail."""
 
 
-class Place(Protocol):
+class AttemptSite(Protocol):
     """Where an attempt runs. `perform` does the work, and puts into the status what the coordinator needs of it."""
 
     def perform(self) -> None: ...
@@ -56,7 +56,7 @@ class Attempt:
         self.reporter = Reporter(
             api, run, self.status, self.stop, parent=int(worker) if worker.isdigit() else os.getppid()
         )
-        self.runner: Runner | None = None
+        self.runner: CommandRunner | None = None
         self.stopped = ""  # why
         self._silent = False
 
@@ -159,7 +159,7 @@ class Attempt:
                     raise
                 time.sleep(RETRY_SECONDS)
 
-    def _place(self, job: Job) -> Place:
+    def _place(self, job: Job) -> AttemptSite:
         if job.transport == "shared":
             from flows.workers.in_checkout import InCheckout
 

@@ -4,7 +4,7 @@ import os
 from typing import TYPE_CHECKING
 
 from flows.engine import attempts
-from flows.engine.dvc_command import Runner
+from flows.engine.dvc_command import CommandRunner
 from flows.engine.dvc_lock import hashes
 from flows.engine.dvc_repository import PlanError
 from flows.engine.previous import remove
@@ -37,7 +37,7 @@ class InCheckout:
                 attempt.stop(NOT_WANTED, False)
             attempt.phase("")
             self._clear()
-            runner = attempt.runner = Runner(self.root)
+            runner = attempt.runner = CommandRunner(self.root)
             attempt.check()
             log = self.root / "mlruns/logs" / f"{job.stage}.log"
             environ = {name: value for name, value in os.environ.items() if not name.startswith(CUT)}

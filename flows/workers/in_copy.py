@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.engine.checker import Checker, declared
-from flows.engine.dvc_command import Runner, StageFailed, StageWaiting
+from flows.engine.dvc_command import CommandRunner, StageFailed, StageWaiting
 from flows.engine.dvc_lock import data, hashes
 from flows.engine.dvc_repository import PlanError
 from flows.engine.previous import remove
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 from flows.lineage.reproduction import checkout, command, scratch_copy
 from flows.workers import dvc_transfer
 from flows.workers.job import Job
@@ -52,7 +52,7 @@ class InCopy:
             target.mkdir()
             self._lay_out(target, folder / "patch")
             attempt.phase("")
-            runner = attempt.runner = Runner(target)
+            runner = attempt.runner = CommandRunner(target)
             attempt.check()
             log = target / command.LOG / f"{job.stage}.log"
             attempt.reporter.log = log
@@ -72,8 +72,8 @@ class InCopy:
             finally:
                 runner.stop()
 
-    def _record(self, patch: Path | None) -> Record:
-        return Record(self.job.stage, self.job.entry, commit=self.job.commit, patch=patch)
+    def _record(self, patch: Path | None) -> ExecutionRecord:
+        return ExecutionRecord(self.job.stage, self.job.entry, commit=self.job.commit, patch=patch)
 
     def _lay_out(self, target: Path, patch: Path) -> None:
         job, attempt = self.job, self.attempt

@@ -11,7 +11,7 @@ from flows.workers.prefect_api import Api
 
 
 @dataclass(frozen=True)
-class Running:
+class RunningStage:
     """A stage that a worker runs, the devices that it holds, and since when (ISO 8601)."""
 
     stage: str
@@ -30,7 +30,7 @@ class Listed:
     devices: list[str] = field(default_factory=list)
     limit: int = 0
     since: str = ""
-    running: list[Running] = field(default_factory=list)
+    running: list[RunningStage] = field(default_factory=list)
 
 
 def live(root: Path) -> list[Listed]:
@@ -67,12 +67,12 @@ def held(root: Path) -> list[str]:
         return [line for line in map(api.held, api.pools()) if line]
 
 
-def _running(api: Api) -> dict[str, list[Running]]:
+def _running(api: Api) -> dict[str, list[RunningStage]]:
     """What runs, by the worker's name."""
-    by_worker: dict[str, list[Running]] = {}
+    by_worker: dict[str, list[RunningStage]] = {}
     for run in api.flow_runs(["RUNNING"]):
         status = api.status(run.id)
         stage = str((run.parameters.get("job") or {}).get("stage", run.name))
-        running = Running(stage, list(status.get("devices", [])), run.started, str(status.get("phase", "")))
+        running = RunningStage(stage, list(status.get("devices", [])), run.started, str(status.get("phase", "")))
         by_worker.setdefault(str(status.get("worker", "")), []).append(running)
     return by_worker

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from flows.engine import attempts
-from flows.engine.attempts import Note
+from flows.engine.attempts import AttemptNote
 from flows.engine.dvc_command import Progress, StageFailed, StageWaiting, WorkerLost
 from flows.engine.dvc_repository import PlanError
 from flows.engine.dvc_stage import run_cache_key
@@ -50,7 +50,7 @@ class Pool:
         """
         key, name = run_cache_key(job.entry), noted or job.stage
         run = self._left_behind(name, key)
-        note = Note(name, job.attempt, job.transport == "shared", key, self.api.url)
+        note = AttemptNote(name, job.attempt, job.transport == "shared", key, self.api.url)
         try:
             if run is None:
                 attempts.write(self.root, note)

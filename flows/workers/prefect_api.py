@@ -31,7 +31,7 @@ class Away(Exception):
 
 
 @dataclass(frozen=True)
-class Worker:
+class PoolWorker:
     """A worker of a pool as the server knows it."""
 
     name: str
@@ -40,7 +40,7 @@ class Worker:
 
 
 @dataclass(frozen=True)
-class FlowRun:
+class PrefectFlowRun:
     """A flow run: its id, its parameters, the type of its state, and when it was created (ISO 8601)."""
 
     id: str
@@ -81,13 +81,13 @@ class Api:
             body = {"name": pool, "type": "process", "base_job_template": template}
             self._ask("POST", "/work_pools/", body, also=(409,))
 
-    def workers(self, pool: str) -> list[Worker] | None:
+    def workers(self, pool: str) -> list[PoolWorker] | None:
         """The pool's workers; None if there is no such pool."""
         if self._find(f"/work_pools/{pool}") is None:
             return None
         answer = self._ask("POST", f"/work_pools/{pool}/workers/filter", {"limit": 200})
         return [
-            Worker(worker["name"], worker["status"] == "ONLINE", worker.get("last_heartbeat_time") or "")
+            PoolWorker(worker["name"], worker["status"] == "ONLINE", worker.get("last_heartbeat_time") or "")
             for worker in answer
         ]
 
@@ -141,12 +141,12 @@ class Api:
             self._deployments[pool] = str(self._ask("POST", "/deployments/", body)["id"])
         return self._deployments[pool]
 
-    def flow_run(self, run: str) -> FlowRun | None:
+    def flow_run(self, run: str) -> PrefectFlowRun | None:
         """A flow run; None if there is none of this id."""
         record = self._find(f"/flow_runs/{run}")
         return None if record is None else _flow_run(record)
 
-    def flow_runs(self, states: Sequence[str]) -> list[FlowRun]:
+    def flow_runs(self, states: Sequence[str]) -> list[PrefectFlowRun]:
         """The runs of stages in one of these states, newest first."""
         body = {
             "flows": {"name": {"any_": [FLOW]}},
@@ -247,9 +247,11 @@ class Api:
             raise PlanError(f"{self.url}: expected Prefect's API there, got something else") from None
 
 
-def _flow_run(record: Mapping[str, Any]) -> FlowRun:
+def _flow_run(record: Mapping[str, Any]) -> PrefectFlowRun:
     state = (record.get("state") or {}).get("type") or record.get("state_type") or "PENDING"
-    return FlowRun(record["id"], record["name"], state, record.get("parameters") or {}, record.get("start_time") or "")
+    return PrefectFlowRun(
+        record["id"], record["name"], state, record.get("parameters") or {}, record.get("start_time") or ""
+    )
 
 
 def _status(status: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from flows.orchestration.server import be_quiet
 from flows.workers import in_copy, prefect_servers
 from flows.workers.attempt import NAME, ROOT, WORKER
 from flows.workers.pool import plain_away
-from flows.workers.prefect_api import ENDED, Api, Away, Worker
+from flows.workers.prefect_api import ENDED, Api, Away, PoolWorker
 from tasks.common import mlflow_address
 
 # Prefect's own: it asks for work every 10 s and says every 30 s that it lives.
@@ -89,7 +89,7 @@ def _forget_killed(api: Api) -> None:
             api.withdraw(variable)
 
 
-def _heard(worker: Worker) -> float:
+def _heard(worker: PoolWorker) -> float:
     """When the server heard of the worker last, in seconds since 1970; 0 where it does not say."""
     return datetime.fromisoformat(worker.last_heard).timestamp() if worker.last_heard else 0.0
 

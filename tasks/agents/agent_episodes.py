@@ -19,9 +19,9 @@ from tasks.agents.environments.as_gymnasium import Described, code_of
 from tasks.agents.environments.games import optimum
 from tasks.agents.environments.own import is_unfinished
 from tasks.agents.playing import playing, recorded, transcribed
-from tasks.agents.playing.playing import Episode
+from tasks.agents.playing.playing import GameEpisode
 from tasks.agents.playing.recorded import World
-from tasks.agents.playing.tables import Episodes
+from tasks.agents.playing.tables import EpisodeTable
 from tasks.agents.playing.transcribed import Transcribed
 from tasks.common import models, tables
 from tasks.common.errors import ConfigError, DataError
@@ -89,7 +89,7 @@ def _expert(
     Its actions are said again, since what is read behind the last one is not recorded.
     """
     turns = recorded.read_turns(folder, "train")
-    games = tables.records(tables.read(Episodes, folder / "train_episodes.parquet").sort_values("episode"))
+    games = tables.records(tables.read(EpisodeTable, folder / "train_episodes.parquet").sort_values("episode"))
     if episode_set.expert > len(games):
         raise ConfigError(
             f"params.yaml: branches.agent_episodes.{name}.expert: expected at most the {len(games)} that are "
@@ -142,7 +142,7 @@ def _played(
             )
 
 
-def _transcribed(episode: Episode) -> Transcribed:
+def _transcribed(episode: GameEpisode) -> Transcribed:
     """An episode that the context cut short, the limit of turns, or a fault of its environment, would have gone on."""
     terminated = not episode.context_cut and not is_unfinished(episode.counted)
     return Transcribed(

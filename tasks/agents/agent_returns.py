@@ -14,7 +14,7 @@ from tasks.agents.configs.agent_returns import AgentReturnsConfig
 from tasks.agents.environments.games import optimum
 from tasks.agents.environments.host import FAULTS, TURNS_CUT
 from tasks.agents.playing import playing, recorded
-from tasks.agents.playing.playing import Episode
+from tasks.agents.playing.playing import GameEpisode
 from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
 from tasks.common import models, tables
 from tasks.common.tracking import progress
@@ -75,7 +75,7 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
     return {**means, **({"optimum": float(optima.mean())} if len(optima) else {})}
 
 
-def _episodes(played: list[Episode], best: list[float | None]) -> pd.DataFrame:
+def _episodes(played: list[GameEpisode], best: list[float | None]) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "episode": range(len(played)),
@@ -88,7 +88,7 @@ def _episodes(played: list[Episode], best: list[float | None]) -> pd.DataFrame:
     )
 
 
-def _turns(played: list[Episode]) -> pd.DataFrame:
+def _turns(played: list[GameEpisode]) -> pd.DataFrame:
     rows = []
     for number, episode in enumerate(played):
         for row in episode.spoken(number):

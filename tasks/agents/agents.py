@@ -11,7 +11,7 @@ import torch
 
 from tasks.agents.configs.agents import AgentConfig, AgentsConfig
 from tasks.agents.playing import playing, recorded
-from tasks.agents.playing.collecting import Collector
+from tasks.agents.playing.collecting import GameCollector
 from tasks.agents.playing.recorded import World
 from tasks.algorithms.agents import actor_critic
 from tasks.algorithms.agents.critic import TurnCritic
@@ -20,7 +20,7 @@ from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.common.precision import TrainedWeights
 from tasks.common import models, tables
-from tasks.common.checkpoints import Stateful, Training, resumable
+from tasks.common.checkpoints import ResumableTraining, Stateful, resumable
 from tasks.common.config import settings_of
 from tasks.common.tracking import Row, part
 from tasks.language.training import trained_model
@@ -57,7 +57,7 @@ def run(config: AgentsConfig, policy: Path, episodes: Path, environment_files: P
 
 
 def _train(
-    training: Training,
+    training: ResumableTraining,
     config: AgentsConfig,
     agent_config: AgentConfig,
     world: World,
@@ -80,7 +80,7 @@ def _train(
         state |= {"critic": TrainedWeights(critic), "critic_optimizer": critic_optimizer}
     how = playing.sampling(trained.model, tokenizer, config.max_action_tokens, config.temperature)
 
-    collect = Collector(trained.model, tokenizer, world, seed, config.games, config.episodes, how)
+    collect = GameCollector(trained.model, tokenizer, world, seed, config.games, config.episodes, how)
 
     def fit(start: int) -> Iterator[Row]:
         return actor_critic.fit(
@@ -92,9 +92,9 @@ def _train(
     return rows
 
 
-def loop_settings(config: AgentsConfig, agent_config: AgentConfig, seed: int) -> actor_critic.Settings:
+def loop_settings(config: AgentsConfig, agent_config: AgentConfig, seed: int) -> actor_critic.LoopSettings:
     """What the loop needs to know of a policy and of what all share."""
-    return actor_critic.Settings(
+    return actor_critic.LoopSettings(
         credit=agent_config.credit,
         over=agent_config.over,
         baseline=agent_config.baseline,

@@ -26,7 +26,7 @@ def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
         name: measured.read(returns / name, name, policy_config) for name, policy_config in config.policies.items()
     }
     judged = [verdicts.judge(expectation, policies) for expectation in config.expectations]
-    by_environment: dict[str, list[measured.Policy]] = {}
+    by_environment: dict[str, list[measured.PolicyEpisodes]] = {}
     for policy in policies.values():
         by_environment.setdefault(policy.environment, []).append(policy)
     rows = {name: measured.row(policy) for name, policy in policies.items()}

@@ -17,7 +17,7 @@ from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.cache import other_layers
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
-from tasks.algorithms.language.sequences import Batch, batches_per_run, shuffled
+from tasks.algorithms.language.sequences import SequenceBatch, batches_per_run, shuffled
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.config import settings_of
@@ -91,7 +91,7 @@ def _model(config: BehaviourCloningConfig, texts: Sequence[str], raw: Path) -> t
     return made, words
 
 
-def _batches(transcripts: Sequence[Transcript], config: BehaviourCloningConfig, pad: int) -> Iterator[Batch]:
+def _batches(transcripts: Sequence[Transcript], config: BehaviourCloningConfig, pad: int) -> Iterator[SequenceBatch]:
     generator = torch.Generator().manual_seed(config.seed)
     for rows in shuffled(len(transcripts), config.batch_size, config.epochs, generator):
         yield make_transcripts([transcripts[row] for row in rows], pad).batch()

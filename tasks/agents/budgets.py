@@ -14,18 +14,18 @@ from torch import Tensor
 
 from tasks.agents.configs.budgets import BudgetsConfig
 from tasks.agents.playing import playing, purchases, recorded
-from tasks.agents.playing.collecting import Collector
+from tasks.agents.playing.collecting import GameCollector
 from tasks.agents.playing.purchases import Bought
 from tasks.agents.playing.recorded import World
 from tasks.algorithms.agents import actor_critic, preference
-from tasks.algorithms.agents.preference import Pair
+from tasks.algorithms.agents.preference import EpisodePair
 from tasks.algorithms.agents.transcripts import Transcript, make_transcripts
 from tasks.algorithms.agents.trust_region import TrustRegion
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
 from tasks.algorithms.language.sequences import batches_per_run, shuffled
 from tasks.common import models
-from tasks.common.checkpoints import Training, resumable
+from tasks.common.checkpoints import ResumableTraining, resumable
 from tasks.common.config import settings_of
 from tasks.common.errors import ConfigError
 from tasks.common.tracking import Row, part
@@ -88,9 +88,11 @@ class _Learner:
         self.world, self.seed = world, seed
         self.trained, self.tokenizer = trained_model.load(policy, config.training), models.load_tokenizer(policy)
         how = playing.sampling(self.trained.model, self.tokenizer, config.max_action_tokens, config.temperature)
-        self.collect = Collector(self.trained.model, self.tokenizer, world, seed, config.games, config.episodes, how)
+        self.collect = GameCollector(
+            self.trained.model, self.tokenizer, world, seed, config.games, config.episodes, how
+        )
 
-    def train(self, training: Training, teacher: Path, out: Path) -> tuple[dict[str, float], list[Row]]:
+    def train(self, training: ResumableTraining, teacher: Path, out: Path) -> tuple[dict[str, float], list[Row]]:
         """Buy and learn; the policy goes to `out`. What was paid and done, and the curve."""
         prices = self.config.prices
         if self.own.source == "rewards":
@@ -125,7 +127,7 @@ class _Learner:
         if budget.source == "teacher":
             model, words = models.load_model(teacher), models.load_tokenizer(teacher)
             greedy = playing.sampling(model, words, config.max_action_tokens, 0.0)
-            plays = Collector(model, words, self.world, self.seed, config.games * config.episodes, 1, greedy)
+            plays = GameCollector(model, words, self.world, self.seed, config.games * config.episodes, 1, greedy)
             return purchases.anothers(plays, self.tokenizer, budget.dollars, prices.teacher)
         if budget.source == "successes":
             return purchases.successes(self.collect, budget.dollars, prices.reward)
@@ -155,7 +157,9 @@ class _Learner:
         batches = (make_transcripts([episodes[row] for row in batch_rows], pad).batch() for batch_rows in rows)
         return sft.fit(self.trained.model, batches, optimizer)
 
-    def _compared(self, pairs: Sequence[Pair], reference: Tensor, optimizer: Optimizer, start: int) -> Iterator[Row]:
+    def _compared(
+        self, pairs: Sequence[EpisodePair], reference: Tensor, optimizer: Optimizer, start: int
+    ) -> Iterator[Row]:
         rows = self._rows(len(pairs), start)
         batches = (([pairs[row] for row in batch_rows], reference[batch_rows]) for batch_rows in rows)
         return preference.fit(self.trained.model, batches, self.tokenizer.pad_token_id, self.config.beta, optimizer)
@@ -165,9 +169,9 @@ class _Learner:
             self.trained.model, None, self.collect, (optimizer, None), self._settings(), start=start, steps=steps
         )
 
-    def _settings(self) -> actor_critic.Settings:
+    def _settings(self) -> actor_critic.LoopSettings:
         """GRPO by episode."""
-        return actor_critic.Settings(
+        return actor_critic.LoopSettings(
             credit="total",
             over="turns",
             baseline="group",

@@ -8,7 +8,7 @@ from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
 from tasks.agents.environments.games import optimum
 from tasks.agents.environments.splits import Split
 from tasks.agents.playing import recorded
-from tasks.agents.playing.tables import Episodes, Turns
+from tasks.agents.playing.tables import EpisodeTable, Turns
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
@@ -52,8 +52,8 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
             wrong = f"all {count} games of the split {split} were ended by faults of the environment"
             raise DataError(f"{environment_config.kind}: {wrong}; the last one: {fault}")
         tables.write(Turns, tables.frame(Turns, turns), out / f"{split}_turns.parquet")
-        table = tables.frame(Episodes, episodes)
-        tables.write(Episodes, table, out / f"{split}_episodes.parquet")
+        table = tables.frame(EpisodeTable, episodes)
+        tables.write(EpisodeTable, table, out / f"{split}_episodes.parquet")
         if count:
             means = {"return": float(table["total"].mean()), "turns": float(table["turns"].mean())}
             metrics[split] = {**means, "faults": 1 - len(table) / count, "turns_cut": float(table["cut"].mean())}

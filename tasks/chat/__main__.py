@@ -90,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
 
     logging.disable_progress_bar()
     try:
-        sampling = conversation.Sampling(options.temperature, options.max_new_tokens, options.seed)
+        sampling = conversation.ChatSampling(options.temperature, options.max_new_tokens, options.seed)
         conversations = [conversation.load(folder, sampling) for folder in folders]
         for each in conversations:
             each.set_system(options.system)

@@ -20,7 +20,7 @@ KEPT = 4  # at least 1 / KEPT of the context is kept for an answer, or --max-new
 
 
 @dataclass(frozen=True)
-class Sampling:
+class ChatSampling:
     """How answers are drawn; temperature 0 is greedy."""
 
     temperature: float
@@ -31,7 +31,7 @@ class Sampling:
 class Conversation:
     """The turns of a person with one model. After an answer `notes` say what there is to know of it."""
 
-    def __init__(self, name: str, model: PretrainedCausalLM, tokenizer: Tokenizer, sampling: Sampling) -> None:
+    def __init__(self, name: str, model: PretrainedCausalLM, tokenizer: Tokenizer, sampling: ChatSampling) -> None:
         self.name, self.model, self.tokenizer, self.sampling = name, model, tokenizer, sampling
         self.limit: int | None = getattr(model.config.get_text_config(), "max_position_embeddings", None)
         self._ends = chat.end_tokens(model, tokenizer)
@@ -145,7 +145,7 @@ class Conversation:
             raise DataError(f"{self.name}: {error}") from None
 
 
-def load(folder: Path, sampling: Sampling) -> Conversation:
+def load(folder: Path, sampling: ChatSampling) -> Conversation:
     """A conversation with the model in a folder in Hugging Face layout; DataError with one line if it cannot answer."""
     if not (folder / "config.json").is_file():
         raise DataError(f"{folder}: {no_model(folder)}")

@@ -59,7 +59,7 @@ Reference = tuple[str, ...]  # a name and the attributes asked of it: ("tables",
 
 
 @dataclass(frozen=True)
-class Part:
+class CodePart:
     """One definition, or one statement that runs at the import. `modules` are those that it imports when it runs."""
 
     node: ast.stmt
@@ -88,11 +88,11 @@ class Part:
 class Module:
     """The parts of one module. Several definitions of one name all count."""
 
-    definitions: dict[str, list[Part]] = field(default_factory=dict)
-    running: list[Part] = field(default_factory=list)  # at the import, in their order
+    definitions: dict[str, list[CodePart]] = field(default_factory=dict)
+    running: list[CodePart] = field(default_factory=list)  # at the import, in their order
     imports: dict[str, set[Reference]] = field(default_factory=dict)  # name here -> a module's name, and a name in it
     imported: set[str] = field(default_factory=set)  # when this module is
-    program: list[Part] = field(default_factory=list)  # what runs with `python -m` alone
+    program: list[CodePart] = field(default_factory=list)  # what runs with `python -m` alone
     bound: set[str] = field(default_factory=set)  # names that `running` binds
 
     @cached_property
@@ -103,7 +103,7 @@ class Module:
         return sorted(".".join(target) for target in targets if target[0] != "typing")  # for the type checker alone
 
     @cached_property
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[CodePart]:
         """All but what runs with `python -m` alone."""
         return [*self.running, *(part for parts in self.definitions.values() for part in parts)]
 
@@ -206,10 +206,10 @@ def dotted(node: ast.expr) -> str:
     return f"{above}.{node.attr}" if isinstance(node, ast.Attribute) and above else ""
 
 
-def _part(statement: ast.stmt, above: str, names: dict[str, set[Reference]]) -> Part:
+def _part(statement: ast.stmt, above: str, names: dict[str, set[Reference]]) -> CodePart:
     visitor = _Names(above, names)
     visitor.visit(statement)
-    return Part(
+    return CodePart(
         statement,
         frozenset(visitor.references),
         frozenset(visitor.texts),

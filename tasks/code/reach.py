@@ -8,14 +8,14 @@ import hashlib
 from collections.abc import Callable, Collection, Mapping
 from pathlib import PurePosixPath
 
-from tasks.code.modules import DOCSTRINGS, SOURCES, Module, Part, Reference, read
+from tasks.code.modules import DOCSTRINGS, SOURCES, CodePart, Module, Reference, read
 
 RUNS = "import"  # in place of a definition's name: what runs at the import
 Source = Callable[[str], bytes | None]  # a path in the repository -> its content; None where there is no such file
 Digests = dict[str, dict[str, str]]  # path -> definition -> hash
 
 
-class Code:
+class PackageCode:
     """All modules below one package, as `source` has them; `without_influence` are modules that count for nothing.
 
     `looked_at` are definitions, as `tasks.stage.main`, that read docstrings or sources and do nothing with them that an
@@ -75,20 +75,20 @@ class Code:
         return "", ()
 
 
-class Reached:
+class StageReach:
     """What the module of a stage reaches."""
 
-    def __init__(self, code: Code, stage: str, chosen: Mapping[str, Collection[str]] | None = None) -> None:
+    def __init__(self, code: PackageCode, stage: str, chosen: Mapping[str, Collection[str]] | None = None) -> None:
         """`chosen` has the modules that a definition looks up: who reaches it reaches in each what has the module's
         name.
         """
         self.code, self.chosen = code, chosen or {}
-        self.parts: dict[int, tuple[str, Part]] = {}  # by identity, with the module
+        self.parts: dict[int, tuple[str, CodePart]] = {}  # by identity, with the module
         self.whole: set[str] = set()
         self.bound: dict[tuple[str, str], str] = {}  # module, a name that it imports -> what that is
         self._imported: set[str] = set()
         self._followed: set[tuple[str, Reference]] = set()
-        self._waiting: list[tuple[str, Part]] = []
+        self._waiting: list[tuple[str, CodePart]] = []
         self._import(stage)
         if code.module(stage) is None:
             raise ValueError(f"{stage}: no module of {code.package}")
@@ -172,11 +172,11 @@ class Reached:
                 for target in module.imports.get("*", ()):
                     self._dotted(target)
 
-    def _program(self, name: str) -> list[Part]:
+    def _program(self, name: str) -> list[CodePart]:
         module = self.code.module(name)
         return module.program if module else []
 
-    def _add(self, module: str, part: Part) -> None:
+    def _add(self, module: str, part: CodePart) -> None:
         if id(part) not in self.parts:
             self.parts[id(part)] = module, part
             self._waiting.append((module, part))
@@ -229,7 +229,7 @@ class Reached:
                 self._add(name, part)
 
 
-def _name(part: Part) -> str:
+def _name(part: CodePart) -> str:
     """The names that a part defines, which do not depend on by which of them it was reached."""
     return ", ".join(part.names) or RUNS
 

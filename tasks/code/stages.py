@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from tasks.code.chosen import Choices, modules_of
 from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
 from tasks.code.modules import Module
-from tasks.code.reach import Code, Reached
+from tasks.code.reach import PackageCode, StageReach
 from tasks.code.syntax import file_dump
 
 PACKAGE = "tasks"
@@ -31,7 +31,7 @@ class StageCode:
 
     def __init__(self, files: Mapping[str, bytes], chosen: Choices, cache: Known | None = None) -> None:
         self.files, self.chosen = files, chosen
-        self._code = Code(files.get, PACKAGE, WITHOUT_INFLUENCE, LOOKED_AT, cache)
+        self._code = PackageCode(files.get, PACKAGE, WITHOUT_INFLUENCE, LOOKED_AT, cache)
 
     def modules(self) -> dict[str, str]:
         """Stage -> its module: each of a flow's folder that hands its `run` to `tasks.stage.main`."""
@@ -49,7 +49,7 @@ class StageCode:
         The hash is "" where a module is imported and nothing of it is reached. ValueError where there is no such
         module, or one of them is no Python of this version.
         """
-        reached = Reached(self._code, module, modules_of(module.rpartition(".")[2], self.chosen))
+        reached = StageReach(self._code, module, modules_of(module.rpartition(".")[2], self.chosen))
         parts = {
             path: _hash(json.dumps(definitions, sort_keys=True).encode())
             for path, definitions in reached.digests().items()
@@ -65,12 +65,12 @@ class StageCode:
         """Name -> path of each module that a program imports, at once or when what it reaches runs; without those
         without influence.
         """
-        return Reached(self._code, module).imported()
+        return StageReach(self._code, module).imported()
 
     @cached_property
     def _idle(self) -> set[str]:
         """What only modules without influence import, which every stage may import with them."""
-        everything = Code(self.files.get, PACKAGE)
+        everything = PackageCode(self.files.get, PACKAGE)
         seen, waiting = set[str](), [name for name in WITHOUT_INFLUENCE if everything.module(name)]
         while waiting:
             name = waiting.pop()

@@ -53,7 +53,7 @@ class Stateful(Protocol):
 State = Mapping[str, Stateful | torch.Generator]
 
 
-class Training:
+class ResumableTraining:
     """One stage's training and its checkpoint file; made by `resumable`."""
 
     def __init__(self, name: str, key: str) -> None:
@@ -187,12 +187,12 @@ class Training:
 
 
 @contextmanager
-def resumable(name: str, config: BaseModel, *inputs: Path) -> Iterator[Training]:
+def resumable(name: str, config: BaseModel, *inputs: Path) -> Iterator[ResumableTraining]:
     """A stage's training, resumed if it was killed; `name` is the stage's, and `inputs` are all files that it reads.
 
     Write the outs inside the `with`: only when it ends without an error is the checkpoint removed.
     """
-    training = Training(name, digest(config, inputs))
+    training = ResumableTraining(name, digest(config, inputs))
     yield training
     training.remove()
 

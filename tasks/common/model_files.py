@@ -31,7 +31,7 @@ ENDS = {*TOKENS, "stop_strings", "max_length", "max_new_tokens"}
 QUESTION, ANSWER = "How many apples are 2 and 3 apples?", "There are 5 apples."
 
 
-class Named(Protocol):
+class NamedWeights(Protocol):
     """A model whose weights have names."""
 
     base_model_prefix: str  # of the names of its body's weights
@@ -53,7 +53,7 @@ class Named(Protocol):
         ...
 
 
-Model = TypeVar("Model", bound=Named)
+Model = TypeVar("Model", bound=NamedWeights)
 Loaded = TypeVar("Loaded", covariant=True)
 
 

@@ -92,7 +92,7 @@ SECRET = re.compile(
 )
 
 # By root the last state and what decides it: a run asks at each of its stages.
-_last: dict[Path, tuple[object, "Source"]] = {}
+_last: dict[Path, tuple[object, "CodeState"]] = {}
 
 
 class GitError(Exception):
@@ -100,7 +100,7 @@ class GitError(Exception):
 
 
 @dataclass(frozen=True)
-class Source:
+class CodeState:
     """The state of the code.
 
     Without git, or without a commit, only the hashes of the files tell what a run was made with.
@@ -133,7 +133,7 @@ class _Change:
     before: tuple[str, ...]
 
 
-def state(root: Path) -> Source:
+def state(root: Path) -> CodeState:
     """The commit, the files that differ from it, untracked ones that are not ignored included, and their difference to
     it.
     """
@@ -141,7 +141,7 @@ def state(root: Path) -> Source:
     try:
         return _state(root)
     except GitError as error:
-        return Source("unknown" if _within_git(root) else "none", "unknown", note=f"git: {error}")
+        return CodeState("unknown" if _within_git(root) else "none", "unknown", note=f"git: {error}")
 
 
 def git(root: Path, *arguments: str, environ: Mapping[str, str] | None = None, stdin: bytes = b"") -> bytes:
@@ -217,7 +217,7 @@ def _within_git(root: Path) -> bool:
     return any(os.path.lexists(ancestor / ".git") for ancestor in (folder, *folder.parents))
 
 
-def _state(root: Path) -> Source:
+def _state(root: Path) -> CodeState:
     prefix = "" if (root / ".git").exists() else os.fsdecode(git(root, "rev-parse", "--show-prefix")).rstrip("\n")
     commit, changed = "none", list[_Change]()
     for line in git(root, "status", *STATUS, *EVERYTHING).split(b"\0"):
@@ -235,7 +235,7 @@ def _state(root: Path) -> Source:
     if commit != "none" and not (root / ".git").exists() and not _is_tracked(root):
         raise GitError("the repository that it would take tracks nothing of this folder")
     if not changed:
-        return Source(commit, "no")
+        return CodeState(commit, "no")
     looked_at, facts = time.time_ns(), tuple(_facts(root / change.path) for change in changed)
     key = commit, tuple(changed), facts
     cached = _last.get(root)
@@ -253,7 +253,7 @@ def _is_tracked(root: Path) -> bool:
     return any((root / os.fsdecode(name)).exists() for name in tracked if name)
 
 
-def _different(root: Path, commit: str, changed: Sequence[_Change]) -> Source:
+def _different(root: Path, commit: str, changed: Sequence[_Change]) -> CodeState:
     """The state where these files differ from the commit."""
     secret = _secrets(root, changed)
     open_ = [change for change in changed if change.path not in secret]
@@ -265,7 +265,7 @@ def _different(root: Path, commit: str, changed: Sequence[_Change]) -> Source:
             patch = _patch(root, _small(root, [change.path for change in open_ if change.kind == "?"]), secret)
         except GitError as error:
             notes.append(f"no patch was kept; git: {error}")
-    return Source(commit, dirty, patch or None, "; ".join(notes))
+    return CodeState(commit, dirty, patch or None, "; ".join(notes))
 
 
 def _left_out(count: int) -> str:

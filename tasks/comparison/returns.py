@@ -16,7 +16,7 @@ from tasks.agents.playing.tables import SampledEpisodes
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.estimates import Estimate, over_games_too, over_seeds
-from tasks.offline.reporting.measurements import Episodes
+from tasks.offline.reporting.measurements import PlayedEpisodes
 
 SEEDS, GAMES, SAME = "seeds", "seeds and games", "same"
 WITHOUT_SEEDS = -1  # the seed of a policy that is one
@@ -33,7 +33,7 @@ def compared(files_a: Mapping[str, str], files_b: Mapping[str, str], same: bool)
     ]
     if environments[0] != environments[1]:
         raise DataError(f"returns in {environments[0]} and in {environments[1]} cannot be compared: their units differ")
-    a, b = (dict(_lines(tables.read(Episodes, Path(files["episodes.parquet"])))) for files in (files_a, files_b))
+    a, b = (dict(_lines(tables.read(PlayedEpisodes, Path(files["episodes.parquet"])))) for files in (files_a, files_b))
     shared = [name for name in a if name in b]
     named = {name: (name, name) for name in shared} or {f"{new} minus {old}": (old, new) for old, new in product(a, b)}
     metrics = {f"{name}/return": _difference(a[old], b[new], same) for name, (old, new) in named.items()}

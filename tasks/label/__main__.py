@@ -154,10 +154,10 @@ def answer(
     from tasks.label.numbers import numbers
     from tasks.label.server import application
     from tasks.label.session import Session
-    from tasks.language.judgements.assignment import Assignment, Settings
+    from tasks.language.judgements.assignment import Assignment, AssignmentSettings
 
     gold = GOLD if any(item.gold is not None for item in items) else 0.0
-    assignment = Assignment(items, Settings(options.seed, options.overlap, gold, options.repeats, GAP))
+    assignment = Assignment(items, AssignmentSettings(options.seed, options.overlap, gold, options.repeats, GAP))
     session = Session(writer, assignment, token)
     app = application(session, token, guard.hosts(options.host), lambda: numbers(writer.record, assignment))
     progress = assignment.progress_of_all(writer.record)

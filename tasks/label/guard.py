@@ -72,7 +72,7 @@ def addresses(host: str) -> list[str]:
     return sorted(names, key=is_loopback)
 
 
-class Guard:
+class LabelGuard:
     """An ASGI application that passes to `app` only requests with the token, to one of `hosts`, from its own pages."""
 
     def __init__(self, app: App, token: str, hosts: frozenset[str]) -> None:

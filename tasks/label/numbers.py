@@ -6,8 +6,8 @@ from typing import Any
 
 from tasks.common.estimates import Estimate
 from tasks.language.judgements.assignment import Assignment
-from tasks.language.judgements.record import Record
-from tasks.language.judgements.statistics import Measured, Statistics, statistics
+from tasks.language.judgements.record import JudgementRecord
+from tasks.language.judgements.statistics import JudgementStatistics, Statistics, statistics
 from tasks.language.judgements.strengths import Strength
 
 MOST_DISPUTED = 20
@@ -22,7 +22,7 @@ MEASURES = {
 }
 
 
-def numbers(record: Record, assignment: Assignment) -> dict[str, Any]:
+def numbers(record: JudgementRecord, assignment: Assignment) -> dict[str, Any]:
     """All that the statistics page shows."""
     summary, progress = statistics(record), assignment.progress_of_all(record)
     return {
@@ -44,7 +44,7 @@ def numbers(record: Record, assignment: Assignment) -> dict[str, Any]:
     }
 
 
-def lines(record: Record) -> list[str]:
+def lines(record: JudgementRecord) -> list[str]:
     """The same for a terminal."""
     summary = statistics(record)
     report = [f"{summary.judgements} judgements of {summary.items} items in {_duration(summary.hours * 3600)}"]
@@ -60,7 +60,7 @@ def lines(record: Record) -> list[str]:
     return report
 
 
-def _short(measured: Measured) -> str:
+def _short(measured: JudgementStatistics) -> str:
     return ", ".join(f"{name.lower()} {estimate(getattr(measured, key))}" for key, (name, _) in MEASURES.items())
 
 

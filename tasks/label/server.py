@@ -17,9 +17,9 @@ from markupsafe import Markup
 from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.common.errors import DataError
-from tasks.label.guard import Guard
+from tasks.label.guard import LabelGuard
 from tasks.label.rendering import render
-from tasks.label.session import ConflictError, Session, Turn
+from tasks.label.session import ConflictError, LabelTurn, Session
 from tasks.label.shown import view
 from tasks.language.judgements.lines import ItemId, JudgementId, Person, Value
 
@@ -70,7 +70,9 @@ class _Flag(_Call):
     reason: str = Field(min_length=1, max_length=1000)
 
 
-def application(session: Session, token: str, hosts: frozenset[str], statistics: Callable[[], dict[str, Any]]) -> Guard:
+def application(
+    session: Session, token: str, hosts: frozenset[str], statistics: Callable[[], dict[str, Any]]
+) -> LabelGuard:
     """The server as an ASGI application. `statistics` are what the page of that name shows."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     loader = FileSystemLoader(HERE / "templates")
@@ -116,7 +118,7 @@ def application(session: Session, token: str, hosts: frozenset[str], statistics:
     def not_written(_: Request, error: Exception) -> Response:
         return JSONResponse({"fault": str(error)}, 503)
 
-    return Guard(app, token, hosts)
+    return LabelGuard(app, token, hosts)
 
 
 def _pages(app: FastAPI, environment: Environment, session: Session, statistics: Callable[[], dict[str, Any]]) -> None:
@@ -141,7 +143,7 @@ def title(modes: Collection[str]) -> str:
     return f"{words[next(iter(modes))]} answers" if len(modes) == 1 else "Judge answers"
 
 
-def _shown(environment: Environment, turn: Turn) -> dict[str, Any]:
+def _shown(environment: Environment, turn: LabelTurn) -> dict[str, Any]:
     """What the page is told: the item as HTML, and no more of it than that shows."""
     progress, shown = turn.progress, turn.shown
     payload: dict[str, Any] = {

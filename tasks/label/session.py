@@ -24,7 +24,7 @@ class ConflictError(Exception):
 
 
 @dataclass(frozen=True)
-class Turn:
+class LabelTurn:
     """What a person sees now: an item with its ticket, or none when nothing is left; `value` is what they took back of
     it.
     """
@@ -45,7 +45,7 @@ class Session:
         self._lock = RLock()
         self._seeing: dict[str, tuple[str, float]] = {}  # the item that each person sees, and since when
 
-    def next(self, person: str) -> Turn:
+    def next(self, person: str) -> LabelTurn:
         """The person's next item."""
         with self._lock:
             now = time.monotonic()
@@ -88,7 +88,7 @@ class Session:
             return False
         return in_item(value, line.order) == line.value
 
-    def undo(self, judgement: str, person: str) -> Turn:
+    def undo(self, judgement: str, person: str) -> LabelTurn:
         """Take a judgement back and return to its item."""
         with self._lock:
             line = self.record.known(judgement)
@@ -115,7 +115,7 @@ class Session:
                 self._note(assigned)
                 self.writer.append(Flag(item=item, person=person, reason=reason, at=instant()))
 
-    def _turn(self, person: str, shown: Shown | None, value: Value | None) -> Turn:
+    def _turn(self, person: str, shown: Shown | None, value: Value | None) -> LabelTurn:
         ticket = ""
         self._seeing.pop(person, None)
         if shown is not None:
@@ -125,7 +125,7 @@ class Session:
             line for line in self.record.judgements if line.person == person and line.item in self.assignment.items
         ]
         progress = self.assignment.progress(self.record, person)
-        return Turn(shown, ticket, value, judgements[-1].judgement if judgements else None, progress)
+        return LabelTurn(shown, ticket, value, judgements[-1].judgement if judgements else None, progress)
 
     def _ticket(self, drawn: str, person: str, item: str, repeat: int) -> str:
         """A judgement's id: drawn by lot, and bound to who judges what for which time, in a way that a page cannot

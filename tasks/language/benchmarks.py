@@ -8,7 +8,7 @@ from tasks.common import models
 from tasks.common.errors import ConfigError
 from tasks.language.configs.benchmarks import BenchmarksConfig, Cell
 from tasks.language.suites import evaluating, reading
-from tasks.language.suites.answering import Sampling
+from tasks.language.suites.answering import AnswerSampling
 from tasks.stage import Metrics, main
 
 METRICS = evaluating.METRICS
@@ -35,9 +35,9 @@ def cell_of(config: BenchmarksConfig, name: str) -> Cell:
     return config.cells[name]
 
 
-def sampling(config: BenchmarksConfig, cell: Cell) -> Sampling:
+def sampling(config: BenchmarksConfig, cell: Cell) -> AnswerSampling:
     """How the policy answers."""
-    return Sampling(
+    return AnswerSampling(
         config.seed,
         cell.samples,
         config.temperature,

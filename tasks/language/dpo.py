@@ -35,7 +35,7 @@ def run(config: DpoConfig, policy: Path, preferences: Path, out: Path, curves: P
     pairs = ComparisonSet(tables.read(Comparisons, preferences / "train.parquet"), tokenizer, limit)
     pairs.say_cuts("dpo", limit)
     pairs.check_positions(model, "dpo.max_length")
-    objective = settings_of(config, dpo.Objective)
+    objective = settings_of(config, dpo.MarginLoss)
     reference = dpo.reference_logps(model, pairs.responses(REFERENCE_BATCH)) if objective.needs_reference else None
     steps = pairs.steps(config.prompts_per_batch, config.epochs)
     settings = settings_of(config.training, OptimizerSettings)

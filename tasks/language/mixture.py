@@ -13,7 +13,7 @@ import pandas as pd
 from tasks.common import tables, tracking
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
-from tasks.language.configs.mixture import Dataset, MixtureConfig
+from tasks.language.configs.mixture import MixtureConfig, MixtureDataset
 from tasks.language.data import problem_forms
 from tasks.language.data.problem_forms import check_skip
 from tasks.language.data.rows import read_hub, read_training_files
@@ -105,7 +105,7 @@ def draw(
     return rows, validation, counts
 
 
-def available(config: MixtureConfig, dataset: Dataset, problems: Path, raw: Path) -> list[Record]:
+def available(config: MixtureConfig, dataset: MixtureDataset, problems: Path, raw: Path) -> list[Record]:
     """All rows of one data set, in the form of Problems; DataError naming the file where there are none."""
     if dataset.source == "problems":
         train = tables.read(Problems, problems / "train.parquet")
@@ -128,7 +128,7 @@ def of_problems(problems: Path) -> list[Record]:
     return [_prompt(row, row["problem_id"], "", "policy") for row in held_out]
 
 
-def prompt(dataset: Dataset, row: Record) -> Record:
+def prompt(dataset: MixtureDataset, row: Record) -> Record:
     """A row of a data set as a row of Prompts; DataError where the data set's reward needs an answer that it lacks."""
     if dataset.reward in ANSWERED and not row["answer"]:
         raise DataError(

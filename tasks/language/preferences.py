@@ -57,7 +57,7 @@ METRICS = {
 
 
 @dataclass
-class Part:
+class PreferencePart:
     """What one source gives: rows of Comparisons and Rankings, the prompts that are held out, and metrics of its
     own.
     """
@@ -71,7 +71,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Inputs:
+class SourceInputs:
     """Where a source's data is."""
 
     responses: Path
@@ -89,7 +89,7 @@ def run(
     The latter two are there where somebody ranked. `responses` is where the pairs, or what is ranked, come from,
     `pairs` has the files of a mixture and `judgements` what people said.
     """
-    inputs = Inputs(responses, pairs if config.source == "mixture" else responses, judgements, problems)
+    inputs = SourceInputs(responses, pairs if config.source == "mixture" else responses, judgements, problems)
     parts = {name: SOURCES[name](config, inputs) for name in config.sources}
     whole = _mixed(config, parts) if config.source == "mixture" else parts[config.source]
     compared = pd.DataFrame(whole.pairs, columns=None if whole.pairs else list(Comparisons.to_schema().columns))
@@ -112,7 +112,7 @@ def run(
     }
 
 
-def annotated(config: PreferencesConfig, inputs: Inputs) -> Part:
+def annotated(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
     """The responses, ranked and paired by the simulated annotator."""
     sampled = _sampled(inputs.responses)
     if sampled is None:
@@ -125,7 +125,7 @@ def annotated(config: PreferencesConfig, inputs: Inputs) -> Part:
     tracking.log_table(pd.DataFrame(annotation.texts[:SAMPLE_ROWS]).fillna(""), "rankings.json")
     points = pd.DataFrame([json.loads(row["points"]) for row in annotation.annotations])
     scores = {**points.mean(), "total": points.sum(axis=1).mean()}
-    return Part(
+    return PreferencePart(
         annotation.pairs,
         annotation.held_out,
         annotation.rankings,
@@ -134,7 +134,7 @@ def annotated(config: PreferencesConfig, inputs: Inputs) -> Part:
     )
 
 
-def judged(config: PreferencesConfig, inputs: Inputs) -> Part:
+def judged(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
     """What people judged. WaitingError while there is too little.
 
     Prompts of the responses are held out as the annotator's are. Others, whose number grows with the record, are held
@@ -166,21 +166,21 @@ def judged(config: PreferencesConfig, inputs: Inputs) -> Part:
         "both_bad": judged_set.both_bad,
         "equal_texts": judged_set.equal,
     }
-    return Part(judged_set.pairs, held, rankings, prompts=set(judged_set.prompts), metrics=metrics)
+    return PreferencePart(judged_set.pairs, held, rankings, prompts=set(judged_set.prompts), metrics=metrics)
 
 
-def of_files(config: PreferencesConfig, inputs: Inputs) -> Part:
+def of_files(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
     """Pairs in files."""
     return _given(config, read_files(inputs.pairs), str(inputs.pairs))
 
 
-def of_hub(config: PreferencesConfig, inputs: Inputs) -> Part:
+def of_hub(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
     """Pairs of a hub's data set."""
     rows = read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
     return _given(config, rows, config.hub_id)
 
 
-SOURCES: dict[Source, Callable[[PreferencesConfig, Inputs], Part]] = {
+SOURCES: dict[Source, Callable[[PreferencesConfig, SourceInputs], PreferencePart]] = {
     "annotator": annotated,
     "people": judged,
     "files": of_files,
@@ -188,7 +188,7 @@ SOURCES: dict[Source, Callable[[PreferencesConfig, Inputs], Part]] = {
 }
 
 
-def _given(config: PreferencesConfig, rows: Iterable[Row], source: str) -> Part:
+def _given(config: PreferencesConfig, rows: Iterable[Row], source: str) -> PreferencePart:
     pair_set = given_pairs.read(rows, config.test_share, config.seed, source)
     tracking.log_table(pd.DataFrame(pair_set.train[:SAMPLE_ROWS]), "pairs.json")
     for line in pair_set.lines("preferences"):
@@ -200,10 +200,12 @@ def _given(config: PreferencesConfig, rows: Iterable[Row], source: str) -> Part:
         "left_out": pair_set.omissions.left_out.total(),
         "contradicted": pair_set.contradicted,
     }
-    return Part([*pair_set.train, *pair_set.test], {row["prompt_id"] for row in pair_set.test}, metrics=metrics)
+    return PreferencePart(
+        [*pair_set.train, *pair_set.test], {row["prompt_id"] for row in pair_set.test}, metrics=metrics
+    )
 
 
-def _mixed(config: PreferencesConfig, parts: dict[Source, Part]) -> Part:
+def _mixed(config: PreferencesConfig, parts: dict[Source, PreferencePart]) -> PreferencePart:
     """The shares of all sources as one.
 
     Where people judged a prompt the annotator's word on it is left out, and what one source holds out no other trains
@@ -224,7 +226,7 @@ def _mixed(config: PreferencesConfig, parts: dict[Source, Part]) -> Part:
     for part in selected.values():
         metrics |= part.metrics
     counts: Metrics = {name: len(part.pairs) for name, part in selected.items()}
-    return Part(
+    return PreferencePart(
         alike(kept),
         held_out,
         [{name: value for name, value in row.items() if name not in absent} for row in rankings],
@@ -233,7 +235,7 @@ def _mixed(config: PreferencesConfig, parts: dict[Source, Part]) -> Part:
     )
 
 
-def _taken(config: PreferencesConfig, source: Source, part: Part) -> Part:
+def _taken(config: PreferencesConfig, source: Source, part: PreferencePart) -> PreferencePart:
     """The share of a source's prompts that the mixture takes; prompts of files and hubs get the source's name before
     their own.
     """
@@ -252,7 +254,7 @@ def _taken(config: PreferencesConfig, source: Source, part: Part) -> Part:
     return _only(part, lambda prompt: prompt in chosen)
 
 
-def _only(part: Part, wanted: Callable[[str], bool]) -> Part:
+def _only(part: PreferencePart, wanted: Callable[[str], bool]) -> PreferencePart:
     return replace(
         part,
         pairs=[row for row in part.pairs if wanted(row["prompt_id"])],

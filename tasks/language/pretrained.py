@@ -14,7 +14,7 @@ from transformers import LlamaForCausalLM
 from tasks.algorithms.common.linear import with_fast_products
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.sequences import Batch, make_batch
+from tasks.algorithms.language.sequences import SequenceBatch, make_batch
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.config import settings_of
@@ -62,7 +62,7 @@ def run(config: PretrainedConfig, corpus: Path, tokenizer: Path, raw: Path, out:
     return {"weights": new.num_parameters(), "loss": sum(row["loss"] for row in rows[-20:]) / len(rows[-20:])}
 
 
-def packed(texts: list[str], tokenizer: Tokenizer, config: PretrainedConfig, start: int = 0) -> Iterator[Batch]:
+def packed(texts: list[str], tokenizer: Tokenizer, config: PretrainedConfig, start: int = 0) -> Iterator[SequenceBatch]:
     """Documents end to end, each opened by the start token, cut into rows of `context` tokens; every token counts.
 
     Batches from number `start` on, up to `steps`.

@@ -15,7 +15,7 @@ from tasks.common.tables import Record
 from tasks.language.configs.problems import ProblemsConfig
 from tasks.language.data import forms, problem_forms, word_problems
 from tasks.language.data.rows import SUFFIXES, Row, read_file, read_hub
-from tasks.language.data.word_problems import Habits, Kind
+from tasks.language.data.word_problems import Habits, ProblemKind
 from tasks.language.tables.problems import Demonstrations, Problems
 from tasks.stage import Metrics, main
 
@@ -78,7 +78,7 @@ def generated(config: ProblemsConfig) -> dict[str, list[Record]]:
     seen: set[object] = set()
     fruitless = 0
     while any(len(rows[name]) < size for name, size in sizes.items()):
-        problem = word_problems.generate(rng, Kind(rng.choices((1, 2, 3), weights)[0], config.largest))
+        problem = word_problems.generate(rng, ProblemKind(rng.choices((1, 2, 3), weights)[0], config.largest))
         name = home.setdefault(problem.chain, rng.choices(SPLITS, list(sizes.values()))[0])
         key = problem.question if name == "train" else problem.chain
         fruitless = _counted(fruitless)
@@ -93,14 +93,14 @@ def of_other_kinds(config: ProblemsConfig) -> dict[str, list[Record]]:
     """Small sets of another kind than what is trained on (OTHER_KINDS), each with as many chains as problems."""
     rng, largest = random.Random(config.seed), config.largest
     kinds = {
-        "longer": [Kind(steps, largest) for steps in (4, 5)],
-        "larger": [Kind(steps, largest + LARGER, above=largest) for steps in (2, 3)],
-        "words": [Kind(steps, largest, words=word_problems.OTHER_WORDS) for steps in (2, 3)],
-        "sums": [Kind(steps, largest, unseen=True) for steps in (2, 3)],
+        "longer": [ProblemKind(steps, largest) for steps in (4, 5)],
+        "larger": [ProblemKind(steps, largest + LARGER, above=largest) for steps in (2, 3)],
+        "words": [ProblemKind(steps, largest, words=word_problems.OTHER_WORDS) for steps in (2, 3)],
+        "sums": [ProblemKind(steps, largest, unseen=True) for steps in (2, 3)],
     }
     sets: dict[str, list[Record]] = {}
     for name, of_name in kinds.items():
-        problems: dict[tuple[str, ...], word_problems.Problem] = {}
+        problems: dict[tuple[str, ...], word_problems.WordProblem] = {}
         draws = 0
         while len(problems) < config.other_kinds:
             problem = word_problems.generate(rng, of_name[len(problems) % len(of_name)])
@@ -119,7 +119,7 @@ def _counted(fruitless: int) -> int:
     return fruitless + 1
 
 
-def _row(problem_id: str, problem: word_problems.Problem) -> Record:
+def _row(problem_id: str, problem: word_problems.WordProblem) -> Record:
     return {
         "problem_id": problem_id,
         "question": problem.question,

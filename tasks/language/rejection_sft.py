@@ -24,7 +24,7 @@ from tasks.language.configs.rejection_sft import RejectionSftConfig
 from tasks.language.data import chat, forms
 from tasks.language.tables.problems import Demonstrations, Prompts
 from tasks.language.training import trained_model
-from tasks.language.training.environment import Environment
+from tasks.language.training.environment import SamplingEnvironment
 from tasks.language.training.judge import further_columns, judging
 from tasks.stage import Metrics, main
 
@@ -55,7 +55,7 @@ def run(
     table = tables.read(Prompts, mixture / "prompts.parquet").head(config.prompts)
     kinds, further = {*table["reward"]}, further_columns(table)
     with judging(config, kinds, tokenizer, reward_model, reward_files, further) as judge:
-        kept, metrics = selected(config, Environment(model, tokenizer, table, judge, config))
+        kept, metrics = selected(config, SamplingEnvironment(model, tokenizer, table, judge, config))
     if not kept:  # a weak model costs this policy alone, not the flow
         print(
             f"rejection_sft: no answer earned rejection_sft.minimum_reward = {config.minimum_reward}, so that "
@@ -89,7 +89,7 @@ def run(
     return metrics
 
 
-def selected(config: RejectionSftConfig, drawn: Environment) -> tuple[list[Record], dict[str, float]]:
+def selected(config: RejectionSftConfig, drawn: SamplingEnvironment) -> tuple[list[Record], dict[str, float]]:
     """Each prompt's best answer that says something, if it earned enough; and METRICS."""
     count = len(drawn.rows)
     starts = range(0, count, config.prompts_per_batch)

@@ -18,9 +18,9 @@ from tasks.language.rewards.verifier import Verifier
 from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.test_time import methods, sampling, scoring, view
 from tasks.language.test_time.beam import Search
-from tasks.language.test_time.methods import Line
+from tasks.language.test_time.methods import MethodCurve
 from tasks.language.test_time.policy_steps import Steps
-from tasks.language.test_time.sampling import Asked
+from tasks.language.test_time.sampling import TestPrompts
 from tasks.stage import Metrics, main
 
 SMALL = "small"
@@ -60,7 +60,7 @@ def run(
     searched = {policy.name: policy}
     if (models_folder / SMALL / "config.json").is_file():
         searched[SMALL] = models_folder / SMALL
-    answers, lines, numbers = [], dict[str, list[Line]](), dict[str, Metrics]()
+    answers, lines, numbers = [], dict[str, list[MethodCurve]](), dict[str, Metrics]()
     with Verifier() as verifier:
         for part, (name, folder) in enumerate(searched.items()):
             with tracking.part(part, len(searched)):
@@ -90,8 +90,8 @@ def run(
 
 
 def judged(
-    beams: dict[int, list[Search]], problem_set: Asked, steps: Steps, tokenizer: Tokenizer, verifier: Verifier
-) -> Line:
+    beams: dict[int, list[Search]], problem_set: TestPrompts, steps: Steps, tokenizer: Tokenizer, verifier: Verifier
+) -> MethodCurve:
     """The beam searches' answers, right or wrong."""
     golds = [problem["answer"] for problem in problem_set.problems]
     right = {}

@@ -16,7 +16,7 @@ from typing import Any
 
 from tasks.common.errors import ConfigError, StageError
 from tasks.memory import advice, sources, terms
-from tasks.memory.workloads import PRECISIONS, STAGES, Options, Workload, on, workload
+from tasks.memory.workloads import PRECISIONS, STAGES, MemoryOptions, Workload, on, workload
 
 LEAST = {"lora_rank": 0, "sequence": 2, "batch": 1, "micro_batch": 1, "devices": 1}
 WIDEST = max(map(len, STAGES))
@@ -70,7 +70,7 @@ def plan(stage: str, sections: Mapping[str, Any], flags: argparse.Namespace) -> 
     if flags.lectures and stage not in terms.LECTURES:
         raise ConfigError(f"--lectures: they count {' and '.join(terms.LECTURES)}, not {stage}")
     shape = sources.model(flags.model) if flags.model else sources.of_params(sections)
-    options = Options(
+    options = MemoryOptions(
         flags.precision, flags.lora_rank, flags.sequence, flags.batch, flags.micro_batch, flags.checkpointing, flags.lectures
     )  # fmt: skip
     work = workload(stage, shape, sections, options)

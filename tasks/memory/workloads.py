@@ -22,7 +22,7 @@ ASSUMED = 2048  # tokens of a sequence, where neither params.yaml nor an option 
 
 
 @dataclass(frozen=True)
-class Options:
+class MemoryOptions:
     """What the command line says in place of params.yaml; None where it says nothing."""
 
     precision: str | None = None
@@ -94,7 +94,7 @@ class Workload:
         return -(-self.sampled // self.devices)
 
 
-def workload(stage: str, shape: Shape, sections: Mapping[str, Any], options: Options) -> Workload:
+def workload(stage: str, shape: Shape, sections: Mapping[str, Any], options: MemoryOptions) -> Workload:
     """The stage as `sections`, the sections as Configs, and the options say; ConfigError for what it cannot do."""
     section = sections[stage]
     if stage in SAMPLED:
@@ -134,7 +134,7 @@ def workload(stage: str, shape: Shape, sections: Mapping[str, Any], options: Opt
 
 
 def _by_reward(
-    stage: str, shape: Shape, sections: Mapping[str, Any], options: Options, common: Mapping[str, Any]
+    stage: str, shape: Shape, sections: Mapping[str, Any], options: MemoryOptions, common: Mapping[str, Any]
 ) -> Workload:
     section = sections[stage]
     prompt, answer, assumed = _prompted(stage, shape, section, options)
@@ -151,7 +151,7 @@ def _by_reward(
     )  # fmt: skip
 
 
-def _sampling(stage: str, shape: Shape, section: Any, options: Options) -> Workload:
+def _sampling(stage: str, shape: Shape, section: Any, options: MemoryOptions) -> Workload:
     prompt, answer, assumed = _prompted(stage, shape, section, options)
     sampled = (options.batch or section.batch_size) * section.samples
     return Workload(
@@ -166,7 +166,7 @@ def _answers(sections: Mapping[str, Any]) -> int:
     return int(sections["responses"].samples) if sections["preferences"].source == "annotator" else 2
 
 
-def _length(stage: str, shape: Shape, section: Any, options: Options) -> tuple[int, str]:
+def _length(stage: str, shape: Shape, section: Any, options: MemoryOptions) -> tuple[int, str]:
     specified = options.sequence or (section.context if stage == "pretrained" else getattr(section, "max_length", None))
     if specified:
         return specified, ""
@@ -174,7 +174,7 @@ def _length(stage: str, shape: Shape, section: Any, options: Options) -> tuple[i
     return length, f"sequences of {length:,} tokens are assumed; --sequence, or {stage}.max_length, says otherwise"
 
 
-def _prompted(stage: str, shape: Shape, section: Any, options: Options) -> tuple[int, int, str]:
+def _prompted(stage: str, shape: Shape, section: Any, options: MemoryOptions) -> tuple[int, int, str]:
     """Tokens of prompt and answer: the prompt has what a whole sequence has beside the answer."""
     answer = section.max_new_tokens
     if options.sequence:

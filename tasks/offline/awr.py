@@ -22,7 +22,7 @@ def run(config: AwrConfig, transitions: Path, out: Path) -> Metrics:
 
     def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
         data = dataset.transitions
-        agent = awr.Agent(dataset.spaces, config.hidden, data).to(data.device)
+        agent = awr.AWRAgent(dataset.spaces, config.hidden, data).to(data.device)
         optimizers = {
             "policy": Adam(agent.policy.parameters(), config.learning_rate),
             "value": Adam(agent.value.parameters(), config.value_learning_rate),

@@ -22,7 +22,7 @@ def run(config: BearConfig, transitions: Path, out: Path) -> Metrics:
 
     def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
         data = dataset.continuous("bear", config.variant)
-        agent = bear.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
+        agent = bear.BEARAgent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
         optimizers = {
             "behaviour": Adam(agent.behaviour.parameters(), config.critic_learning_rate),
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),

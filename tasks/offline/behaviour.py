@@ -28,16 +28,16 @@ from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.estimates import bootstrap
 from tasks.common.tracking import track
-from tasks.offline.configs.behaviour import BehaviourConfig, Training
+from tasks.offline.configs.behaviour import BehaviourConfig, BehaviourTraining
 from tasks.offline.datasets import stored
 from tasks.offline.datasets.episodes import Episode
-from tasks.offline.datasets.normalized_score import Reference
-from tasks.offline.datasets.tables import Measured
+from tasks.offline.datasets.normalized_score import ScoreReference
+from tasks.offline.datasets.tables import BehaviourReturns
 from tasks.offline.environments import kept, simulators
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.policies import files
 from tasks.offline.policies.behaviour_folder import EXPERT, MEDIUM, RANDOM, REFERENCE, REPLAY
-from tasks.offline.training.on_policy import Collector
+from tasks.offline.training.on_policy import VectorCollector
 from tasks.stage import Metrics, main
 
 FIRST_LOOK, SECOND_LOOK, MEASURED_BY = (
@@ -85,7 +85,7 @@ def run(config: BehaviourConfig, environment_files: Path, out: Path) -> Metrics:
         return replace(checkpoint, value=float(returns.mean()))
 
     if training.steps:
-        collector = Collector(environment, config.copies, config.seed)
+        collector = VectorCollector(environment, config.copies, config.seed)
         updates = max(1, training.steps // (config.copies * config.horizon))
         rows = track(_train(config, training, environment, policy, collector, checkpoints, updates), updates)
         collector.close()
@@ -99,7 +99,7 @@ def run(config: BehaviourConfig, environment_files: Path, out: Path) -> Metrics:
         tier: _play(environment, tier_checkpoint.policy, config.measure_episodes, MEASURED_BY)
         for tier, tier_checkpoint in chosen.items()
     }
-    tables.write(Measured, _table(returns), out / "measured.parquet")
+    tables.write(BehaviourReturns, _table(returns), out / "measured.parquet")
     reference = reference_of(out.name, environment, {tier: float(values.mean()) for tier, values in returns.items()})
     ends = {} if reference is None else asdict(reference)
     (out / REFERENCE).write_text(json.dumps({"environment": environment, **ends}, indent=2) + "\n")
@@ -119,10 +119,10 @@ def run(config: BehaviourConfig, environment_files: Path, out: Path) -> Metrics:
 
 def _train(
     config: BehaviourConfig,
-    training: Training,
+    training: BehaviourTraining,
     environment: str,
     policy: Behaviour,
-    collector: Collector,
+    collector: VectorCollector,
     checkpoints: list[Checkpoint],
     updates: int,
 ) -> Iterator[dict[str, float]]:
@@ -187,7 +187,7 @@ def choose(
     return {RANDOM: random, MEDIUM: min(map(again, near), key=distance), EXPERT: expert}
 
 
-def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> Reference | None:
+def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> ScoreReference | None:
     """From the random policy's return to the optimum where it is known, else to the expert's, else to D4RL's maximum;
     None without any.
     """
@@ -200,7 +200,7 @@ def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> R
             f"branches.behaviour.{name}: the best policy's return {maximum:.1f} is not above the random one's "
             f"{returns[RANDOM]:.1f}: more steps"
         )
-    return Reference(returns[RANDOM], maximum)
+    return ScoreReference(returns[RANDOM], maximum)
 
 
 def _play(environment: str, policy: Behaviour, episodes: int, seed: int) -> NDArray[np.float64]:

@@ -22,7 +22,7 @@ def run(config: BracConfig, transitions: Path, out: Path) -> Metrics:
 
     def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
         data = dataset.transitions
-        agent = brac.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
+        agent = brac.BRACAgent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
         optimizers = {
             "clone": Adam(agent.clone.parameters(), config.learning_rate),
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),

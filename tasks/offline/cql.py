@@ -13,9 +13,9 @@ import torch
 
 from tasks.algorithms.offline import cql, cql_continuous
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.algorithms.offline.transitions import TransitionBatch, Transitions
 from tasks.common.checkpoints import State
-from tasks.offline.configs.cql import CqlConfig, Variant
+from tasks.offline.configs.cql import CqlConfig, CQLVariant
 from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners, q_learning
@@ -43,7 +43,7 @@ def run(config: CqlConfig, transitions: Path, out: Path) -> Metrics:
 
 
 def _build(
-    config: CqlConfig, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
+    config: CqlConfig, variant: CQLVariant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
     if not dataset.spaces.discrete:
         return _continuous(config, variant, dataset, seed, generator)
@@ -66,10 +66,10 @@ def _build(
 
 
 def _continuous(
-    config: CqlConfig, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
+    config: CqlConfig, variant: CQLVariant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
     continuous, data = config.continuous, dataset.transitions
-    agent = cql_continuous.Agent(
+    agent = cql_continuous.CQLAgent(
         dataset.spaces, config.hidden, continuous.critics, data.observations, variant.continuous
     )
     agent = agent.to(data.device)
@@ -95,11 +95,11 @@ def _continuous(
 
 def _batches(
     config: CqlConfig,
-    variant: Variant,
+    variant: CQLVariant,
     data: Transitions,
     generator: torch.Generator,
     explorer: Callable[[], Explorer],
-) -> tuple[Iterable[Batch], State]:
+) -> tuple[Iterable[TransitionBatch], State]:
     """What the variant learns from, and what of it a checkpoint keeps; Cal-QL needs to know what was earned."""
     reference = data.references(config.gamma) if variant.calibrated else None
     if not variant.online:

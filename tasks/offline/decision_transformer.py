@@ -14,11 +14,11 @@ from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline import text
 from tasks.algorithms.offline.adam import AdamW
 from tasks.algorithms.offline.networks.transformer import Transformer
-from tasks.algorithms.offline.windows import Episodes
+from tasks.algorithms.offline.windows import EpisodeWindows
 from tasks.common import model_files, tables
 from tasks.common.documents import Documents
 from tasks.common.errors import DataError
-from tasks.offline.configs.decision_transformer import Asked, DecisionTransformerConfig, Init, Variant
+from tasks.offline.configs.decision_transformer import DecisionTransformerConfig, DTVariant, Init, ReturnTargets
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.policies import trunks
 from tasks.offline.training import learners
@@ -42,8 +42,8 @@ def run(config: DecisionTransformerConfig, transitions: Path, language: Path, te
 
 def _build(
     config: DecisionTransformerConfig,
-    dataset_config: Asked,
-    variant: Variant,
+    dataset_config: ReturnTargets,
+    variant: DTVariant,
     language: Path,
     texts: Path,
     dataset: StoredDataset,
@@ -52,7 +52,7 @@ def _build(
 ) -> Learner:
     device = dataset.transitions.device
     trunk, words = _trunk(config, 3 * dataset_config.context, variant.init, language, generator, device)
-    episodes = Episodes(dataset.transitions, dataset_config.context)
+    episodes = EpisodeWindows(dataset.transitions, dataset_config.context)
     model = dt.DecisionTransformer(
         dataset.spaces,
         trunk,

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from tasks.algorithms.offline import dqn
-from tasks.offline.configs.dqn import DqnConfig, Variant
+from tasks.offline.configs.dqn import DqnConfig, DQNVariant
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners, q_learning
 from tasks.offline.training.learners import Learner
@@ -30,7 +30,7 @@ def run(config: DqnConfig, transitions: Path, out: Path) -> Metrics:
 
 
 def _build(
-    config: DqnConfig, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
+    config: DqnConfig, variant: DQNVariant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
     objective = partial(dqn.loss, gamma=config.gamma, double=variant.double, huber=config.loss == "huber")
     hindsight = hindsight_of(dataset.environment, variant.relabel, config.relabelled)

@@ -10,7 +10,7 @@ from tasks.algorithms.offline import iql
 from tasks.algorithms.offline.adam import Adam
 from tasks.common.checkpoints import State
 from tasks.common.config import settings_of
-from tasks.offline.configs.iql import IqlConfig, Variant
+from tasks.offline.configs.iql import IqlConfig, IQLVariant
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
@@ -30,10 +30,10 @@ def run(config: IqlConfig, transitions: Path, out: Path) -> Metrics:
 
 
 def _build(
-    config: IqlConfig, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
+    config: IqlConfig, variant: IQLVariant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
     data = dataset.transitions
-    agent = iql.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
+    agent = iql.IQLAgent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
     optimizers = {
         "value": Adam(agent.value.parameters(), config.critic_learning_rate),
         "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
@@ -51,7 +51,7 @@ def _build(
 
 
 def _explorer(
-    config: IqlConfig, agent: iql.Agent, dataset: StoredDataset, seed: int, generator: torch.Generator
+    config: IqlConfig, agent: iql.IQLAgent, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Explorer:
     """It plays the policy's own random actions, and no others."""
     plays, device = exploration(config.fine_tuning), dataset.transitions.device

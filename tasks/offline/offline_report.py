@@ -16,11 +16,11 @@ from tasks.common.errors import ConfigError
 from tasks.common.estimates import over_seeds
 from tasks.common.plots import Line, Panel
 from tasks.offline.configs.offline_report import OfflineReportConfig
-from tasks.offline.datasets.normalized_score import SCALE, Reference
+from tasks.offline.datasets.normalized_score import SCALE, ScoreReference
 from tasks.offline.reporting import aggregates, measurements, results, verdicts
 from tasks.offline.reporting.aggregates import Together
-from tasks.offline.reporting.measurements import Description, Scores
-from tasks.offline.reporting.results import Result, Table
+from tasks.offline.reporting.measurements import Description, ReturnScores
+from tasks.offline.reporting.results import ResultsTable, VariantResult
 from tasks.stage import Metrics, main
 
 SELECTED = "†"  # marks a variant with a setting that was chosen by returns in the environment
@@ -89,7 +89,7 @@ def run(config: OfflineReportConfig, returns: Path, out: Path) -> Metrics:
     return metrics
 
 
-def best(first: Sequence[Result], data: Mapping[str, Description], by: Literal["score", "return"]) -> list[str]:
+def best(first: Sequence[VariantResult], data: Mapping[str, Description], by: Literal["score", "return"]) -> list[str]:
     """The variant with the highest mean on each data set, in one sentence."""
     tops = dict[str, tuple[float, str]]()
     for outcome in first:
@@ -103,7 +103,7 @@ def best(first: Sequence[Result], data: Mapping[str, Description], by: Literal["
     return [f"By mean {by} in the environment, which no offline method sees, the best is {leaders}."]
 
 
-def _tables(first: Sequence[Result], data: Mapping[str, Description]) -> list[Table]:
+def _tables(first: Sequence[VariantResult], data: Mapping[str, Description]) -> list[ResultsTable]:
     """Own scores, D4RL's where there are any, and returns."""
     score_note = (
         "100 (R - random) / (expert - random) with returns measured here; in environments of this "
@@ -123,8 +123,8 @@ def _tables(first: Sequence[Result], data: Mapping[str, Description]) -> list[Ta
 
 
 def _figures(
-    measured: Sequence[Scores],
-    outcomes: Sequence[Result],
+    measured: Sequence[ReturnScores],
+    outcomes: Sequence[VariantResult],
     data: Mapping[str, Description],
     together: Sequence[Together],
 ) -> dict[str, str]:
@@ -142,11 +142,11 @@ def _figures(
     }
 
 
-def _learning(measured: Sequence[Scores], data: Mapping[str, Description]) -> list[Panel]:
+def _learning(measured: Sequence[ReturnScores], data: Mapping[str, Description]) -> list[Panel]:
     """The evaluations on the way, as scores; a method that was evaluated only once has no curve."""
     panels = []
     for dataset, described in data.items():
-        score = Reference(**described["reference"]).score
+        score = ScoreReference(**described["reference"]).score
         lines: dict[str, list[Line]] = {}
         for scores in measured:
             if scores.description["dataset"] == dataset:
@@ -172,7 +172,7 @@ def _profiles(together: Sequence[Together]) -> list[Panel]:
     ]
 
 
-def _asked(outcomes: Sequence[Result], data: Mapping[str, Description]) -> list[Panel]:
+def _asked(outcomes: Sequence[VariantResult], data: Mapping[str, Description]) -> list[Panel]:
     panels = []
     for dataset, described in data.items():
         points: dict[str, list[Line]] = {}
@@ -187,7 +187,7 @@ def _asked(outcomes: Sequence[Result], data: Mapping[str, Description]) -> list[
     return panels
 
 
-def _believed(measured: Sequence[Scores], data: Mapping[str, Description]) -> list[Panel]:
+def _believed(measured: Sequence[ReturnScores], data: Mapping[str, Description]) -> list[Panel]:
     panels = []
     for dataset in data:
         points: dict[str, list[Line]] = {}
@@ -201,7 +201,7 @@ def _believed(measured: Sequence[Scores], data: Mapping[str, Description]) -> li
     return panels
 
 
-def _fitted(measured: Sequence[Scores], data: Mapping[str, Description]) -> list[Panel]:
+def _fitted(measured: Sequence[ReturnScores], data: Mapping[str, Description]) -> list[Panel]:
     """The estimates on the way: where the lines end they had settled, or their steps were used up."""
     panels = []
     for dataset in data:
@@ -215,11 +215,11 @@ def _fitted(measured: Sequence[Scores], data: Mapping[str, Description]) -> list
     return panels
 
 
-def _pictures(measured: Sequence[Scores], out: Path) -> list[dict[str, object]]:
+def _pictures(measured: Sequence[ReturnScores], out: Path) -> list[dict[str, object]]:
     """For each environment the film of its best policy, by score; the files go to `out`."""
-    best: dict[str, tuple[float, Scores]] = {}
+    best: dict[str, tuple[float, ReturnScores]] = {}
     for scores in measured:
-        score = Reference(**scores.description["reference"]).score
+        score = ScoreReference(**scores.description["reference"]).score
         means = scores.episodes.groupby(["variant", "seed", "target"], dropna=False)["total"].mean()
         reached = score(float(means.max()))
         if reached > best.get(scores.description["environment"], (-float("inf"), scores))[0]:
@@ -242,7 +242,7 @@ def _pictures(measured: Sequence[Scores], out: Path) -> list[dict[str, object]]:
     return shown
 
 
-def _costs(measured: Sequence[Scores]) -> list[tuple[str, str, int, int]]:
+def _costs(measured: Sequence[ReturnScores]) -> list[tuple[str, str, int, int]]:
     """Variant, where, gradient steps, parameters: a row for all environments, or data sets, where both are the same."""
     costs: dict[tuple[str, int, int], dict[str, str]] = {}  # data sets and their environments
     for scores in measured:
@@ -263,11 +263,11 @@ def _costs(measured: Sequence[Scores]) -> list[tuple[str, str, int, int]]:
     return [(variant, where((variant, steps, size)), steps, size) for variant, steps, size in costs]
 
 
-def _metrics(first: Sequence[Result], data: Mapping[str, Description]) -> dict[str, dict[str, dict[str, float]]]:
+def _metrics(first: Sequence[VariantResult], data: Mapping[str, Description]) -> dict[str, dict[str, dict[str, float]]]:
     """METRICS of all data sets and variants."""
     metrics: dict[str, dict[str, dict[str, float]]] = {}
     for outcome in first:
-        score = Reference(**data[outcome.dataset]["reference"]).score
+        score = ScoreReference(**data[outcome.dataset]["reference"]).score
         interval = over_seeds([score(value) for value in outcome.returns])
         numbers = {"score": interval.mean} | (
             {"half_width": interval.high - interval.mean} if len(outcome.returns) > 1 else {}

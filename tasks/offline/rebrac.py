@@ -23,7 +23,7 @@ def run(config: RebracConfig, transitions: Path, out: Path) -> Metrics:
     def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
         data = dataset.continuous("rebrac", config.variant)
         sizes = (config.hidden, config.critics, data.observations, config.layer_norm)
-        agent = td3.Agent(dataset.spaces, *sizes).to(data.device)
+        agent = td3.TD3Agent(dataset.spaces, *sizes).to(data.device)
         optimizers = {
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
             "policy": Adam(agent.policy.parameters(), config.learning_rate),

@@ -22,10 +22,10 @@ from tasks.common.config import Seed
 from tasks.common.tracking import progress
 from tasks.offline.configs.returns import ReturnsConfig
 from tasks.offline.datasets import normalized_score
-from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.datasets.stored import StoredDataset, read
 from tasks.offline.environments import rendering
-from tasks.offline.environments.rollouts import Played, Player, Targeted, as_player, play
+from tasks.offline.environments.rollouts import EpisodeOutcomes, Player, Targeted, as_player, play
 from tasks.offline.environments.simulators import GRAPH
 from tasks.offline.policies import behaviour_folder, files, kinds
 from tasks.offline.reporting import measurements, value_estimates
@@ -52,7 +52,7 @@ class Key(TypedDict):
 
 
 @dataclass(frozen=True)
-class Line:
+class EvaluatedPolicy:
     """One trained policy with one target, and what it did."""
 
     variant: str
@@ -60,7 +60,7 @@ class Line:
     target: float  # NaN: cannot be asked
     policy: kinds.Policy
     player: Player
-    played: Played
+    played: EpisodeOutcomes
 
     @property
     def key(self) -> Key:
@@ -79,7 +79,7 @@ def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> 
         for variant_seed in progress(variant_seeds, len(variant_seeds))
         for line in _lines(config, dataset.environment, policies, *variant_seed)
     ]
-    tables.write(measurements.Episodes, _episodes(lines), out / measurements.EPISODES)
+    tables.write(measurements.PlayedEpisodes, _episodes(lines), out / measurements.EPISODES)
     values, fits = _values(config, dataset, lines)
     tables.write(measurements.Values, values, out / measurements.VALUES)
     fits.to_csv(out / measurements.FITS, index=False)
@@ -96,7 +96,9 @@ def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> 
     return _metrics(dataset, lines)
 
 
-def _lines(config: ReturnsConfig, environment: str, policies: Path, variant: str, seed: int) -> Iterator[Line]:
+def _lines(
+    config: ReturnsConfig, environment: str, policies: Path, variant: str, seed: int
+) -> Iterator[EvaluatedPolicy]:
     """One policy, played with each of its targets."""
     policy = kinds.load(policies / variant / f"seed-{seed}").to(models.device())
     players: dict[float, Player] = {}
@@ -104,10 +106,10 @@ def _lines(config: ReturnsConfig, environment: str, policies: Path, variant: str
         players = {target: policy.with_target(target) for target in policy.targets}
     for target, player in (players or {float("nan"): as_player(policy)}).items():
         played = play(environment, player, config.episodes, config.seed)
-        yield Line(variant, seed, target, policy, player, played)
+        yield EvaluatedPolicy(variant, seed, target, policy, player, played)
 
 
-def _episodes(lines: list[Line]) -> pd.DataFrame:
+def _episodes(lines: list[EvaluatedPolicy]) -> pd.DataFrame:
     return pd.concat(
         [
             pd.DataFrame(
@@ -123,7 +125,9 @@ def _episodes(lines: list[Line]) -> pd.DataFrame:
     )
 
 
-def _values(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line]) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _values(
+    config: ReturnsConfig, dataset: StoredDataset, lines: list[EvaluatedPolicy]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Estimates for memoryless policies only, since the others' actions depend on more than a state; and the fits'
     curves.
     """
@@ -147,12 +151,14 @@ def _values(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line]) ->
 
 
 def _fits(
-    config: ReturnsConfig, dataset: StoredDataset, memoryless: Sequence[tuple[Line, fitted_q.Policy]]
+    config: ReturnsConfig,
+    dataset: StoredDataset,
+    memoryless: Sequence[tuple[EvaluatedPolicy, fitted_q.DeterministicPolicy]],
 ) -> dict[tuple[str, int], fitted_q.Fit]:
     """Fitted-Q evaluation of the first seeds of each variant, by variant and seed; those with one discount side by
     side.
     """
-    seeds, groups = Counter[str](), dict[float, list[tuple[Line, fitted_q.Policy]]]()
+    seeds, groups = Counter[str](), dict[float, list[tuple[EvaluatedPolicy, fitted_q.DeterministicPolicy]]]()
     for line, policy in memoryless:
         seeds[line.variant] += 1
         if config.fitted_q.most_steps and seeds[line.variant] <= config.fitted_q.seeds:
@@ -166,7 +172,7 @@ def _fits(
     return fits_by_seed
 
 
-def _starts(dataset: StoredDataset, lines: list[Line]) -> pd.DataFrame:
+def _starts(dataset: StoredDataset, lines: list[EvaluatedPolicy]) -> pd.DataFrame:
     """Each start of the graph beside the shortest path and the best recorded walk; no rows for other environments."""
     frames = [pd.DataFrame(columns=["variant", "seed", "target", "start", "optimum", "recorded", "total"])]
     if dataset.environment == "graph":
@@ -192,7 +198,7 @@ def _starts(dataset: StoredDataset, lines: list[Line]) -> pd.DataFrame:
     return pd.concat(frames[1:] or frames, ignore_index=True).astype(kinds)
 
 
-def _film(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line], path: Path) -> Picture:
+def _film(config: ReturnsConfig, dataset: StoredDataset, lines: list[EvaluatedPolicy], path: Path) -> Picture:
     """The best policy's episode of median return, played once more alone; what it shows."""
     best = max(lines, key=lambda line: line.played.returns.mean())
     returns = best.played.returns
@@ -208,7 +214,7 @@ def _film(config: ReturnsConfig, dataset: StoredDataset, lines: list[Line], path
     }
 
 
-def _describe(policies: Path, dataset: StoredDataset, lines: list[Line], curves: pd.DataFrame) -> Trained:
+def _describe(policies: Path, dataset: StoredDataset, lines: list[EvaluatedPolicy], curves: pd.DataFrame) -> Trained:
     """Everything else that the report says of these policies and their data."""
     returns = dataset.transitions.returns.double()
     whole = returns[~dataset.transitions.cut_early]
@@ -233,7 +239,7 @@ def _describe(policies: Path, dataset: StoredDataset, lines: list[Line], curves:
     }
 
 
-def _ends(reference: Reference) -> Ends:
+def _ends(reference: ScoreReference) -> Ends:
     return {"minimum": reference.minimum, "maximum": reference.maximum}
 
 
@@ -259,9 +265,9 @@ def _behaviour(config: ReturnsConfig, dataset: StoredDataset, transitions: Path)
     return None if best is None else {"policy": best, "return": mean_returns[best]}
 
 
-def _metrics(dataset: StoredDataset, lines: list[Line]) -> Metrics:
+def _metrics(dataset: StoredDataset, lines: list[EvaluatedPolicy]) -> Metrics:
     """METRICS by variant, or by variant and target."""
-    groups: dict[str, list[Played]] = {}
+    groups: dict[str, list[EpisodeOutcomes]] = {}
     for line in lines:
         name = line.variant if np.isnan(line.target) else f"{line.variant} asked for {line.target:g}"
         groups.setdefault(name, []).append(line.played)

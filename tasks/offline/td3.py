@@ -12,7 +12,7 @@ import torch
 from tasks.algorithms.offline import td3
 from tasks.algorithms.offline.adam import Adam
 from tasks.common.config import settings_of
-from tasks.offline.configs.td3 import Td3Config, Variant
+from tasks.offline.configs.td3 import Td3Config, TD3Variant
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
@@ -35,11 +35,11 @@ def run(config: Td3Config, transitions: Path, out: Path) -> Metrics:
 
 
 def _build(
-    config: Td3Config, variant: Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
+    config: Td3Config, variant: TD3Variant, dataset: StoredDataset, seed: int, generator: torch.Generator
 ) -> Learner:
     data = dataset.continuous("td3", "TD3")
     hindsight = hindsight_of(dataset.environment, variant.relabel, config.relabelled)
-    agent = td3.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
+    agent = td3.TD3Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
     noise = config.exploration_noise
     explorer = Explorer(
         dataset.environment,

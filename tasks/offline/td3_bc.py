@@ -23,7 +23,7 @@ def run(config: Td3BcConfig, transitions: Path, out: Path) -> Metrics:
 
     def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
         data = dataset.continuous("td3_bc", config.variant)
-        agent = td3.Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
+        agent = td3.TD3Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
         optimizers = {
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
             "policy": Adam(agent.policy.parameters(), config.learning_rate),

@@ -17,11 +17,11 @@ import pandas as pd
 from tasks.algorithms.offline.networks.actors import Sampled
 from tasks.common import tables
 from tasks.common.errors import DataError
-from tasks.offline.configs.transitions import Dataset, TransitionsConfig
+from tasks.offline.configs.transitions import EpisodeDataset, TransitionsConfig
 from tasks.offline.datasets import imported, normalized_score, stored
 from tasks.offline.datasets.episodes import BadEpisode, Episode
 from tasks.offline.datasets.imported import Imported
-from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.datasets.tables import Recorded
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.policies import behaviour_folder, files
@@ -97,13 +97,15 @@ def _say(name: str, *notes: str) -> None:
         print(f"transitions: data set {name}: {note}", file=sys.stderr, flush=True)
 
 
-def named_reference(config: TransitionsConfig, dataset: Dataset, imported_data: Imported) -> Reference | None:
+def named_reference(
+    config: TransitionsConfig, dataset: EpisodeDataset, imported_data: Imported
+) -> ScoreReference | None:
     """What params.yaml, or else the imported data, says that scores are measured between; None if neither does."""
     scale = config.references.get(dataset.environment)
-    return imported_data.reference if scale is None else Reference(scale.minimum, scale.maximum)
+    return imported_data.reference if scale is None else ScoreReference(scale.minimum, scale.maximum)
 
 
-def read(name: str, dataset: Dataset, environment: str, raw: Path) -> Imported:
+def read(name: str, dataset: EpisodeDataset, environment: str, raw: Path) -> Imported:
     """What is imported; DataError with one line naming the data set."""
     try:
         return IMPORTS[dataset.source](raw, str(dataset.location), environment)
@@ -113,7 +115,9 @@ def read(name: str, dataset: Dataset, environment: str, raw: Path) -> Imported:
         raise DataError(f"data set {name}: {error}") from None
 
 
-def _recorded(seed: int, name: str, dataset: Dataset, behaviour: Path) -> tuple[list[Episode], dict[str, object]]:
+def _recorded(
+    seed: int, name: str, dataset: EpisodeDataset, behaviour: Path
+) -> tuple[list[Episode], dict[str, object]]:
     """Its episodes, and who played them from which seed on."""
     if dataset.source == "medium-replay":
         replayed = limited(behaviour_folder.replay(behaviour), dataset.steps, dataset.episodes)
@@ -148,7 +152,7 @@ def _table(episodes: Sequence[Episode]) -> pd.DataFrame:
     )
 
 
-def _metrics(table: pd.DataFrame, reference: Reference) -> Metrics:
+def _metrics(table: pd.DataFrame, reference: ScoreReference) -> Metrics:
     limit = table["length"].where(~table["terminated"], 0).max()
     cut_early = ~table["terminated"] & (table["length"] < limit)
     total = table["total"][~cut_early]

@@ -16,13 +16,13 @@ from tasks.common import models
 from tasks.language.configs.parts.python_rewards import BY_MODEL
 from tasks.memory import terms
 from tasks.memory.shapes import Shape
-from tasks.memory.workloads import Options, workload
+from tasks.memory.workloads import MemoryOptions, workload
 
 TRAINED, READ = 6, 2  # operations
 UNITS = {"days": 86_400, "h": 3_600, "min": 60, "s": 1}  # with their seconds, the largest first
 
 
-class Work(NamedTuple):
+class StageWork(NamedTuple):
     """What a stage does: tokens it trains on, and tokens it only reads or samples."""
 
     trained: int
@@ -40,17 +40,17 @@ def speed(seconds: float = 0.3) -> float:
     return 2 * 1024**3 * products / (time.monotonic() - started)
 
 
-def work(section: str, config: Any, rows: int, length: int) -> Work | None:
+def work(section: str, config: Any, rows: int, length: int) -> StageWork | None:
     """What the stage `section` does on `rows` examples of `length` tokens; None for a stage that trains no model."""
     if section == "sft":
         count = min(rows, config.demonstrations)
-        return Work(count * config.epochs * length, 0)
+        return StageWork(count * config.epochs * length, 0)
     if section in ("dpo", "reward_model"):
-        return Work(2 * rows * config.epochs * length, 2 * rows * length if section == "dpo" else 0)
+        return StageWork(2 * rows * config.epochs * length, 2 * rows * length if section == "dpo" else 0)
     if section == "rejection_sft":
         answers = min(rows, config.prompts) * config.samples
         sequence = length + config.max_new_tokens
-        return Work(answers // config.samples * sequence * config.epochs, answers * config.max_new_tokens)
+        return StageWork(answers // config.samples * sequence * config.epochs, answers * config.max_new_tokens)
     if section in ("reinforce", "ppo", "grpo"):
         answers = config.steps * config.prompts_per_step * config.samples
         passes = getattr(config, "epochs", 1) * getattr(config, "updates", 1)
@@ -58,7 +58,7 @@ def work(section: str, config: Any, rows: int, length: int) -> Work | None:
         frozen = int(section == "ppo" or getattr(config, "beta", 0) > 0) + int(any(map(config.reward.get, BY_MODEL)))
         sequence = length + config.max_new_tokens
         trained = answers * passes * (1 + critics) * sequence
-        return Work(trained, answers * sequence * (1 + frozen))
+        return StageWork(trained, answers * sequence * (1 + frozen))
     return None
 
 
@@ -75,7 +75,7 @@ def lines(
         if done is None:
             continue
         sequence = round(length) + getattr(configs[section], "max_new_tokens", 0)
-        whole, _ = terms.peak(terms.terms(workload(section, shape, configs, Options(sequence=sequence))))
+        whole, _ = terms.peak(terms.terms(workload(section, shape, configs, MemoryOptions(sequence=sequence))))
         seconds = shape.weights * (TRAINED * done.trained + READ * done.read) / rate
         yield f"{section}: {least(seconds)} on this device ({models.device()}), about {memory(whole)} of memory"
 

@@ -20,7 +20,7 @@ SIZES = {"GB": 2**30, "MB": 2**20, "kB": 2**10}
 
 
 @dataclass(frozen=True)
-class Source:
+class LargeSource:
     """Files of a section that are read row by row."""
 
     section: str
@@ -39,7 +39,7 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
             yield _look(configs, stages, source)
 
 
-def sources(configs: Configs) -> Iterator[Source]:
+def sources(configs: Configs) -> Iterator[LargeSource]:
     """The files of all sections, with the readers of their stages; what is asked of a set as a whole cannot be asked of
     a part.
     """
@@ -52,19 +52,21 @@ def sources(configs: Configs) -> Iterator[Source]:
     }
     for section, reader in readers.items():
         if configs[section].source == "files":
-            yield Source(section, Path(configs[section].path), reader)
+            yield LargeSource(section, Path(configs[section].path), reader)
     if demonstrated.source == "files":
-        yield Source("demonstrations", Path(demonstrated.path), lambda path: demonstrations.read(demonstrated, path)[0])
+        yield LargeSource(
+            "demonstrations", Path(demonstrated.path), lambda path: demonstrations.read(demonstrated, path)[0]
+        )
     if "files" in pairs.sources:
         path = pairs.path if pairs.source == "files" else pairs.pairs_path
-        yield Source("preferences", Path(path), _pairs)
+        yield LargeSource("preferences", Path(path), _pairs)
     if tested.source == "files":
-        yield Source("evaluate", Path(tested.path), lambda path: _tests(configs, path))
-    yield Source("evaluate", Path(tested.pairs_path), _pairs)
+        yield LargeSource("evaluate", Path(tested.path), lambda path: _tests(configs, path))
+    yield LargeSource("evaluate", Path(tested.pairs_path), _pairs)
     for dataset in configs["mixture"].datasets:
         if dataset.source == "file":
             file = Path(configs["mixture"].path) / dataset.location
-            yield Source("mixture", file, _prompts(configs, dataset))
+            yield LargeSource("mixture", file, _prompts(configs, dataset))
 
 
 def _problems(path: Path) -> list[Record]:
@@ -87,7 +89,7 @@ def _prompts(configs: Configs, dataset: Any) -> Callable[[Path], list[Record]]:
     return rows
 
 
-def _look(configs: Configs, stages: Collection[str], source: Source) -> str:
+def _look(configs: Configs, stages: Collection[str], source: LargeSource) -> str:
     files = [source.path] if source.path.is_file() else [*source.path.rglob("*")]
     size = sum(file.stat().st_size for file in files if file.is_file())
     unit, large = next(((unit, scale) for unit, scale in SIZES.items() if size >= scale), ("bytes", 1))

@@ -11,7 +11,7 @@ from pathlib import Path
 from tasks.common.errors import DataError
 from tasks.offline import transitions
 from tasks.offline.configs.behaviour import BehaviourConfig
-from tasks.offline.configs.transitions import Dataset, TransitionsConfig
+from tasks.offline.configs.transitions import EpisodeDataset, TransitionsConfig
 from tasks.offline.datasets import imported, stored
 from tasks.offline.environments import kept, simulators
 from tasks.offline.policies.behaviour_folder import UNKNOWN
@@ -36,7 +36,7 @@ def read(behaviour: BehaviourConfig, config: TransitionsConfig, stages: Collecti
 
 
 def _import(
-    config: TransitionsConfig, name: str, dataset: Dataset, environment: str, *, trained: bool
+    config: TransitionsConfig, name: str, dataset: EpisodeDataset, environment: str, *, trained: bool
 ) -> Iterator[str]:
     """What one data set holds; of a large one its metadata alone are read."""
     remote, location = dataset.source == "minari-remote", str(dataset.location)

@@ -13,8 +13,8 @@ from typing import Any
 
 from tasks.language.configs.parts.python_rewards import BY_MODEL, is_python
 from tasks.language.rewards import rewards
-from tasks.language.rewards.python_functions import PythonFunction, Worker
-from tasks.language.rewards.reward import Answered
+from tasks.language.rewards.python_functions import FunctionWorker, PythonFunction
+from tasks.language.rewards.reward import AnsweredProblem
 from tasks.language.rewards.verifier import Verifier
 
 HUGE = 100_000  # characters
@@ -38,7 +38,7 @@ def tried(
             functions[name] = PythonFunction(name, Path(config.reward_files), config.reward_seconds)
             ending.callback(functions[name].close)
         for what, text in answers.items():
-            answered = Answered(row["question"], row["solution"], row["answer"], text, True, columns)
+            answered = AnsweredProblem(row["question"], row["solution"], row["answer"], text, True, columns)
             started = time.monotonic()
             scores = rewards.rewards([answered], {name: 1.0}, verifier, None, functions, helpers)
             yield what, scores.total[0].item(), time.monotonic() - started
@@ -54,7 +54,7 @@ def lines(section: str, config: Any, rows: Sequence[Mapping[str, Any]]) -> Itera
     further = [json.loads(row.get("columns") or "{}") for row in policy_rows]
     for name, weight in config.reward.items():
         if weight and is_python(name) and not policy_rows:
-            Worker(name).close()
+            FunctionWorker(name).close()
             yield f"{section}.reward {name}: it can be loaded; there are no prompts yet to try it on"
         if weight and name not in BY_MODEL and policy_rows:
             columns = dict.fromkeys(chain.from_iterable(further)) | further[0]

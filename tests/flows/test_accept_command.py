@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine.dvc_lock import read_entries
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from flows.params import checking, rules
 from tests.flows.engine.toy import Toy
 from tests.flows.toy_pipeline import TYPES, call, environ, make_pipeline
@@ -36,7 +36,7 @@ def done(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Path:
     shutil.copyfile(empty_mlflow, root / "mlruns/mlflow.db")
     toy = object.__new__(Toy)
     toy.root, toy.events = root, []
-    recorder = FlowRun(root, "language")
+    recorder = FlowRecorder(root, "language")
     names = ("problems", "sft", "dpo", "ppo", "report")
     recorder.close(toy.run(*names, recorder=recorder).values())
     assert call(root, "run")[0] == 0

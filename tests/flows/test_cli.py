@@ -15,7 +15,7 @@ from flows import running
 from flows.engine import plan as planning
 from flows.engine.coordinator import Coordinator
 from flows.params import checking, rules
-from flows.params.rules import Given
+from flows.params.rules import RuleInput
 from tests.flows.lineage.quick import copy_folder
 from tests.flows.toy_pipeline import GRAPH, REPOSITORY, TYPES, call, make_pipeline
 
@@ -209,7 +209,7 @@ def test_a_file_that_a_parameter_names_is_missed_before_anything_runs(
 ) -> None:
     """Only targets that would read the file report it; others run without it."""
 
-    def missing(given: Given, _: Any) -> Iterator[tuple[str, str]]:
+    def missing(given: RuleInput, _: Any) -> Iterator[tuple[str, str]]:
         if "ppo" in given.out_of_date and not (fresh / "raw/it.hdf5").exists():
             yield "file", "raw/it.hdf5 does not exist"
 

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from flows import exporting
 from flows.engine.dvc_repository import PlanError
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from flows.lineage.chain import Link
 from flows.web.model_card import Card, Made, text
 from tests.flows.engine.toy import Toy
@@ -61,7 +61,7 @@ def trained(toy: Toy, made: Path, empty_mlflow: Path, monkeypatch: pytest.Monkey
     (toy.root / "mlruns").mkdir()
     shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
     with quick():
-        toy.run(recorder=FlowRun(toy.root, "language"))
+        toy.run(recorder=FlowRecorder(toy.root, "language"))
     return toy
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from flows import exporting
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from tasks.algorithms.offline.networks.mlp import QValues
 from tasks.algorithms.offline.transitions import Spaces
 from tasks.offline.policies import files
@@ -63,7 +63,7 @@ def once(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFa
     (toy.root / "mlruns").mkdir()
     shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
     with quick():
-        toy.run(recorder=FlowRun(toy.root, "offline"))
+        toy.run(recorder=FlowRecorder(toy.root, "offline"))
     return toy
 
 

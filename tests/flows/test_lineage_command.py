@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine import dvc_lock
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from flows.lineage.document import anchor
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.quick import copied, quick
@@ -31,7 +31,7 @@ def once(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFa
     (toy.root / "mlruns").mkdir()
     shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
     with quick():
-        recorder = FlowRun(toy.root, "language")
+        recorder = FlowRecorder(toy.root, "language")
         recorder.close(toy.run(recorder=recorder).values())
     return toy
 

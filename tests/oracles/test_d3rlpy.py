@@ -20,7 +20,7 @@ from tasks.algorithms.offline import bc, cql, cql_continuous, dqn, iql, rebrac, 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import bellman, squared_errors
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
-from tasks.algorithms.offline.networks.target import Target
+from tasks.algorithms.offline.networks.target import TargetNetwork
 from tasks.algorithms.offline.transitions import Referenced, Spaces, Transitions
 
 pytestmark = [
@@ -156,7 +156,7 @@ def test_value_updates(told, alpha):
     rows = batches(13)
     settings = {"method": "dqn"} if alpha is None else {"method": "cql", "alpha": alpha}
     judged = told(DISCRETE, weights(online), rows, **settings)
-    target = Target(online.layers, every=EVERY, rate=1.0)
+    target = TargetNetwork(online.layers, every=EVERY, rate=1.0)
     target.updates += (
         EVERY - 1
     )  # d3rlpy's target follows after the first update, the sixth, ..; ours after the fifth, ..
@@ -190,7 +190,7 @@ def test_continuous_cql(told, monkeypatch, calibrated):
     torch.manual_seed(5)
     data, rows = transitions(CONTINUOUS), batches(1)
     batch = data.rows(rows[0])
-    agent = cql_continuous.Agent(CONTINUOUS, HIDDEN, 2, 3 * data.observations + 1, alpha)
+    agent = cql_continuous.CQLAgent(CONTINUOUS, HIDDEN, 2, 3 * data.observations + 1, alpha)
     with torch.no_grad():
         for parameter in agent.targets.parameters():
             parameter.mul_(1.1)
@@ -240,7 +240,7 @@ def test_iql(told):
     torch.manual_seed(6)
     data, rows = transitions(CONTINUOUS), batches(1)
     batch = data.rows(rows[0])
-    agent = iql.Agent(CONTINUOUS, HIDDEN, 2, data.observations)
+    agent = iql.IQLAgent(CONTINUOUS, HIDDEN, 2, data.observations)
     farther(agent.targets)
     deviation, *policy = weights(agent.policy)
     inner = torch.logit((deviation.detach() + 5) / 7)
@@ -278,7 +278,7 @@ def test_td3_td3_bc_and_rebrac(told, method):
     known = rebrac.next_actions(data)[1]
     rows = torch.where(known[rows] | data.terminated[rows], rows, rows - 1)  # d3rlpy has no such transitions
     batch = data.rows(rows[0])
-    agent = td3.Agent(CONTINUOUS, HIDDEN, 2, data.observations, layer_norm=method == "rebrac")
+    agent = td3.TD3Agent(CONTINUOUS, HIDDEN, 2, data.observations, layer_norm=method == "rebrac")
     farther(agent.targets)
     normaliser = agent.policy.normaliser
     scaler = {"mean": normaliser.mean.tolist(), "deviation": normaliser.deviation.tolist(), "scaler_eps": 0.0}

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tasks.algorithms.language import dpo
-from tasks.algorithms.language.dpo import Objective
+from tasks.algorithms.language.dpo import MarginLoss
 from tasks.algorithms.language.pairs import NO_LEVEL, Pairs
 from tests.oracles.frozen import CHOSEN, COMPLETIONS, PROMPTS, REJECTED, Still, gradients
 from tests.tasks.tiny import llama
@@ -34,7 +34,7 @@ def ours(objective, pairs=PAIRS):
 
 def objective(loss, **changes):
     plain = {"beta": BETA, "label_smoothing": 0.0, "gamma": 0.0, "length_normalised": False, "nll": 0.0}
-    return Objective(loss, **{**plain, **changes})
+    return MarginLoss(loss, **{**plain, **changes})
 
 
 # TRL's sigmoid ignores label smoothing. Its robust loss is ((1 - e) L(d) - e L(-d)) / (1 - 2e), L(d) being the sigmoid

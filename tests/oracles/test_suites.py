@@ -10,7 +10,7 @@ from math_verify import parse, verify
 
 from tasks.common import model_files, models
 from tasks.language.suites import likelihood, reading, scoring
-from tasks.language.suites.suite import Problem
+from tasks.language.suites.suite import SuiteProblem
 from tests import repository
 from tests.oracles import suite_rows
 from tests.oracles.suite_rows import ARC, ARC_EXAMPLES, GSM8K_ANSWERS, LETTERS, QWEN_ANSWERS
@@ -88,14 +88,14 @@ def test_gsm8k_s_filters_are_those_of_lm_eval(verifier, tmp_path, name, column):
 
 
 def test_letters_are_compared_as_lm_eval_does(verifier):
-    problem = Problem("one", "What do bees make?", "B", "", "", "", (("A", "milk"), ("B", "honey")))
+    problem = SuiteProblem("one", "What do bees make?", "B", "", "", "", (("A", "milk"), ("B", "honey")))
     suite = reading.suite("arc_challenge-text")
     ours = scoring.verdicts(suite, [problem] * len(LETTERS), LETTERS, verifier, compared=False)
     assert [one.right for one in ours] == THEIRS["letters"]["remove_whitespace"]
 
 
 def test_mathematics_is_judged_as_by_qwen(verifier):
-    problems = [Problem(str(n), "", gold, "", "", "") for n, (gold, _) in enumerate(QWEN_ANSWERS)]
+    problems = [SuiteProblem(str(n), "", gold, "", "", "") for n, (gold, _) in enumerate(QWEN_ANSWERS)]
     responses = [text for _, text in QWEN_ANSWERS]
     ours = scoring.verdicts(reading.suite("math500"), problems, responses, verifier, compared=False)
     assert [one.right for one in ours] == [right for _, right in THEIRS["qwen"]]
@@ -107,7 +107,8 @@ def test_minerva_s_math_verify_is_math_verify_itself(verifier):
     """lm-eval's metric math_verify of minerva_math500 is verify(parse(solution), parse(response))."""
     pairs = [(f"So it is $\\boxed{{{gold}}}$.", text) for gold, text in QWEN_ANSWERS]
     problems = [
-        Problem(str(n), "", gold, f"So it is $\\boxed{{{gold}}}$.", "", "") for n, (gold, _) in enumerate(QWEN_ANSWERS)
+        SuiteProblem(str(n), "", gold, f"So it is $\\boxed{{{gold}}}$.", "", "")
+        for n, (gold, _) in enumerate(QWEN_ANSWERS)
     ]
     responses = [text for _, text in QWEN_ANSWERS]
     ours = scoring.verdicts(reading.suite("math500-lm-eval"), problems, responses, verifier, compared=False)

@@ -18,7 +18,7 @@ from flows.engine.recording import journal, settling
 from flows.engine.recording.journal import Journal
 from flows.engine.state import StageResult
 from tasks.common import environment, mlflow_database, source_code
-from tasks.common.source_code import Source
+from tasks.common.source_code import CodeState
 
 # seconds from the beginning of a run to that of the process that records it: short runs have the machine for themselves
 LATER = 3.0
@@ -30,7 +30,7 @@ OURS = " -m tasks."  # a stage of this installation, which needs no run in MLflo
 class JournalledRun:
     """A `Recorder` of one run of a flow with MLflow's records in mlruns/. PlanError where MLflow's cannot be used."""
 
-    def __init__(self, root: Path, flow: str, source: Source | None = None) -> None:
+    def __init__(self, root: Path, flow: str, source: CodeState | None = None) -> None:
         """`source` is the state of the code that stages run with, where that is not the workspace's of the moment."""
         self.root, self.parent = root.absolute(), uuid4().hex
         self._flow, self._given, self._logs = flow, source, dict[str, Path]()
@@ -169,17 +169,19 @@ class JournalledRun:
         self._journal.leave()
 
 
-def as_event(source: Source) -> dict[str, str | None]:
+def as_event(source: CodeState) -> dict[str, str | None]:
     """The state of the code for an event."""
     patch = None if source.patch is None else base64.b64encode(source.patch).decode()
     return {"commit": source.commit, "dirty": source.dirty, "patch": patch, "note": source.note}
 
 
-def as_source(event: Mapping[str, Any]) -> Source:
+def as_source(event: Mapping[str, Any]) -> CodeState:
     """The state of the code that an event has."""
     patch = event["patch"]
     content = None if patch is None else base64.b64decode(patch)
-    return Source(event["commit"], event["dirty"], content, event.get("note") or "")  # an earlier version had no note
+    return CodeState(
+        event["commit"], event["dirty"], content, event.get("note") or ""
+    )  # an earlier version had no note
 
 
 def as_text(result: StageResult) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from pathlib import Path
 from typing import Any
 
 from flows.engine.dvc_repository import PlanError
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from flows.engine.recording.journal import FAILED, Event
 from flows.engine.recording.journalled_run import as_result, as_source
 
 
-class Replay:
+class JournalReplay:
     """One run of a flow. An event may come again after a kill: what is written twice is the same."""
 
     def __init__(self, root: Path, folder: Path, event: Event) -> None:
@@ -19,7 +19,7 @@ class Replay:
         self.faults: dict[str, str] = {}  # by stage
         self._source, self._stages = as_source(event["source"]), dict[str, str]()
         begun = event["run"], event["time"], event["environment"]
-        self._run = FlowRun(root, event["flow"], self._source, *begun)
+        self._run = FlowRecorder(root, event["flow"], self._source, *begun)
         self._kinds: Mapping[str, Callable[[Event], None]] = {
             "start": self._start,
             "follow": lambda event: self._run.follow(event["run"], self._log(event).with_suffix(".records")),

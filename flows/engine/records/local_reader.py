@@ -4,7 +4,7 @@ import math
 import sqlite3
 from collections.abc import Mapping
 
-from flows.engine.records.reader import PREFIX, Head, Model, Value
+from flows.engine.records.reader import PREFIX, MetricValue, RegisteredModel, RunHead
 
 COUNTS = "runs.status = 'FINISHED' AND runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'"
 FINISHED = f"""
@@ -63,10 +63,10 @@ class LocalReader:
     def __init__(self, records: sqlite3.Connection) -> None:
         self._ask = records.execute
 
-    def head(self, run_id: str) -> Head | None:
+    def head(self, run_id: str) -> RunHead | None:
         """A run, deleted ones too."""
         for name, status, started, ended, deleted in self._ask(HEAD, [run_id]):
-            return Head(run_id, name or "", status, started, ended, bool(deleted))
+            return RunHead(run_id, name or "", status, started, ended, bool(deleted))
         return None
 
     def tags(self, run_id: str) -> dict[str, str]:
@@ -81,10 +81,10 @@ class LocalReader:
         """The value of each metric that MLflow's pages show, NaN included."""
         return {key: math.nan if nan else value for key, value, nan in self._ask(LATEST, [run_id])}
 
-    def values(self, run_id: str) -> list[Value]:
+    def values(self, run_id: str) -> list[MetricValue]:
         """Every value of every metric."""
         rows = self._ask(VALUES, [run_id])
-        return [Value(key, step, time, value, bool(nan)) for key, step, time, value, nan in rows]
+        return [MetricValue(key, step, time, value, bool(nan)) for key, step, time, value, nan in rows]
 
     def inputs(self, run_id: str) -> dict[str, str]:
         """Name and digest of each data set that a run read."""
@@ -127,27 +127,27 @@ class LocalReader:
         """Whether a run of the engine has not ended."""
         return bool(self._ask(RUNNING, [PREFIX + "engine"]).fetchone())
 
-    def pipelines(self, limit: int | None, flow: str | None, clone_only: bool) -> list[Head]:
+    def pipelines(self, limit: int | None, flow: str | None, clone_only: bool) -> list[RunHead]:
         """The runs of pipelines that were not deleted."""
         values: list[str | int | None] = [] if flow is None else [PREFIX + "flow", flow]
         parameters = [PREFIX + "flow", *values, -1 if limit is None else limit]
         return self._heads(TAGGED if values else "", parameters)
 
-    def pipelines_beginning(self, text: str) -> list[Head]:
+    def pipelines_beginning(self, text: str) -> list[RunHead]:
         """At most two of them whose ids begin so."""
         between = " AND runs.run_uuid >= ? AND runs.run_uuid < ?"
         return self._heads(between, [PREFIX + "flow", *_between(text), 2])
 
-    def _heads(self, conditions: str, parameters: list[str | int | None]) -> list[Head]:
+    def _heads(self, conditions: str, parameters: list[str | int | None]) -> list[RunHead]:
         rows = self._ask(PIPELINES + conditions + LAST_PIPELINES, parameters).fetchall()
-        return [Head(run_id, name or "", status, started, ended) for run_id, name, status, started, ended in rows]
+        return [RunHead(run_id, name or "", status, started, ended) for run_id, name, status, started, ended in rows]
 
     def sealed_before(self, run_id: str, seal: str) -> tuple[str, str] | None:
         """The newest pipeline run but this one that has the tag `seal`, and its value."""
         row: tuple[str, str] | None = self._ask(SEALED, [seal, PREFIX + "flow", run_id]).fetchone()
         return row
 
-    def model(self, name: str) -> Model | None:
+    def model(self, name: str) -> RegisteredModel | None:
         """A registered model."""
         if not self._ask("SELECT 1 FROM registered_models WHERE name = ?", [name]).fetchone():
             return None
@@ -159,7 +159,7 @@ class LocalReader:
             if key is not None:
                 of_version[key] = value
         aliases = self._ask("SELECT alias, version FROM registered_model_aliases WHERE name = ?", [name])
-        return Model(tags, runs, {alias: str(version) for alias, version in aliases})
+        return RegisteredModel(tags, runs, {alias: str(version) for alias, version in aliases})
 
     def models(self) -> list[str]:
         """The names of all registered models."""

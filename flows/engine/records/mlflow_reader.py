@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from flows.engine.records.reader import PREFIX, Head, Model, Value
+from flows.engine.records.reader import PREFIX, MetricValue, RegisteredModel, RunHead
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -35,7 +35,7 @@ class SharedReader:
         self._runs: dict[str, Run | None] = {}
         self._experiments: dict[int, dict[str, bool]] = {}  # by view: id -> whether it was deleted
 
-    def head(self, run_id: str) -> Head | None:
+    def head(self, run_id: str) -> RunHead | None:
         """A run, deleted ones too."""
         run = self._run(run_id)
         return self._head(run) if run else None
@@ -55,14 +55,14 @@ class SharedReader:
         run = self._run(run_id)
         return dict(sorted(run.data.metrics.items())) if run else {}
 
-    def values(self, run_id: str) -> list[Value]:
+    def values(self, run_id: str) -> list[MetricValue]:
         """Every value of every metric."""
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(AT_ONCE) as pool:
             histories = pool.map(lambda key: self.client.get_metric_history(run_id, key), self.latest(run_id))
             return [
-                Value(metric.key, metric.step, metric.timestamp, 0.0 if nan else metric.value, nan)
+                MetricValue(metric.key, metric.step, metric.timestamp, 0.0 if nan else metric.value, nan)
                 for history in histories
                 for metric in history
                 for nan in [metric.value != metric.value]
@@ -114,7 +114,7 @@ class SharedReader:
         running = f"attributes.status = 'RUNNING' and {_is(PREFIX + 'engine', 'true')} and {self._clone}"
         return any(True for _ in self._search(running, 1))
 
-    def pipelines(self, limit: int | None, flow: str | None, clone_only: bool) -> list[Head]:
+    def pipelines(self, limit: int | None, flow: str | None, clone_only: bool) -> list[RunHead]:
         """The runs of pipelines that were not deleted."""
         conditions = [
             _has(PREFIX + "flow") if flow is None else _is(PREFIX + "flow", flow),
@@ -122,7 +122,7 @@ class SharedReader:
         ]
         return [self._head(run) for run in self._search(" and ".join(conditions), limit)]
 
-    def pipelines_beginning(self, text: str) -> list[Head]:
+    def pipelines_beginning(self, text: str) -> list[RunHead]:
         """At most two of them whose ids begin so."""
         condition = f"{_has(PREFIX + 'flow')} and {_begins(text)}"
         return [self._head(run) for run in self._search(condition, 2)] if _is_id(text) else []
@@ -132,7 +132,7 @@ class SharedReader:
         condition = f"{_has(PREFIX + 'flow')} and {_has(seal)} and {self._clone} and attributes.run_id != '{run_id}'"
         return next(((run.info.run_id, run.data.tags[seal]) for run in self._search(condition, 1)), None)
 
-    def model(self, name: str) -> Model | None:
+    def model(self, name: str) -> RegisteredModel | None:
         """A registered model."""
         from mlflow.entities.model_registry import ModelVersion
         from mlflow.exceptions import MlflowException
@@ -152,7 +152,7 @@ class SharedReader:
                 break
         tags = {str(model_version.version): dict(model_version.tags) for model_version in versions}
         aliases = {alias: str(version) for alias, version in (model.aliases or {}).items()}
-        return Model(
+        return RegisteredModel(
             tags, {str(model_version.version): model_version.run_id or "" for model_version in versions}, aliases
         )
 
@@ -185,10 +185,10 @@ class SharedReader:
                 self._runs[run_id] = None
         return self._runs[run_id]
 
-    def _head(self, run: "Run") -> Head:
+    def _head(self, run: "Run") -> RunHead:
         info = run.info
         deleted = info.lifecycle_stage != "active" or self._all(ALL).get(info.experiment_id, True)
-        return Head(info.run_id, info.run_name or "", info.status, info.start_time, info.end_time or None, deleted)
+        return RunHead(info.run_id, info.run_name or "", info.status, info.start_time, info.end_time or None, deleted)
 
     def _all(self, view: int) -> dict[str, bool]:
         """The experiments."""

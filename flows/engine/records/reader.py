@@ -10,7 +10,7 @@ PREFIX = "posttrain."  # every tag that the engine writes begins with it
 
 
 @dataclass(frozen=True)
-class Head:
+class RunHead:
     """What a run is called, how it ended and when, in milliseconds."""
 
     id: str
@@ -27,7 +27,7 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Value:
+class MetricValue:
     """One value of a metric; for one that is no number `value` is 0 and `nan` is true."""
 
     key: str
@@ -37,15 +37,15 @@ class Value:
     nan: bool
 
 
-class Reader(Protocol):
+class RecordsReader(Protocol):
     """One look at the records. Runs of a stage are those with the tag `posttrain.stage`, of a pipeline with
     `posttrain.flow`.
 
-    Lists of runs are the newest first. In a shared MLflow `own` runs are those of this clone; in the repository's own
-    database all are.
+    Lists of runs are the newest first. In a shared MLflow `clone_only` runs are those of this clone; in the
+    repository's own database all are.
     """
 
-    def head(self, run_id: str) -> Head | None:
+    def head(self, run_id: str) -> RunHead | None:
         """A run, deleted ones too."""
 
     def tags(self, run_id: str) -> dict[str, str]:
@@ -57,7 +57,7 @@ class Reader(Protocol):
     def latest(self, run_id: str) -> dict[str, float]:
         """The value of each metric that MLflow's pages show, NaN included."""
 
-    def values(self, run_id: str) -> list[Value]:
+    def values(self, run_id: str) -> list[MetricValue]:
         """Every value of every metric."""
 
     def inputs(self, run_id: str) -> dict[str, str]:
@@ -84,16 +84,16 @@ class Reader(Protocol):
     def any_running(self) -> bool:
         """Whether an own run of the engine has not ended."""
 
-    def pipelines(self, limit: int | None, flow: str | None, clone_only: bool) -> list[Head]:
+    def pipelines(self, limit: int | None, flow: str | None, clone_only: bool) -> list[RunHead]:
         """The runs of pipelines that were not deleted."""
 
-    def pipelines_beginning(self, text: str) -> list[Head]:
+    def pipelines_beginning(self, text: str) -> list[RunHead]:
         """At most two of them whose ids begin so."""
 
     def sealed_before(self, run_id: str, seal: str) -> tuple[str, str] | None:
         """The newest own pipeline run but this one that has the tag `seal`, and its value."""
 
-    def model(self, name: str) -> "Model | None":
+    def model(self, name: str) -> "RegisteredModel | None":
         """A registered model."""
 
     def models(self) -> list[str]:
@@ -101,7 +101,7 @@ class Reader(Protocol):
 
 
 @dataclass(frozen=True)
-class Model:
+class RegisteredModel:
     """A registered model: the tags and the run of each version, and which version each alias is at.
 
     Versions are texts of numbers.

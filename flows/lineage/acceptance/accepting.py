@@ -21,7 +21,7 @@ from flows.engine.mlflow_runs import PREFIX
 from flows.engine.mlflow_seal import LATER, RECORD
 from flows.engine.records import mlflow_files
 from flows.lineage.acceptance import dvc_entries, kept, versions
-from flows.lineage.acceptance.kept import Step
+from flows.lineage.acceptance.kept import AcceptanceStep
 from flows.lineage.checks.entries import differences
 from tasks.common import environment, mlflow_database, source_code
 
@@ -44,7 +44,7 @@ def accept_change(root: Path, flow: str, names: Sequence[str], why: str) -> None
     """
     root = root.absolute()
     with Coordinator(root), dvc_entries.locked(root, names) as held:
-        found, changed = list[Step](), list[Versions]()
+        steps, changed = list[AcceptanceStep](), list[Versions]()
         for stage in held.stages:
             name, before = str(stage.name), held.before(stage)
             for out in stage.outs:
@@ -53,57 +53,57 @@ def accept_change(root: Path, flow: str, names: Sequence[str], why: str) -> None
             if reason_of(stage) is None:
                 raise PlanError(f"{name} is up to date, so there is nothing to accept")
             after = held.after(stage)
-            for one in differences(before, after):
-                if one.kind not in ("cmd", "param") and not is_code(one.name):
+            for difference in differences(before, after):
+                if difference.kind not in ("cmd", "param") and not is_code(difference.name):
                     raise PlanError(
-                        f"{name}: {one.label} changed; only code, parameters and the command can be accepted"
+                        f"{name}: {difference.label} changed; only code, parameters and the command can be accepted"
                     )
             maker = mlflow_store.find(root, name, before)
             paths = [
                 path for path in {**code(before), **code(after)} if code(before).get(path) != code(after).get(path)
             ]
-            step = Step(
+            step = AcceptanceStep(
                 "", name, kept.PERSON, why, environment.user(), None, before, after, maker, dict.fromkeys(paths, "")
             )
-            found.append(step)
+            steps.append(step)
             old = versions.recorded(
                 root, partial(held.before, stage), {path: code(before)[path] for path in paths if path in code(before)}
             )
             for path in paths:
                 new = (root / path).read_bytes() if path in code(after) else None
                 changed.append(Versions(path, old.get(path), new))
-        _keep(root, flow, why, found, list(dict.fromkeys(changed)))
-        held.write({step.stage for step in found})
+        _keep(root, flow, why, steps, list(dict.fromkeys(changed)))
+        held.write({step.stage for step in steps})
 
 
-def _keep(root: Path, flow: str, why: str, found: Sequence[Step], changed: Sequence[Versions]) -> None:
+def _keep(root: Path, flow: str, why: str, steps: Sequence[AcceptanceStep], changed: Sequence[Versions]) -> None:
     """Write the run of this acceptance, finished and sealed, for the stages that have none yet; and say so at the runs
     of the outs.
     """
-    new = [step for step in found if not _is_known(root, step)]
+    new = [step for step in steps if not _is_known(root, step)]
     if not new:
         return
     source, when, by = source_code.state(root), datetime.now(UTC), environment.user()
     contents = {
-        versions.md5_of(one): (file.path, one)
+        versions.md5_of(version): (file.path, version)
         for file in changed
-        for one in (file.before, file.after)
-        if one is not None
+        for version in (file.before, file.after)
+        if version is not None
     }
-    told = f"accepted by {by}: {why}"
+    summary = f"accepted by {by}: {why}"
     tags = {
         **mlflow_store.source_tags(source),
         **kept.tags_of(kept.PERSON, why, new, {md5: path for md5, (path, _) in contents.items()}),
         "mlflow.user": by,
         "mlflow.source.type": "LOCAL",
         "mlflow.source.name": "posttrain accept",
-        "mlflow.note.content": f"{told}\n\nStages: {', '.join(step.stage for step in new)}",
+        "mlflow.note.content": f"{summary}\n\nStages: {', '.join(step.stage for step in new)}",
     }
     with mlflow_runs.one_line():
         client = mlflow_store.open_store(root)
         experiment = mlflow_store.experiment(client, root, flow)
         ours = {PREFIX + "engine": "true", **mlflow_database.own_tags(root)}
-        run_id = client.create_run(experiment, run_name=told[:LONGEST], tags=ours).info.run_id
+        run_id = client.create_run(experiment, run_name=summary[:LONGEST], tags=ours).info.run_id
         mlflow_store.set_tags(client, run_id, {key: value[:LONGEST] for key, value in tags.items()})
         for md5, (_, content) in contents.items():
             mlflow_files.write(root, run_id, kept.file_name(md5), content)
@@ -113,11 +113,13 @@ def _keep(root: Path, flow: str, why: str, found: Sequence[Step], changed: Seque
         mlflow_store.seal(client, root, run_id)
         client.set_terminated(run_id, "FINISHED")
         for maker in dict.fromkeys(step.maker for step in new if step.maker is not None):
-            said = client.get_run(maker).data.tags.get(LATER)
-            client.set_tag(maker, LATER, "; ".join(filter(None, (said, f"{told} ({run_id[:8]})")))[-LONGEST:])
+            earlier_notes = client.get_run(maker).data.tags.get(LATER)
+            client.set_tag(
+                maker, LATER, "; ".join(filter(None, (earlier_notes, f"{summary} ({run_id[:8]})")))[-LONGEST:]
+            )
 
 
-def _is_known(root: Path, step: Step) -> bool:
+def _is_known(root: Path, step: AcceptanceStep) -> bool:
     """Whether some run is found for the new entry already: it was made, or accepted, before."""
     key, outs = run_cache_key(step.after), joined(step.after)
     return (mlflow_runs.maker(root, key, outs) or mlflow_runs.accepted_maker(root, key, outs)) is not None
@@ -128,7 +130,7 @@ def _difference(changed: Sequence[Versions]) -> bytes:
     lines = list[str]()
     for file in changed:
         old, new = (
-            (one or b"").decode(errors="replace").splitlines(keepends=True) for one in (file.before, file.after)
+            (content or b"").decode(errors="replace").splitlines(keepends=True) for content in (file.before, file.after)
         )
         lines += unified_diff(old, new, f"a/{file.path}", f"b/{file.path}")
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in lines).encode()

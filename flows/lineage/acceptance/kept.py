@@ -27,7 +27,7 @@ LONGEST = 100  # steps of one stage that are followed
 
 
 @dataclass(frozen=True)
-class Step:
+class AcceptanceStep:
     """That a stage's entry `before` became `after` without an execution."""
 
     run_id: str  # of the acceptance
@@ -62,11 +62,11 @@ def file_name(md5: str) -> str:
     return f"{md5}.py"
 
 
-def steps(root: Path, stage: str, entry: Entry, index: mlflow_runs.Index | None = None) -> tuple[Step, ...]:
+def steps(root: Path, stage: str, entry: Entry, index: mlflow_runs.Index | None = None) -> tuple[AcceptanceStep, ...]:
     """How this entry came from that of an execution, the last step first; none where an execution made it, or none is
     on record.
     """
-    found, seen = list[Step](), set[str]()
+    chain, seen = list[AcceptanceStep](), set[str]()
     for _ in range(LONGEST):
         key, outs = run_cache_key(entry), joined(entry)
         exact = index.find(key, outs) if index is not None else mlflow_runs.maker(root, key, outs)
@@ -80,16 +80,16 @@ def steps(root: Path, stage: str, entry: Entry, index: mlflow_runs.Index | None 
         step = next(filter(None, (_step(root, run_id, stage, entry) for run_id in runs)), None)
         if step is None:
             break
-        found.append(step)
+        chain.append(step)
         entry = step.before
-    return tuple(found)
+    return tuple(chain)
 
 
 def _acceptances(root: Path, key: str) -> list[tuple[str, str]]:
     return mlflow_runs.acceptances(root, key)
 
 
-def _step(root: Path, run_id: str, stage: str, entry: Entry) -> Step | None:
+def _step(root: Path, run_id: str, stage: str, entry: Entry) -> AcceptanceStep | None:
     """The step to this very entry."""
     step = of_run(root, run_id).get(stage)
     same = (
@@ -98,25 +98,25 @@ def _step(root: Path, run_id: str, stage: str, entry: Entry) -> Step | None:
     return step if same else None
 
 
-def of_run(root: Path, run_id: str) -> dict[str, Step]:
+def of_run(root: Path, run_id: str) -> dict[str, AcceptanceStep]:
     """Stage -> what this acceptance says of it; nothing where its record is missing, torn or of another form."""
     try:
         content = record_json(root, run_id)["accepted"]
         when = datetime.fromisoformat(content["when"])
         return {
-            str(stage): Step(
+            str(stage): AcceptanceStep(
                 run_id,
                 str(stage),
                 str(content["how"]),
                 str(content["why"]),
                 str(content["by"]),
                 when,
-                _entry(one["before"]),
-                _entry(one["after"]),
-                one["maker"],
-                {str(path): str(what) for path, what in one["files"].items()},
+                _entry(stage_fields["before"]),
+                _entry(stage_fields["after"]),
+                stage_fields["maker"],
+                {str(path): str(what) for path, what in stage_fields["files"].items()},
             )
-            for stage, one in content["stages"].items()
+            for stage, stage_fields in content["stages"].items()
         }
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return {}
@@ -140,8 +140,8 @@ def record_json(root: Path, run_id: str) -> Any:
 def _entry(content: Any) -> Entry:
     """An entry of dvc.lock; TypeError or LookupError where it is none."""
     for kind in ("deps", "outs"):
-        for one in content.get(kind) or ():
-            if not isinstance(one["path"], str) or not isinstance(one.get("md5"), str | None):
+        for dep_or_out in content.get(kind) or ():
+            if not isinstance(dep_or_out["path"], str) or not isinstance(dep_or_out.get("md5"), str | None):
                 raise TypeError(f"{kind}: expected paths and hashes")
     if not isinstance(content.get("params") or {}, dict):
         raise TypeError("params: expected values by their file")
@@ -151,19 +151,19 @@ def _entry(content: Any) -> Entry:
     return entry
 
 
-def record_of(how: str, why: str, by: str, when: datetime, found: Sequence[Step]) -> bytes:
+def record_of(how: str, why: str, by: str, when: datetime, accepted_steps: Sequence[AcceptanceStep]) -> bytes:
     """The content of record.json."""
     stages = {
         step.stage: {"before": step.before, "after": step.after, "maker": step.maker, "files": step.files}
-        for step in found
+        for step in accepted_steps
     }
     content = {"how": how, "why": why, "by": by, "when": when.isoformat(timespec="seconds"), "stages": stages}
     return (json.dumps({"accepted": content}, indent=1) + "\n").encode()
 
 
-def tags_of(how: str, why: str, found: Sequence[Step], files: Mapping[str, str]) -> dict[str, str]:
+def tags_of(how: str, why: str, accepted_steps: Sequence[AcceptanceStep], files: Mapping[str, str]) -> dict[str, str]:
     """The tags of the run; `files` has the paths of the versions that are kept, by their hashes."""
-    keys = {KEY + run_cache_key(step.after): step.maker or "none" for step in found}
+    keys = {KEY + run_cache_key(step.after): step.maker or "none" for step in accepted_steps}
     return {
         HOW: how,
         **({PREFIX + "accepted.why": why} if why else {}),

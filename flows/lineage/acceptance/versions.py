@@ -16,7 +16,7 @@ from flows.engine.dvc_stage import run_cache_key
 from flows.lineage import cached, git_files, record
 from flows.lineage.acceptance import kept
 from flows.lineage.git_files import CLEAN, Tree
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 from tasks.common import source_code
 from tasks.common.source_code import NO_COMMIT, GitError
 
@@ -32,13 +32,13 @@ def recorded(root: Path, entry: Callable[[], Entry | None], wanted: Mapping[str,
     """Path -> content of these files, by their hashes, of a stage with this entry of dvc.lock; what cannot be had is
     left out.
     """
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for more in (_committed, _cached, _kept, partial(_of_maker, entry), _earlier):
-        lacking = {path: md5 for path, md5 in wanted.items() if path not in found}
+        lacking = {path: md5 for path, md5 in wanted.items() if path not in contents}
         if lacking:
-            given = more(root, lacking)
-            found |= {path: content for path, content in given.items() if md5_of(content) == wanted[path]}
-    return found
+            candidates = more(root, lacking)
+            contents |= {path: content for path, content in candidates.items() if md5_of(content) == wanted[path]}
+    return contents
 
 
 def _committed(root: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
@@ -46,8 +46,8 @@ def _committed(root: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
 
 
 def _cached(root: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
-    places = {path: cached.path(root, md5) for path, md5 in wanted.items() if not path.endswith(".py")}
-    return {path: place.read_bytes() for path, place in places.items() if place is not None}
+    files = {path: cached.path(root, md5) for path, md5 in wanted.items() if not path.endswith(".py")}
+    return {path: file.read_bytes() for path, file in files.items() if file is not None}
 
 
 def _kept(root: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
@@ -64,7 +64,7 @@ def _of_maker(recorded: Callable[[], Entry | None], root: Path, wanted: Mapping[
     return of_run(root, record.of_run(root, run_id), wanted) if run_id else {}
 
 
-def of_run(root: Path, made: Record, wanted: Mapping[str, object]) -> dict[str, bytes]:
+def of_run(root: Path, made: ExecutionRecord, wanted: Mapping[str, object]) -> dict[str, bytes]:
     """These files as the run read them, as far as git has them; of a folder those below it."""
     if made.commit is None or made.commit in NO_COMMIT:
         return {}
@@ -72,15 +72,15 @@ def of_run(root: Path, made: Record, wanted: Mapping[str, object]) -> dict[str, 
 
 
 def _earlier(root: Path, wanted: Mapping[str, str]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     for path, md5 in wanted.items():
         trees = {Tree(commit): [path] for commit in _commits(root, path)}
-        known = git_files.hashes_of(root, trees)
+        hashes = git_files.hashes_of(root, trees)
         for tree in trees:
-            if known.get(tree, {}).get(path) == md5:
-                found |= git_files.contents(root, tree, [path])
+            if hashes.get(tree, {}).get(path) == md5:
+                contents |= git_files.contents(root, tree, [path])
                 break
-    return found
+    return contents
 
 
 def _commits(root: Path, path: str) -> Iterator[str]:

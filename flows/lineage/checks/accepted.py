@@ -10,9 +10,9 @@ from flows.engine.dvc_lock import joined
 from flows.engine.dvc_stage import run_cache_key
 from flows.engine.mlflow_runs import PREFIX
 from flows.engine.records import provenance
-from flows.engine.records.reader import Reader
+from flows.engine.records.reader import RecordsReader
 from flows.lineage.acceptance import kept
-from flows.lineage.acceptance.kept import Step
+from flows.lineage.acceptance.kept import AcceptanceStep
 from flows.lineage.checks import database
 from flows.lineage.checks.entries import differences
 from flows.lineage.checks.findings import SHORT, Audit
@@ -28,17 +28,17 @@ class Accepted:
 
     audit: Audit
     root: Path
-    records: Reader | None
+    records: RecordsReader | None
     _sound: dict[str, bool] = field(default_factory=dict)  # acceptance -> whether its run is as it ended
 
     def check(self, subjects: Sequence[Subject], everything: bool = False) -> None:
         """Check each step of these; with `everything` also the acceptances that no current result comes from."""
         steps = [step for subject in subjects for step in subject.made.accepted]
         if everything:
-            known = {(step.run_id, step.stage) for step in steps}
+            covered = {(step.run_id, step.stage) for step in steps}
             runs = [run_id for run_id, _ in self.records.versions(kept.HOW, 10**6)] if self.records else []
             others = (step for run_id in runs for step in kept.of_run(self.root, run_id).values())
-            steps += [step for step in others if (step.run_id, step.stage) not in known]
+            steps += [step for step in others if (step.run_id, step.stage) not in covered]
         for step in steps:
             self.audit.counts["accepted changes"] += 1
             if self._is_sound(step):
@@ -56,17 +56,19 @@ class Accepted:
         for run_id in made if exact is None else ():
             row = database.row(self.records, run_id)
             for short in SAID.findall(row.tags.get(mlflow_seal.LATER, "") if row else ""):
-                there = (
-                    [database.row(self.records, one) for one in self.records.beginning(short)] if self.records else []
+                rows = (
+                    [database.row(self.records, acceptance) for acceptance in self.records.beginning(short)]
+                    if self.records
+                    else []
                 )
-                if not any(one is not None and not one.deleted for one in there):
+                if not any(acceptance is not None and not acceptance.deleted for acceptance in rows):
                     what = (
                         f"what was accepted after run {run_id[:SHORT]} had made it, acceptance {short}, was "
                         "deleted from MLflow"
                     )
                     self.audit.fault(CHECK, f"dvc.lock: {subject.stage}", what, subject.stage, run_id)
 
-    def _is_sound(self, step: Step) -> bool:
+    def _is_sound(self, step: AcceptanceStep) -> bool:
         """Whether the acceptance's run is there and as it ended."""
         if step.run_id not in self._sound:
             row = database.row(self.records, step.run_id)
@@ -81,7 +83,7 @@ class Accepted:
             self._sound[step.run_id] = (sealed or carried is not None) and how == step.how
         return self._sound[step.run_id]
 
-    def _step(self, step: Step) -> None:
+    def _step(self, step: AcceptanceStep) -> None:
         if joined(step.before) != joined(step.after):
             self._fault(step, "its record has other outs after than before, and nothing was executed")
         elif step.how == kept.PERSON:
@@ -91,18 +93,18 @@ class Accepted:
         else:
             self._fault(step, f"its record says neither {kept.EDIT} nor {kept.PERSON}")
 
-    def _vouched(self, step: Step) -> None:
-        found = [one for one in differences(step.before, step.after) if "size" not in one.kind]
-        changed = ", ".join(one.label.removeprefix("dep ") for one in found) or "nothing"
+    def _vouched(self, step: AcceptanceStep) -> None:
+        changes = [difference for difference in differences(step.before, step.after) if "size" not in difference.kind]
+        changed = ", ".join(difference.label.removeprefix("dep ") for difference in changes) or "nothing"
         when = f" on {step.when:%Y-%m-%d}" if step.when else ""
         what = f"{step.by} accepted a change of {changed}{when}: {step.why}. It is vouched for, not proven"
         self.audit.remark(CHECK, step.stage, what, None, step.run_id)
 
-    def _told(self, step: Step) -> None:
+    def _told(self, step: AcceptanceStep) -> None:
         files = ", ".join(step.files) or "its code"
         what = f"an older version found that an edit of {files} has no effect; this is not proven again"
         self.audit.remark(CHECK, step.stage, what, None, step.run_id)
 
-    def _fault(self, step: Step, what: str, named: bool = True) -> None:
+    def _fault(self, step: AcceptanceStep, what: str, named: bool = True) -> None:
         where = f"acceptance {step.run_id[:SHORT]}"
         self.audit.fault(CHECK, where, what, step.stage if named else None, step.run_id if named else None)

@@ -8,16 +8,16 @@ from functools import cached_property
 from typing import Any
 
 from flows.engine.mlflow_runs import PREFIX
-from flows.engine.records.reader import Reader
+from flows.engine.records.reader import RecordsReader
 
 INFINITE = 1.7976931348623157e308  # what MLflow writes for infinity
 
 
 @dataclass(frozen=True)
-class Row:
+class RunRow:
     """One run as the database has it."""
 
-    records: Reader
+    records: RecordsReader
     id: str
     name: str
     status: str
@@ -36,10 +36,12 @@ class Row:
     @cached_property
     def metrics(self) -> Mapping[str, list[tuple[int, int, float]]]:
         """Metric -> step, time and value of each of its values."""
-        found: dict[str, list[tuple[int, int, float]]] = {}
-        for one in self.records.values(self.id):
-            found.setdefault(one.key, []).append((one.step, one.time, math.nan if one.nan else one.value))
-        return found
+        histories: dict[str, list[tuple[int, int, float]]] = {}
+        for logged in self.records.values(self.id):
+            histories.setdefault(logged.key, []).append(
+                (logged.step, logged.time, math.nan if logged.nan else logged.value)
+            )
+        return histories
 
     @cached_property
     def latest(self) -> Mapping[str, float]:
@@ -56,15 +58,15 @@ class Row:
         return self.tags.get(PREFIX + name)
 
 
-def row(records: Reader | None, run_id: str) -> Row | None:
+def row(records: RecordsReader | None, run_id: str) -> RunRow | None:
     """The run with this id, None where the table has none."""
     head = records.head(run_id) if records else None
-    return Row(records, run_id, head.name, head.status, head.deleted) if records and head else None
+    return RunRow(records, run_id, head.name, head.status, head.deleted) if records and head else None
 
 
-def equal(one: float, other: float) -> bool:
+def equal(number: float, other: float) -> bool:
     """Whether two numbers are the same, as MLflow keeps them."""
-    first, second = (math.copysign(INFINITE, value) if math.isinf(value) else value for value in (one, other))
+    first, second = (math.copysign(INFINITE, value) if math.isinf(value) else value for value in (number, other))
     return first == second or (math.isnan(first) and math.isnan(second))
 
 

@@ -37,7 +37,7 @@ def read(root: Path, wanted: Collection[str] | None = None) -> Pipeline:
         stages = graph.load(names)
         uncached = {out.def_path for stage in stages for out in stage.outs if not out.use_cache}
         edited = {stage.name: tuple(settings(stage)) for stage in stages}
-        return Pipeline(frozenset(names), frozenset(uncached), {name: found for name, found in edited.items() if found})
+        return Pipeline(frozenset(names), frozenset(uncached), {name: edits for name, edits in edited.items() if edits})
 
 
 class Ignored:

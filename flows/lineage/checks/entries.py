@@ -12,7 +12,7 @@ ABSENT = object()
 
 
 @dataclass(frozen=True)
-class Difference:
+class EntryDifference:
     """One value that two entries have differently; a value that one lacks is None."""
 
     kind: str  # cmd, param, dep or out
@@ -26,7 +26,7 @@ class Difference:
         return {"cmd": "its command", "param": self.name}.get(self.kind, f"{self.kind} {self.name}")
 
 
-def differences(first: Entry, second: Entry) -> list[Difference]:
+def differences(first: Entry, second: Entry) -> list[EntryDifference]:
     """Every value of the command, the params, the deps and the outs that differs."""
     return list(_differences(first, second))
 
@@ -49,9 +49,9 @@ def shown(value: object) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 4]} ..."
 
 
-def _differences(first: Entry, second: Entry) -> Iterator[Difference]:
-    if (one := _plain(first.get("cmd"))) != (other := _plain(second.get("cmd"))):
-        yield Difference("cmd", "", one, other)
+def _differences(first: Entry, second: Entry) -> Iterator[EntryDifference]:
+    if (command := _plain(first.get("cmd"))) != (other_command := _plain(second.get("cmd"))):
+        yield EntryDifference("cmd", "", command, other_command)
     yield from _between("param", params(first), params(second))
     for kind, word in KINDS.items():
         yield from _between(word, hashes(first, kind), hashes(second, kind))
@@ -60,11 +60,13 @@ def _differences(first: Entry, second: Entry) -> Iterator[Difference]:
 
 def _between(
     kind: str, first: Mapping[str, Any], second: Mapping[str, Any], both: bool = False
-) -> Iterator[Difference]:
+) -> Iterator[EntryDifference]:
     for name in dict.fromkeys([*first, *second]):
-        one, other = first.get(name, ABSENT), second.get(name, ABSENT)
-        if one != other and not (both and ABSENT in (one, other)):
-            yield Difference(kind, name, *(None if value is ABSENT else value for value in (one, other)))
+        first_value, second_value = first.get(name, ABSENT), second.get(name, ABSENT)
+        if first_value != second_value and not (both and ABSENT in (first_value, second_value)):
+            yield EntryDifference(
+                kind, name, *(None if value is ABSENT else value for value in (first_value, second_value))
+            )
 
 
 def _sizes(entry: Entry, kind: str) -> dict[str, tuple[Any, Any]]:

@@ -17,7 +17,7 @@ RELATIVE = 1e-9  # sums of the same values in another order differ by less
 
 
 @dataclass(frozen=True)
-class Measured:
+class EvaluationCheck:
     """One check of the current evaluations that have such a table."""
 
     audit: Audit

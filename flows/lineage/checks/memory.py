@@ -24,7 +24,7 @@ SETTLED = 2 * 10**9  # nanoseconds after its last change from which on a file's 
 MD5 = re.compile(r"[0-9a-f]{32}")
 
 State = tuple[int, int, int, int]  # size, mtime_ns, ctime_ns, inode
-Told = Callable[[int, int], None]  # bytes read so far, bytes to read
+OnProgress = Callable[[int, int], None]  # bytes read so far, bytes to read
 
 
 class Memory:
@@ -36,51 +36,53 @@ class Memory:
         self._known: dict[str, tuple[State, str]] = _load(root / PLACE)
         self._now: dict[Path, str | None] = {}
 
-    def digests(self, files: Iterable[Path], told: Told = lambda done, total: None) -> Mapping[Path, str | None]:
+    def digests(
+        self, files: Iterable[Path], on_progress: OnProgress = lambda done, total: None
+    ) -> Mapping[Path, str | None]:
         """The MD5 of each file; None for one that is not there or cannot be read."""
         wanted, to_read = list(dict.fromkeys(files)), dict[Path, State]()
         for file in wanted:
             if file in self._now:
                 continue
             state = _state(file)
-            known = self._known.get(str(file))
+            remembered = self._known.get(str(file))
             if state is None:
                 self._now[file] = None
-            elif known is not None and known[0] == state and not self.full:
-                self._now[file] = known[1]
+            elif remembered is not None and remembered[0] == state and not self.full:
+                self._now[file] = remembered[1]
             else:
                 to_read[file] = state
-        self._read(to_read, told)
+        self._read(to_read, on_progress)
         return {file: self._now[file] for file in wanted}
 
     def save(self) -> None:
         """Keep what is known of files that still exist; a kill on the way leaves the file of before."""
-        known = {file: [*state, md5] for file, (state, md5) in self._known.items() if Path(file).exists()}
-        place = self.root / PLACE
+        remembered = {file: [*state, md5] for file, (state, md5) in self._known.items() if Path(file).exists()}
+        target = self.root / PLACE
         with suppress(OSError):  # a repository that cannot be written to is audited all the same
-            place.parent.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=place.parent, prefix=place.name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=target.name)
             with os.fdopen(descriptor, "w") as file:
-                json.dump({"version": VERSION, "files": known}, file)
-            Path(name).replace(place)
+                json.dump({"version": VERSION, "files": remembered}, file)
+            Path(name).replace(target)
 
-    def _read(self, files: Mapping[Path, State], told: Told) -> None:
+    def _read(self, files: Mapping[Path, State], on_progress: OnProgress) -> None:
         """Hash the files side by side, and remember those that did not change meanwhile."""
         total, done, counting = sum(state[0] for state in files.values()), 0, Lock()
 
         def digest(file: Path) -> str | None:
             nonlocal done
-            found = hashlib.md5(usedforsecurity=False)
+            hasher = hashlib.md5(usedforsecurity=False)
             try:
                 with file.open("rb") as content:
                     while chunk := content.read(CHUNK):
-                        found.update(chunk)
+                        hasher.update(chunk)
                         with counting:
                             done += len(chunk)
-                            told(done, total)
+                            on_progress(done, total)
             except OSError:
                 return None
-            return found.hexdigest()
+            return hasher.hexdigest()
 
         with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
             for (file, before), md5 in zip(files.items(), pool.map(digest, files), strict=True):
@@ -104,10 +106,10 @@ def _state(file: Path) -> State | None:
     return facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
 
 
-def _load(place: Path) -> dict[str, tuple[State, str]]:
+def _load(path: Path) -> dict[str, tuple[State, str]]:
     """What an earlier audit kept; nothing where the file is torn or not ours."""
     try:
-        content = json.loads(place.read_text())
+        content = json.loads(path.read_text())
         if content["version"] != VERSION:
             return {}
         return {

@@ -40,8 +40,8 @@ class Origins:
         """Whose bytes these are, as the end of a sentence; empty where nobody here is known to have made them."""
         for run_id in self.index.makers(md5):
             made = record.of_run(self.root, run_id)
-            place = next((out for out, found in hashes(made.entry, "outs").items() if found == md5), path)
-            as_what = "" if place == path else f" as {place}"
+            made_path = next((out for out, out_md5 in hashes(made.entry, "outs").items() if out_md5 == md5), path)
+            as_what = "" if made_path == path else f" as {made_path}"
             return (
                 f"these are the bytes that run {run_id[:SHORT]} of {made.stage} "
                 f"made{as_what}{_how(made.entry, expected)}"
@@ -77,8 +77,8 @@ class Origins:
             self.root, "for-each-ref", "--format=%(refname)", f"--count={BRANCHES}", "refs/heads", "refs/remotes"
         )
         if branches:
-            for found in _git(self.root, "grep", "-l", "-F", "-e", md5, *branches, "--", LOCKFILE):
-                return f"{LOCKFILE} of {found.rpartition(':')[0].removeprefix('refs/heads/')} records these bytes"
+            for grep_line in _git(self.root, "grep", "-l", "-F", "-e", md5, *branches, "--", LOCKFILE):
+                return f"{LOCKFILE} of {grep_line.rpartition(':')[0].removeprefix('refs/heads/')} records these bytes"
         return ""
 
 
@@ -96,9 +96,9 @@ def swapped(actual: Mapping[str, str], expected: Mapping[str, str]) -> list[tupl
 
 def _how(made: Entry, expected: Entry) -> str:
     """In what the other run differed."""
-    found = differences(made, expected)
-    settings = [f"{one.name} {shown(one.first)}" for one in found if one.kind == "param"]
-    inputs = [one.name for one in found if one.kind == "dep" and one.first is not None]
+    changes = differences(made, expected)
+    settings = [f"{difference.name} {shown(difference.first)}" for difference in changes if difference.kind == "param"]
+    inputs = [difference.name for difference in changes if difference.kind == "dep" and difference.first is not None]
     if settings:
         return f" with {', '.join(settings[:3])}{' and more' if len(settings) > 3 else ''}"
     return f" from another {', '.join(inputs[:3])}{' and more' if len(inputs) > 3 else ''}" if inputs else ""

@@ -84,24 +84,24 @@ class Pages:
         if not outside and (keeper or as_written) and page.stat().st_mtime < source.stat().st_mtime:
             self._remark(page, "is of an earlier run; `posttrain run` writes it again", report, keeper)
             return
-        found = list(_outside(shown, before, after)) if not outside else []
+        faults = list(_outside(shown, before, after)) if not outside else []
         section = shown[len(before) : len(shown) - len(after)] if outside else shown
-        found += [line for line in self._tables(kind, section, stages) if not (keeper and as_written)]
-        if not found and not as_written and keeper is None:
+        faults += [line for line in self._tables(kind, section, stages) if not (keeper and as_written)]
+        if not faults and not as_written and keeper is None:
             newest = next(iter(copies.items()), None)
             if stopped := self._stopped(page, copies):
                 self._remark(page, STOPPED.format(stopped.id[:SHORT]), report)
                 return
-            found += [self._edited(whole, newest)] if self.known.get(page.name) or newest else []
-            if not found:
+            faults += [self._edited(whole, newest)] if self.known.get(page.name) or newest else []
+            if not faults:
                 self._remark(
                     page, "no run kept a copy or a digest of it, so that its section on the run is not checked", report
                 )
-        elif not found and keeper is None and copies:
+        elif not faults and keeper is None and copies:
             self._remark(
                 page, f"was written again after pipeline run {next(iter(copies))[:SHORT]} had kept its copy", report
             )
-        for what in found:
+        for what in faults:
             self.audit.fault(CHECK, page.name, what, report, None)
 
     def _tables(self, kind: str, section: str, stages: Collection[str]) -> Iterator[str]:
@@ -118,10 +118,10 @@ class Pages:
                     start, end = f"<tr><th>{escape(key)}</th><td>", "</td>"
                 else:
                     start, end = f"| {stage} | {key} | ", " |"
-                there = of_stage.partition(start)[2].partition(end)[0]
+                cell = of_stage.partition(start)[2].partition(end)[0]
                 expected = escape(value) if kind == "html" else value
-                if there != expected:
-                    yield f"{stage} {key} is {there or 'missing'}, data/metrics/{stage}.json has {value}"
+                if cell != expected:
+                    yield f"{stage} {key} is {cell or 'missing'}, data/metrics/{stage}.json has {value}"
 
     def _stopped(self, page: Path, copies: Collection[str]) -> PipelineRun | None:
         """The newest pipeline run, if it kept no copy and the page may be its own."""
@@ -155,28 +155,36 @@ def _outside(shown: str, before: str, after: str) -> Iterator[str]:
     below = after.split("\n")[1:]
     ends = lines[len(lines) - len(below) :] if below else []
     offset = len(lines) - len(ends)
-    for given, expected, first in ((lines, above, 0), (ends, below, offset)):
-        for line in _differing(given[: len(expected)], expected, "the stage's own page", first):
+    for actual, expected, first in ((lines, above, 0), (ends, below, offset)):
+        for line in _differing(actual[: len(expected)], expected, "the stage's own page", first):
             yield line
             return
     yield "outside of the section on the run it is not the stage's own page"
 
 
-def _differing(given: Sequence[str], expected: Sequence[str], source: str, first: int = 0) -> Iterator[str]:
-    for index in range(max(len(given), len(expected))):
-        one = given[index] if index < len(given) else ""
-        other = expected[index] if index < len(expected) else ""
-        if one != other:
-            has, had = _part(one, other), _part(other, one)
+def _differing(actual: Sequence[str], expected: Sequence[str], source: str, first: int = 0) -> Iterator[str]:
+    for index in range(max(len(actual), len(expected))):
+        line = actual[index] if index < len(actual) else ""
+        expected_line = expected[index] if index < len(expected) else ""
+        if line != expected_line:
+            has, had = _part(line, expected_line), _part(expected_line, line)
             yield f"line {first + index + 1} has '{has}', {source} has '{had}'"
 
 
 def _part(line: str, other: str) -> str:
     """The part of a line that differs from another, with some letters around it."""
     same = next(
-        (at for at, (one, two) in enumerate(zip(line, other, strict=False)) if one != two), min(len(line), len(other))
+        (at for at, (letter, other_letter) in enumerate(zip(line, other, strict=False)) if letter != other_letter),
+        min(len(line), len(other)),
     )
-    tail = next((at for at, (one, two) in enumerate(zip(line[::-1], other[::-1], strict=False)) if one != two), 0)
+    tail = next(
+        (
+            at
+            for at, (letter, other_letter) in enumerate(zip(line[::-1], other[::-1], strict=False))
+            if letter != other_letter
+        ),
+        0,
+    )
     part = line[max(same - AROUND, 0) : max(len(line) - tail + AROUND, same)]
     return part if len(part) <= 5 * AROUND else f"{part[: 5 * AROUND]} ..."
 

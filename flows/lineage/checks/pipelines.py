@@ -9,10 +9,10 @@ from pathlib import Path
 
 from flows.engine import mlflow_seal
 from flows.engine.dvc_lock import hashes
-from flows.engine.records.reader import Reader
+from flows.engine.records.reader import RecordsReader
 from flows.lineage import cached
 from flows.lineage.checks import database
-from flows.lineage.checks.database import Row
+from flows.lineage.checks.database import RunRow
 from flows.lineage.checks.findings import SHORT, Audit
 from flows.lineage.checks.memory import Memory
 from flows.lineage.checks.recorded import kept_entry
@@ -30,7 +30,7 @@ class Pipelines:
 
     audit: Audit
     root: Path
-    records: Reader | None
+    records: RecordsReader | None
     memory: Memory
     seals: dict[str, str] = field(default_factory=dict)
     unsealed: set[str] = field(default_factory=set)  # pipeline runs that have no seal (yet)
@@ -54,10 +54,10 @@ class Pipelines:
             self._previous(pipeline, row)
         self._parents(subjects)
 
-    def _stages(self, pipeline: PipelineRun, row: Row, subjects: Sequence[Subject], stages: set[str] | None) -> bool:
+    def _stages(self, pipeline: PipelineRun, row: RunRow, subjects: Sequence[Subject], stages: set[str] | None) -> bool:
         """The runs that it names are there, and have the seals that it saw."""
-        said = {subject.run_id for subject in subjects}
-        found = False
+        subject_runs = {subject.run_id for subject in subjects}
+        seal_differs = False
         for stage, run_id in pipeline.runs.items():
             if stages is not None and stage not in stages:
                 continue
@@ -65,7 +65,7 @@ class Pipelines:
             where = f"pipeline run {pipeline.id[:SHORT]}"
             if of_stage is None or of_stage.deleted:
                 how = "from MLflow's database" if of_stage is None else "in MLflow; its pages can restore it"
-                if of_stage is None or run_id not in said:
+                if of_stage is None or run_id not in subject_runs:
                     self.audit.fault(
                         CHECK, where, f"the run that it names for {stage} was deleted {how}", stage, run_id
                     )
@@ -74,12 +74,12 @@ class Pipelines:
             if seal not in (None, "none", now):
                 what = f"the run of {stage} has another seal than when it ended: {_short(now)}, it was {_short(seal)}"
                 self.audit.fault(CHECK, where, what, stage, run_id)
-                found = True
-        return found
+                seal_differs = True
+        return seal_differs
 
-    def _headline(self, pipeline: PipelineRun, row: Row) -> bool:
+    def _headline(self, pipeline: PipelineRun, row: RunRow) -> bool:
         """Its headline is what the metrics files of its evaluations say."""
-        found = False
+        differs = False
         for key in sorted(row.latest.keys() - row.metrics.keys()):
             what = f"MLflow's pages show metric {key} as {row.latest[key]!r}, its history has no value"
             self.audit.fault(CHECK, f"pipeline run {pipeline.id[:SHORT]}", what, None, pipeline.id)
@@ -88,17 +88,17 @@ class Pipelines:
                 continue
             for key, value in self._headline_of(stage, run_id):
                 key = NOT_IN_NAMES.sub("_", key)
-                there = [number for _, _, number in row.metrics.get(key, ())]
+                logged = [number for _, _, number in row.metrics.get(key, ())]
                 self.audit.counts["numbers"] += 1
                 for kind, numbers in (
-                    ("metric", there),
+                    ("metric", logged),
                     ("latest metric", [row.latest[key]] if key in row.latest else []),
                 ):
                     if numbers and not any(database.equal(number, value) for number in numbers):
                         what = f"{kind} {key} is {numbers[0]!r}, data/metrics/{stage}.json has {value!r}"
                         self.audit.fault(CHECK, f"pipeline run {pipeline.id[:SHORT]}", what, stage, run_id)
-                        found = True
-        return found
+                        differs = True
+        return differs
 
     def _headline_of(self, stage: str, run_id: str) -> list[tuple[str, float]]:
         """What the stage's metrics file said, by its hash in the run's record; nothing where it is gone or no metrics
@@ -112,7 +112,7 @@ class Pipelines:
                     return list(headline_of(stage, database.parsed(file.read_bytes())))
         return []
 
-    def _seal(self, pipeline: PipelineRun, row: Row, named: bool) -> None:
+    def _seal(self, pipeline: PipelineRun, row: RunRow, named: bool) -> None:
         seal, where = row.tag("seal"), f"pipeline run {pipeline.id[:SHORT]}"
         if seal is None:
             self.unsealed.add(pipeline.id)
@@ -123,7 +123,7 @@ class Pipelines:
             what = "a tag, a parameter or a metric of the pipeline run was changed after it ended"
             self.audit.fault(CHECK, where, what, None, pipeline.id)
 
-    def _previous(self, pipeline: PipelineRun, row: Row) -> None:
+    def _previous(self, pipeline: PipelineRun, row: RunRow) -> None:
         """The pipeline run before it is there, with the seal that this one saw."""
         run_id, _, seal = (row.tag("previous") or "").partition(" ")
         if not run_id:
@@ -154,7 +154,7 @@ class Pipelines:
             row = database.row(self.records, parent)
             if row is None or row.deleted:
                 how = "from MLflow's database" if row is None else "in MLflow; its pages can restore it"
-                names = ", ".join(dict.fromkeys(one.stage for one in members[:4]))
+                names = ", ".join(dict.fromkeys(member.stage for member in members[:4]))
                 self.audit.fault(CHECK, f"pipeline run {parent[:SHORT]}", f"it made {names}, and was deleted {how}")
 
     def _computed(self, run_id: str) -> str:

@@ -16,7 +16,7 @@ from flows.engine.mlflow_seal import RECORD
 from flows.engine.records import mlflow_files, provenance
 from flows.lineage import record
 from flows.lineage.checks.dvc_pipeline import RunCache
-from flows.lineage.checks.entries import Difference, differences, params, shown
+from flows.lineage.checks.entries import EntryDifference, differences, params, shown
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.subjects import Subject, Unfinished
 from flows.lineage.history import PipelineRun
@@ -34,24 +34,30 @@ def likely_run(root: Path, stage: str, entry: Entry, pipelines: Sequence[Pipelin
     another one.
     """
     key, outs = run_cache_key(entry), dvc_lock.joined(entry)
-    confirmed = any(whole and dvc_lock.joined(one) == outs for _, one, whole in cache.entries(key))
-    found = list[str]()
+    confirmed = any(whole and dvc_lock.joined(candidate) == outs for _, candidate, whole in cache.entries(key))
+    candidates = list[str]()
     with mlflow_runs.reading(root) as records:
         for tag, value in (("outs", outs), ("key", key)):
-            found += records.like(stage, PREFIX + tag, value) if records else []
+            candidates += records.like(stage, PREFIX + tag, value) if records else []
     carried = [run for run in provenance.executions(root) if run.tags[PREFIX + "stage"] == stage]
-    found += [
+    candidates += [
         run.run_id for run in carried if outs == run.tags.get(PREFIX + "outs") or key == run.tags.get(PREFIX + "key")
     ]
-    by_fit = {one: len(differences(of, entry)) for one in found if (of := kept_entry(root, one)) is not None}
-    by_fit = {one: count for one, count in by_fit.items() if not (confirmed and count)}
+    by_fit = {
+        candidate: len(differences(run_entry, entry))
+        for candidate in candidates
+        if (run_entry := kept_entry(root, candidate)) is not None
+    }
+    by_fit = {candidate: count for candidate, count in by_fit.items() if not (confirmed and count)}
     if by_fit:
         return min(by_fit, key=lambda run_id: by_fit[run_id])
     named = next((run.runs[stage] for run in pipelines if stage in run.runs), None)
     if named is not None and kept_entry(root, named) is None:
         return named
-    old = [] if confirmed else found
-    return next((run_id for run_id, of in _left(root) if not differences(of, entry)), next(iter(old), None))
+    old = [] if confirmed else candidates
+    return next(
+        (run_id for run_id, run_entry in _left(root) if not differences(run_entry, entry)), next(iter(old), None)
+    )
 
 
 def _left(root: Path) -> Iterator[tuple[str, Entry]]:
@@ -114,11 +120,11 @@ class Records:
                 if "params" in (entry := record.of_run(self.root, subject.run_id).entry):
                     claims["the run cache"] = entry
         for other, entry in list(claims.items())[1:]:
-            found = differences(claims[source], entry)
-            for one in found[:NAMED]:
-                self._differs(subject, source, one, claims)
-            if len(found) > NAMED:
-                more = f"{len(found) - NAMED} more values differ from {other}"
+            differing = differences(claims[source], entry)
+            for difference in differing[:NAMED]:
+                self._differs(subject, source, difference, claims)
+            if len(differing) > NAMED:
+                more = f"{len(differing) - NAMED} more values differ from {other}"
                 self._fault(subject, f"{source}: {subject.stage}", more)
 
     def _cached(self, subject: Subject, claims: Sequence[Entry]) -> Iterator[Entry]:
@@ -134,11 +140,13 @@ class Records:
                 elif dvc_lock.joined(entry) in outs:
                     yield entry
 
-    def _differs(self, subject: Subject, source: str, one: Difference, claims: Mapping[str, Entry]) -> None:
+    def _differs(self, subject: Subject, source: str, difference: EntryDifference, claims: Mapping[str, Entry]) -> None:
         """Blame the record that stands alone; where there are only two, say both."""
         holding: dict[str, list[str]] = {}
         for name, entry in claims.items():
-            value = next((two.second for two in differences(claims[source], entry) if _same(two, one)), one.first)
+            value = next(
+                (two.second for two in differences(claims[source], entry) if _same(two, difference)), difference.first
+            )
             holding.setdefault(shown(value), []).append(name)
         alone = [names[0] for names in holding.values() if len(names) == 1] if len(claims) > 2 else [source]
         odd = alone[0] if len(alone) == 1 else source
@@ -148,11 +156,11 @@ class Records:
         )
         if odd == "dvc.lock":
             self.altered.add(subject.stage)
-        self._fault(subject, f"{odd}: {subject.stage}", f"{one.label} is {value}; {others}")
+        self._fault(subject, f"{odd}: {subject.stage}", f"{difference.label} is {value}; {others}")
 
     def _along(self, current: Sequence[Subject]) -> None:
         """Each stage has read what its upstream has made, or is out of date."""
-        made = {path: (md5, one) for one in current for path, md5 in hashes(one.entry, "outs").items()}
+        made = {path: (md5, producer) for producer in current for path, md5 in hashes(producer.entry, "outs").items()}
         for subject in current:
             for path, md5 in hashes(subject.entry, "deps").items():
                 now, maker = made.get(path, (md5, subject))
@@ -171,8 +179,8 @@ class Records:
         self.audit.fault(CHECK, where, what, subject.stage, subject.run_id)
 
 
-def _same(one: Difference, other: Difference) -> bool:
-    return (one.kind, one.name) == (other.kind, other.name)
+def _same(difference: EntryDifference, other: EntryDifference) -> bool:
+    return (difference.kind, difference.name) == (other.kind, other.name)
 
 
 def _have(names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ from flows.console.summary import REPORTS
 from flows.lineage import verdicts, verifying
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.subjects import Subject
-from flows.lineage.verdicts import Verdict
+from flows.lineage.verdicts import ReproductionVerdict
 from flows.lineage.verifying import CannotReproduceError
 
 CHECK = "verify"
@@ -39,14 +39,14 @@ class Remade:
             if verdict is not None and not verdict.equal:
                 self._differs(subject, verdict)
 
-    def _make(self, subject: Subject) -> Verdict | None:
+    def _make(self, subject: Subject) -> ReproductionVerdict | None:
         try:
             verifying.verify(self.root, subject.made, _ignore, _ignore, outs_only=True)
         except CannotReproduceError as error:
             self.audit.remark(CHECK, subject.stage, f"cannot be made again: {error}", None, subject.run_id)
         return verdicts.read(self.root, subject.entry)
 
-    def _differs(self, subject: Subject, verdict: Verdict) -> None:
+    def _differs(self, subject: Subject, verdict: ReproductionVerdict) -> None:
         what = f"made again from what {subject.stage} read, it differs: {verdict.what}"
         if verdict.environment:
             what = (

@@ -13,10 +13,10 @@ from flows.engine import mlflow_seal, mlflow_store
 from flows.engine.dvc_lock import Entry, data, hashes
 from flows.engine.mlflow_runs import PREFIX
 from flows.engine.mlflow_seal import RECORD
-from flows.engine.records.reader import Reader
+from flows.engine.records.reader import RecordsReader
 from flows.lineage import cached
 from flows.lineage.checks import database
-from flows.lineage.checks.database import Row
+from flows.lineage.checks.database import RunRow
 from flows.lineage.checks.entries import shown
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.memory import Memory
@@ -41,10 +41,10 @@ UNRECORDED = (
 )
 
 
-class Runs:
+class RunsCheck:
     """One check of the runs of many executions."""
 
-    def __init__(self, audit: Audit, root: Path, records: Reader | None, memory: Memory) -> None:
+    def __init__(self, audit: Audit, root: Path, records: RecordsReader | None, memory: Memory) -> None:
         self.audit, self.root, self.records, self.memory = audit, root, records, memory
         self._own = mlflow_database.own_tags(root)
         self.unsealed: list[Subject] = []
@@ -57,22 +57,22 @@ class Runs:
             run_id = subject.run_id
             if run_id is None:
                 continue
-            found = database.row(self.records, run_id)
-            if found is None and subject.made.elsewhere:
+            row = database.row(self.records, run_id)
+            if row is None and subject.made.elsewhere:
                 self.audit.counts["runs"] += 1
                 self.merged.append(subject)
-            elif found is None:
+            elif row is None:
                 self._fault(subject, "the run that made it was deleted from MLflow's database")
             else:
                 self.audit.counts["runs"] += 1
-                self._run(subject, found)
+                self._run(subject, row)
         self._injected(subjects)
         for some, what in (
             (self.unsealed, "were made before runs had seals"),
             (self.merged, "were made in another clone"),
         ):
             if some:
-                self.audit.remark(CHECK, _listed([one.stage for one in some]), f"{len(some)} runs {what}")
+                self.audit.remark(CHECK, _listed([member.stage for member in some]), f"{len(some)} runs {what}")
 
     def _injected(self, subjects: Sequence[Subject]) -> None:
         """Name the code that came into the current results' processes from outside of what is on record."""
@@ -94,14 +94,14 @@ class Runs:
             what = f"no run on record made {'this' if len(subjects) == 1 else 'these'}: {UNRECORDED}"
             self.audit.fault(CHECK, ", ".join(dict.fromkeys(subject.stage for subject in subjects)), what)
 
-    def _run(self, subject: Subject, row: Row) -> None:
+    def _run(self, subject: Subject, row: RunRow) -> None:
         if row.deleted:
             self._fault(subject, "the run was deleted in MLflow; its pages can restore it")
         if row.status != "FINISHED":
             self.audit.remark(CHECK, subject.stage, f"its run is {row.status}: it did not finish", None, row.id)
             if row.tag("seal") is None:  # with a seal it had come to its end, whatever its status says now
                 return
-        elsewhere = any(row.tags.get(key, own) != own for key, own in self._own.items())
+        elsewhere = any(row.tags.get(key, expected) != expected for key, expected in self._own.items())
         if elsewhere or any(key.startswith(f"{PREFIX}merged") for key in row.tags):
             self.merged.append(subject)
         before, sealed = len(self.audit.faults), row.tag("seal") == mlflow_seal.compute(self.root, row.id)
@@ -115,7 +115,7 @@ class Runs:
         if not sealed:
             self._seal(subject, row, content is not None, named=len(self.audit.faults) > before)
 
-    def _seal(self, subject: Subject, row: Row, recorded: bool, named: bool) -> None:
+    def _seal(self, subject: Subject, row: RunRow, recorded: bool, named: bool) -> None:
         """Say what a seal that does not fit means; where only it tells of a change, say that."""
         if row.tag("seal") is None:
             if recorded or row.tag("code") is not None:
@@ -127,7 +127,7 @@ class Runs:
         elif not named:
             self._fault(subject, f"a tag, a parameter, a metric or {RECORD} of the run was changed after it ended")
 
-    def _tags(self, subject: Subject, row: Row, content: Mapping[str, Any]) -> None:
+    def _tags(self, subject: Subject, row: RunRow, content: Mapping[str, Any]) -> None:
         """Compare the run's tags and data sets with its record."""
         entry: Entry = content["entry"]
         expected: dict[str, object] = {
@@ -156,7 +156,7 @@ class Runs:
         for path in digests.keys() - row.inputs.keys() if "stage" in content else ():
             self._fault(subject, f"its data set {path} is missing, {source} has {digests[path]}")
 
-    def _params(self, subject: Subject, row: Row, entry: Entry) -> None:
+    def _params(self, subject: Subject, row: RunRow, entry: Entry) -> None:
         """Compare MLflow's parameters, SECTION.KEY with values as texts, with those of the record."""
         recorded: dict[str, object] = {}
         for values in (entry.get("params") or {}).values():
@@ -167,7 +167,7 @@ class Runs:
             if key in recorded and _value(text) != _value(str(recorded[key])):
                 self._fault(subject, f"parameter {key} is {shown(text)}, its {RECORD} has {shown(recorded[key])}")
 
-    def _metrics(self, subject: Subject, row: Row, entry: Entry, sealed: bool) -> None:
+    def _metrics(self, subject: Subject, row: RunRow, entry: Entry, sealed: bool) -> None:
         """Compare the metrics at step 0 with the stage's metrics file, and the latest values with all values."""
         path = f"data/metrics/{subject.stage}.json"
         md5 = hashes(entry, "outs").get(path)
@@ -177,15 +177,15 @@ class Runs:
             for name, value in database.numbers(database.parsed(file)):
                 self.audit.counts["numbers"] += 1
                 key = NOT_IN_NAMES.sub("_", name)
-                there = [number for step, _, number in row.metrics.get(key, ()) if step == 0]
-                if there and not any(database.equal(number, value) for number in there):
-                    self._fault(subject, f"metric {key} is {there[-1]!r}, {path} has {value!r}")
+                logged = [number for step, _, number in row.metrics.get(key, ()) if step == 0]
+                if logged and not any(database.equal(number, value) for number in logged):
+                    self._fault(subject, f"metric {key} is {logged[-1]!r}, {path} has {value!r}")
                     named.add(key)
-                elif not there and sealed:
+                elif not logged and sealed:
                     self.audit.remark(
                         CHECK, f"MLflow's run of {subject.stage}", f"it never had the metric {key}", None, row.id
                     )
-                elif not there and row.tag("seal") is not None:
+                elif not logged and row.tag("seal") is not None:
                     self._fault(subject, f"metric {key} is missing, {path} has {value!r}")
                     named.add(key)
         for key in sorted(row.latest.keys() - row.metrics.keys() - named):

@@ -22,7 +22,7 @@ NAMED = 4  # stages that a line names
 COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 
 
-class Code:
+class CodeCheck:
     """One check of the code of many executions; git is asked once for every commit's files, and once for each patch."""
 
     def __init__(self, audit: Audit, root: Path, memory: Memory, unfinished: Unfinished) -> None:
@@ -30,10 +30,10 @@ class Code:
 
     def check(self, subjects: Sequence[Subject]) -> None:
         """Compare the modules of the records with git's, and those of the current results with the working files."""
-        of = [(one, dvc_lock.code(one.entry)) for one in subjects]
-        self.audit.counts["code files"] += len({item for _, code in of for item in code.items()})
-        self._working([(one, dvc_lock.code(one.made.recorded)) for one in subjects if one.current])
-        self._committed(of)
+        codes = [(subject, dvc_lock.code(subject.entry)) for subject in subjects]
+        self.audit.counts["code files"] += len({item for _, code in codes for item in code.items()})
+        self._working([(subject, dvc_lock.code(subject.made.recorded)) for subject in subjects if subject.current])
+        self._committed(codes)
 
     def _working(self, current: Sequence[tuple[Subject, Mapping[str, str]]]) -> None:
         """Name each file that was changed after stages ran with it, with the stages that are out of date now."""
@@ -43,13 +43,13 @@ class Code:
             now = self._now()
             digests |= {self.root / path: now.get(path) for path in files if path.startswith(stage_code.FOLDER)}
         for path, file in files.items():
-            readers = [one for one, code in current if code.get(path, digests[file]) != digests[file]]
+            readers = [subject for subject, code in current if code.get(path, digests[file]) != digests[file]]
             changed = self._modules() if path.startswith(stage_code.FOLDER) else [file]
-            late = [one for one in readers if not self.unfinished.explains(one.made, *changed)]
+            late = [subject for subject in readers if not self.unfinished.explains(subject.made, *changed)]
             state = "is missing" if digests[file] is None else "was changed"
             for some, note in (
                 (late, self.audit.fault),
-                ([one for one in readers if one not in late], self.audit.remark),
+                ([subject for subject in readers if subject not in late], self.audit.remark),
             ):
                 if some:
                     run = "" if some is late else f", and {ended(self.unfinished.pipelines[0])}"
@@ -67,35 +67,37 @@ class Code:
     def _modules(self) -> list[Path]:
         return [file for file in (self.root / stage_code.SOURCE).rglob("*.py") if file.is_file()]
 
-    def _committed(self, of: Sequence[tuple[Subject, Mapping[str, str]]]) -> None:
+    def _committed(self, codes: Sequence[tuple[Subject, Mapping[str, str]]]) -> None:
         """Compare with the commit of each run, or say why that cannot be done."""
         wanted: dict[Tree, set[str]] = {}
         by_tree: dict[Tree, list[tuple[Subject, Mapping[str, str]]]] = {}
         unknown: dict[str, list[Subject]] = {}
-        for one, code in of:
-            if not code or one.run_id is None:
+        for subject, code in codes:
+            if not code or subject.run_id is None:
                 continue
-            if (why := self._unknown(one)) is not None:
-                unknown.setdefault(why, []).append(one)
+            if (why := self._unknown(subject)) is not None:
+                unknown.setdefault(why, []).append(subject)
                 continue
-            tree = Tree(str(one.made.commit), one.made.patch if one.made.dirty not in CLEAN else None)
+            tree = Tree(str(subject.made.commit), subject.made.patch if subject.made.dirty not in CLEAN else None)
             wanted.setdefault(tree, set()).update(code)
-            by_tree.setdefault(tree, []).append((one, code))
+            by_tree.setdefault(tree, []).append((subject, code))
         refused = source_code.refusal(self.root) if wanted else ""
         if refused:
-            unknown.setdefault(f"git: {refused}", []).extend(one for members in by_tree.values() for one, _ in members)
+            unknown.setdefault(f"git: {refused}", []).extend(
+                subject for members in by_tree.values() for subject, _ in members
+            )
             wanted, by_tree = {}, {}
-        found = hashes_of(self.root, wanted)
+        hashes = hashes_of(self.root, wanted)
         for tree, members in by_tree.items():
-            if tree not in found:
+            if tree not in hashes:
                 gone = f"the commit {tree.commit[:12]} is not here (any more): rebased, or a shallow clone"
                 gone = gone if tree.patch is None else f"{gone}; or the kept patch does not apply to it"
-                unknown.setdefault(gone, []).extend(one for one, _ in members)
+                unknown.setdefault(gone, []).extend(subject for subject, _ in members)
                 continue
             files = contents(self.root, tree, [stage_code.SOURCE, PARAMS]) if _of_stages(wanted[tree]) else {}
-            for one, code in members:
+            for subject, code in members:
                 self._against(
-                    one, code, tree, {**found[tree], **(self._written(files, one) if _of_stages(code) else {})}
+                    subject, code, tree, {**hashes[tree], **(self._written(files, subject) if _of_stages(code) else {})}
                 )
         for why, some in unknown.items():
             self.audit.remark(CHECK, "git", f"the code of {_named(some)} cannot be compared: {why}")
@@ -106,9 +108,11 @@ class Code:
         Nothing where another version of `code` wrote the run's, whose hashes may be others.
         """
         files = {path: content for path, content in tree.items() if path != PARAMS}
-        here = stage_code.working_files(self.root)
-        own = {path for path in {*files, *here} if path.startswith(f"{stage_code.SOURCE}/{stage_code.STAGE}/")}
-        if any(files.get(path) != here.get(path) for path in own):
+        working = stage_code.working_files(self.root)
+        writer_paths = {
+            path for path in {*files, *working} if path.startswith(f"{stage_code.SOURCE}/{stage_code.STAGE}/")
+        }
+        if any(files.get(path) != working.get(path) for path in writer_paths):
             return {}
         try:
             recorded = subject.entry.get("params", {}).get(PARAMS, {})
@@ -116,46 +120,48 @@ class Code:
         except PlanError:
             return {}
 
-    def _unknown(self, one: Subject) -> str | None:
+    def _unknown(self, subject: Subject) -> str | None:
         """Why git cannot tell what this run ran, or None; a patch that is not the recorded one is a fault."""
-        made = one.made
+        made = subject.made
         if not COMMIT.fullmatch(made.commit or ""):
             return f"no commit is on record{f' ({made.note})' if made.note else ''}"
         if made.dirty in CLEAN:
             return None
-        content = kept(self.root, str(one.run_id)) or {}
+        content = kept(self.root, str(subject.run_id)) or {}
         if made.patch is None:
             if made.elsewhere:
                 return "it was not committed, and the patch stayed in the clone that ran it"
             if not content.get("patch"):
                 return "it was not committed, and no patch was kept"
-            self.audit.fault(CHECK, "uncommitted.patch", "is missing from the run's files", one.stage, one.run_id)
+            self.audit.fault(
+                CHECK, "uncommitted.patch", "is missing from the run's files", subject.stage, subject.run_id
+            )
             return "its patch is gone"
         digest = hashlib.sha256(made.patch.read_bytes()).hexdigest()
         if content.get("patch") not in (None, digest):
             shown = made.patch.relative_to(self.root) if made.patch.is_relative_to(self.root) else made.patch
             what = f"its SHA-256 is {digest[:12]}, the run recorded {content['patch'][:12]}"
-            self.audit.fault(CHECK, str(shown), what, one.stage, one.run_id)
+            self.audit.fault(CHECK, str(shown), what, subject.stage, subject.run_id)
             return "its patch was changed"
         return None
 
-    def _against(self, one: Subject, code: Mapping[str, str], tree: Tree, found: Mapping[str, str]) -> None:
+    def _against(self, subject: Subject, code: Mapping[str, str], tree: Tree, hashes: Mapping[str, str]) -> None:
         where = f"commit {tree.commit[:12]}{' with the kept patch' if tree.patch else ''}"
-        absent = [path for path in code if path not in found]
+        absent = [path for path in code if path not in hashes]
         for path, md5 in code.items():
-            if path in found and found[path] != md5:
-                what = f"{where} has {found[path][:12]}, the run read {md5[:12]}"
-                if one.made.note:  # the file may be one that was left out of the patch
-                    self.audit.remark(CHECK, path, f"{what}; {one.made.note}", one.stage, one.run_id)
+            if path in hashes and hashes[path] != md5:
+                what = f"{where} has {hashes[path][:12]}, the run read {md5[:12]}"
+                if subject.made.note:  # the file may be one that was left out of the patch
+                    self.audit.remark(CHECK, path, f"{what}; {subject.made.note}", subject.stage, subject.run_id)
                 else:
-                    self.audit.fault(CHECK, path, what, one.stage, one.run_id)
+                    self.audit.fault(CHECK, path, what, subject.stage, subject.run_id)
         if absent:
             more = f" and {len(absent) - NAMED} more" if len(absent) > NAMED else ""
             why = "git ignores it, or the patch left it out (too large, or as secrets are)"
             if all(path.startswith(stage_code.FOLDER) for path in absent):
                 why = "another version of the stage `code` made it"
             what = f"not in {where}, and so not to be compared: {why}"
-            self.audit.remark(CHECK, ", ".join(absent[:NAMED]) + more, what, one.stage, one.run_id)
+            self.audit.remark(CHECK, ", ".join(absent[:NAMED]) + more, what, subject.stage, subject.run_id)
 
 
 def _of_stages(paths: Iterable[str]) -> bool:
@@ -163,10 +169,10 @@ def _of_stages(paths: Iterable[str]) -> bool:
 
 
 def _named(subjects: Sequence[Subject]) -> str:
-    names = list(dict.fromkeys(one.stage for one in subjects))
+    names = list(dict.fromkeys(subject.stage for subject in subjects))
     return ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
 
 
 def _out_of_date(subjects: Sequence[Subject]) -> str:
-    names = {one.stage for one in subjects}
+    names = {subject.stage for subject in subjects}
     return f"{next(iter(names))} is out of date" if len(names) == 1 else "they are out of date"

@@ -13,7 +13,7 @@ from flows.lineage import cached
 from flows.lineage.checks import dvc_pipeline
 from flows.lineage.checks.dvc_pipeline import Pipeline
 from flows.lineage.checks.findings import Audit
-from flows.lineage.checks.memory import Memory, Told
+from flows.lineage.checks.memory import Memory, OnProgress
 from flows.lineage.checks.origins import Origins, swapped
 from flows.lineage.checks.subjects import Subject, Unfinished
 from flows.lineage.cleaning import journal
@@ -61,10 +61,10 @@ class Bytes:
         origins: Origins,
         pipeline: Pipeline,
         unfinished: Unfinished,
-        told: Told,
+        on_progress: OnProgress,
     ) -> None:
         self.audit, self.root, self.memory, self.origins = audit, root, memory, origins
-        self.pipeline, self.unfinished, self.told = pipeline, unfinished, told
+        self.pipeline, self.unfinished, self.told = pipeline, unfinished, on_progress
         self.ignored = dvc_pipeline.Ignored(root)
         self.removed = journal.removed(root)
         self._listings: dict[str, Listing] = {}
@@ -74,16 +74,19 @@ class Bytes:
 
         `outs` are the paths of all outs that dvc.lock records; other inputs are raw data.
         """
-        here, kept = [claim for claim in _here(subjects, outs) if self._within(claim)], _kept(subjects, self.pipeline)
-        self.audit.counts["outs"] += len({(claim.path, claim.md5) for claim in (*here, *kept)})
-        self._list({claim.md5 for claim in (*here, *kept)})
-        places = {claim.path: self._place(claim.path) for claim in here}
-        found = {path: _walk(place) for path, place in places.items()}
+        in_workspace, kept = (
+            [claim for claim in _here(subjects, outs) if self._within(claim)],
+            _kept(subjects, self.pipeline),
+        )
+        self.audit.counts["outs"] += len({(claim.path, claim.md5) for claim in (*in_workspace, *kept)})
+        self._list({claim.md5 for claim in (*in_workspace, *kept)})
+        locations = {claim.path: self._place(claim.path) for claim in in_workspace}
+        walked = {path: _walk(location) for path, location in locations.items()}
         objects = {file for claim in kept for file in self._listings[claim.md5].objects.values() if file is not None}
-        files = {file for below in found.values() for file in below.values()}
+        files = {file for below in walked.values() for file in below.values()}
         digests = self.memory.digests(sorted(files | objects), self.told)
         self.audit.counts["files"] += len(files | objects)
-        self._workspace(here, found, digests)
+        self._workspace(in_workspace, walked, digests)
         for claim in kept:
             self._cache(claim, digests)
 
@@ -101,7 +104,7 @@ class Bytes:
                     files = cached.files(self.root, md5) if whole else None
                 except PlanError:
                     files = None
-            objects |= {one: cached.path(self.root, one) for one in set((files or {}).values())}
+            objects |= {object_md5: cached.path(self.root, object_md5) for object_md5 in set((files or {}).values())}
             self._listings[md5] = Listing(files, objects)
 
     def _within(self, claim: Claim) -> bool:
@@ -119,13 +122,13 @@ class Bytes:
         return self.unfinished.aside.get(path, self.root / path)
 
     def _workspace(
-        self, claims: Sequence[Claim], found: Mapping[str, Mapping[str, Path]], digests: Mapping[Path, str | None]
+        self, claims: Sequence[Claim], walked: Mapping[str, Mapping[str, Path]], digests: Mapping[Path, str | None]
     ) -> None:
         actual: dict[str, str] = {}
         files: dict[str, Mapping[str, str]] = {}
         for claim in claims:
             listed = self._listings[claim.md5].files
-            below = self._without_ignored(found[claim.path], listed)
+            below = self._without_ignored(walked[claim.path], listed)
             if listed is None:
                 below = self._hashed(claim, below)
             files[claim.path] = {name: digests[file] or "unreadable" for name, file in below.items()}
@@ -134,9 +137,11 @@ class Bytes:
                 actual[claim.path] = tree_hash(files[claim.path]) if folder else files[claim.path][""]
         expected = {claim.path: claim.md5 for claim in claims}
         pairs = swapped(actual, expected)
-        for one, other in pairs:
-            [claim] = [claim for claim in claims if claim.path == one][:1]
-            self._fault(claim, one, f"has the bytes of {other}, and {other} has those of {one}: they were swapped")
+        for first, second in pairs:
+            [claim] = [claim for claim in claims if claim.path == first][:1]
+            self._fault(
+                claim, first, f"has the bytes of {second}, and {second} has those of {first}: they were swapped"
+            )
         done = {path for pair in pairs for path in pair}
         for claim in claims:
             if actual.get(claim.path) == claim.md5 or claim.path in done:
@@ -165,8 +170,10 @@ class Bytes:
             self._fault(claim, claim.path, f"its bytes are {actual}, expected {claim.md5}, which {claim.whose}{why}")
             return
         pairs = swapped(files, listed)
-        for one, other in pairs:
-            self._fault(claim, f"{claim.path}/{one}", f"has the bytes of {other}, and that has its: they were swapped")
+        for first, second in pairs:
+            self._fault(
+                claim, f"{claim.path}/{first}", f"has the bytes of {second}, and that has its: they were swapped"
+            )
         done = {name for pair in pairs for name in pair}
         wrong = [name for name in sorted({*listed, *files} - done) if listed.get(name) != files.get(name)]
         for name in wrong[:NAMED]:
@@ -184,21 +191,21 @@ class Bytes:
         whose = self.origins.of_file(actual, claim.path, name, claim.entry)
         return f"its bytes are {actual}, expected {expected}, which {claim.whose}{f': {whose}' if whose else ''}"
 
-    def _without_ignored(self, found: Mapping[str, Path], listed: Mapping[str, str] | None) -> Mapping[str, Path]:
+    def _without_ignored(self, files: Mapping[str, Path], listed: Mapping[str, str] | None) -> Mapping[str, Path]:
         """The files without those that DVC ignores; it is asked only about files that are not expected."""
-        extra = [file for name, file in found.items() if name and name not in (listed or {})]
+        extra = [file for name, file in files.items() if name and name not in (listed or {})]
         left_out = self.ignored.among(extra)
-        return {name: file for name, file in found.items() if file not in left_out}
+        return {name: file for name, file in files.items() if file not in left_out}
 
-    def _hashed(self, claim: Claim, found: Mapping[str, Path]) -> dict[str, Path]:
+    def _hashed(self, claim: Claim, files: Mapping[str, Path]) -> dict[str, Path]:
         """The files without those that no run could have read as they are hashed, such as a pipe; each of them is a
         fault.
         """
-        wrong = {name: fault(str(file), within=True) for name, file in found.items() if name}
+        wrong = {name: fault(str(file), within=True) for name, file in files.items() if name}
         for name, what in wrong.items():
             if what:
                 self._fault(claim, f"{claim.path}/{name}", what)
-        return {name: file for name, file in found.items() if not wrong.get(name)}
+        return {name: file for name, file in files.items() if not wrong.get(name)}
 
     def _cache(self, claim: Claim, digests: Mapping[Path, str | None]) -> None:
         """Compare the cache's objects of an out with their names."""
@@ -215,10 +222,10 @@ class Bytes:
                 has = f"its bytes are {actual}, expected {md5} by its name" if actual else "cannot be read"
                 self._fault(claim, self._shown(file), f"{has}: it is the cache's copy of {what}, which {claim.whose}")
         if gone:
-            of = f"{gone} of its {len(listing.objects)} files are" if len(listing.objects) > 1 else "is"
+            amount = f"{gone} of its {len(listing.objects)} files are" if len(listing.objects) > 1 else "is"
             dates = [self.removed[md5] for md5, file in listing.objects.items() if file is None and md5 in self.removed]
             why = journal.sentence(max(dates)) if dates else "collected, or never pulled"
-            what = f"{of} not in the cache (any more), {claim.md5[:8]}: {why}"
+            what = f"{amount} not in the cache (any more), {claim.md5[:8]}: {why}"
             self.audit.remark(CHECK, claim.path, what, claim.stage, claim.run_id)
 
     def _shown(self, file: Path) -> str:
@@ -238,30 +245,32 @@ def _here(subjects: Sequence[Subject], outs: Collection[str]) -> list[Claim]:
     """What the workspace is to hold: the current outs, and the raw data that current stages have read."""
     current = [subject for subject in subjects if subject.current]
     made = {
-        path: Claim(path, md5, one.entry, one.stage, one.run_id)
-        for one in current
-        for path, md5 in hashes(one.entry, "outs").items()
+        path: Claim(path, md5, execution.entry, execution.stage, execution.run_id)
+        for execution in current
+        for path, md5 in hashes(execution.entry, "outs").items()
     }
     raw: dict[tuple[str, str], Claim] = {}
-    for one in current:
-        for path, md5 in data(one.entry).items():
+    for execution in current:
+        for path, md5 in data(execution.entry).items():
             beside = any(path == out or path.startswith(f"{out}/") or out.startswith(f"{path}/") for out in outs)
             if not beside:
-                raw.setdefault((path, md5), Claim(path, md5, one.entry, one.stage, one.run_id, raw=True))
+                raw.setdefault(
+                    (path, md5), Claim(path, md5, execution.entry, execution.stage, execution.run_id, raw=True)
+                )
     return [*made.values(), *raw.values()]
 
 
 def _kept(subjects: Sequence[Subject], pipeline: Pipeline) -> list[Claim]:
     """What the cache is to hold: every out of every execution, once for each hash."""
-    found: dict[str, Claim] = {}
-    for one in sorted(subjects, key=lambda subject: not subject.current):
-        for path, md5 in hashes(one.entry, "outs").items():
+    claims: dict[str, Claim] = {}
+    for execution in sorted(subjects, key=lambda subject: not subject.current):
+        for path, md5 in hashes(execution.entry, "outs").items():
             if md5 and path not in pipeline.uncached:
-                found.setdefault(md5, Claim(path, md5, one.entry, one.stage, one.run_id))
-    return list(found.values())
+                claims.setdefault(md5, Claim(path, md5, execution.entry, execution.stage, execution.run_id))
+    return list(claims.values())
 
 
-def _walk(place: Path) -> dict[str, Path]:
+def _walk(path: Path) -> dict[str, Path]:
     """Every file of a folder by its path within; a file by the empty path; nothing where there is nothing."""
 
     def below(folder: Path) -> Iterator[tuple[str, Path]]:
@@ -271,4 +280,4 @@ def _walk(place: Path) -> dict[str, Path]:
                 file = Path(parent, name)
                 yield file.relative_to(folder).as_posix(), file
 
-    return dict(below(place)) if place.is_dir() else {"": place} if place.is_file() else {}
+    return dict(below(path)) if path.is_dir() else {"": path} if path.is_file() else {}

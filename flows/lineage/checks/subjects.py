@@ -8,7 +8,7 @@ from pathlib import Path
 
 from flows.engine.dvc_lock import Entry
 from flows.lineage.history import PipelineRun
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 
 HOME = Path(".dvc/tmp/posttrain")
 UNFINISHED = ("RUNNING", "KILLED", "FAILED")
@@ -18,7 +18,7 @@ UNFINISHED = ("RUNNING", "KILLED", "FAILED")
 class Subject:
     """One execution of a stage; `current` where dvc.lock records it now, so that its outs are in the workspace too."""
 
-    made: Record
+    made: ExecutionRecord
     current: bool
 
     @property
@@ -46,7 +46,7 @@ class Unfinished:
     stages: frozenset[str] = frozenset()  # whose outs are kept aside
     pipelines: tuple[PipelineRun, ...] = ()  # the newest of each flow, where it did not end well
 
-    def explains(self, made: Record, *changed: Path) -> PipelineRun | None:
+    def explains(self, made: ExecutionRecord, *changed: Path) -> PipelineRun | None:
         """The unfinished pipeline run that was to bring this result up to date: it began after the result was made and
         after the change.
         """
@@ -72,9 +72,9 @@ def unfinished(root: Path, pipelines: Sequence[PipelineRun], entries: Mapping[st
         except (OSError, ValueError, TypeError, KeyError):
             continue  # the kill came before anything was moved
         stages.add(folder.name)
-        for out, place in kept.items():
-            if place.exists() and out.is_relative_to(root):
-                aside[out.relative_to(root).as_posix()] = place
+        for out, aside_path in kept.items():
+            if aside_path.exists() and out.is_relative_to(root):
+                aside[out.relative_to(root).as_posix()] = aside_path
     newest = {run.flow: run for run in reversed(pipelines)}
     left = tuple(run for run in newest.values() if run.status in UNFINISHED)
     return Unfinished(_at_work(root), aside, frozenset(stages), left)

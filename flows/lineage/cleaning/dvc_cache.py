@@ -67,23 +67,23 @@ def locked(root: Path) -> Iterator[None]:
 
 def stored(cache: Cache) -> dict[str, Stored]:
     """Every object by its hash; files with other names, as DVC's half-written ones, are none."""
-    found: dict[str, Stored] = {}
+    objects: dict[str, Stored] = {}
     for folder in cache.objects.glob("[0-9a-f][0-9a-f]"):
         with os.scandir(folder) as entries:
             for entry in entries:
                 md5 = folder.name + entry.name
                 if MD5.fullmatch(md5) and entry.is_file():
                     facts = entry.stat()
-                    found[md5] = Stored(md5, Path(entry.path), facts.st_size, facts.st_nlink, facts.st_mtime)
-    return found
+                    objects[md5] = Stored(md5, Path(entry.path), facts.st_size, facts.st_nlink, facts.st_mtime)
+    return objects
 
 
 def _at_work(file: Path) -> str | None:
     """The command of a live process that has reserved paths in a repository's rwlock."""
     try:
         held = json.loads(file.read_text())
-        ones = [*held["write"].values(), *(one for readers in held["read"].values() for one in readers)]
-        return next((str(one["cmd"]) for one in ones if _lives(one["pid"])), None)
+        ones = [*held["write"].values(), *(reservation for readers in held["read"].values() for reservation in readers)]
+        return next((str(reservation["cmd"]) for reservation in ones if _lives(reservation["pid"])), None)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

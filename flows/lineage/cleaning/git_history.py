@@ -24,7 +24,7 @@ KEY = re.compile(r"    (\w+):")
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedHashes:
     """Hash -> by what kinds of things it is named ("tag", "branch", "commit", "experiment"), and by which stages as an
     out.
     """
@@ -33,7 +33,7 @@ class Named:
     stages: Mapping[str, set[str]] = field(default_factory=dict)
 
 
-def named(root: Path) -> Named:
+def named(root: Path) -> NamedHashes:
     """All of it; PlanError where git cannot say, since nothing may be removed then."""
     blobs, paths = _blobs(root)
     for blob, kind in _tips(root, paths):
@@ -47,19 +47,19 @@ def named(root: Path) -> Named:
             kinds.setdefault(md5, set()).update(blobs[blob])
         for stage, md5 in outs(text):
             stages.setdefault(md5, set()).add(stage)
-    return Named(kinds, stages)
+    return NamedHashes(kinds, stages)
 
 
 def outs(text: str) -> Iterator[tuple[str, str]]:
     """Stage and hash of each out in the text of a dvc.lock, as DVC writes it."""
     stage = key = ""
     for line in text.splitlines():
-        if found := STAGE.fullmatch(line):
-            stage, key = found[1].strip("'\""), ""
-        elif found := KEY.match(line):
-            key = found[1]
-        elif key == "outs" and (found := HASH.search(line)):
-            yield stage, found[0]
+        if match := STAGE.fullmatch(line):
+            stage, key = match[1].strip("'\""), ""
+        elif match := KEY.match(line):
+            key = match[1]
+        elif key == "outs" and (match := HASH.search(line)):
+            yield stage, match[0]
 
 
 def _blobs(root: Path) -> tuple[dict[str, set[str]], set[str]]:
@@ -70,13 +70,13 @@ def _blobs(root: Path) -> tuple[dict[str, set[str]], set[str]]:
         for ref in _git(root, "for-each-ref", "--format=%(refname)", *STACKS).split()
         for commit in _git(root, "log", "--walk-reflogs", "--format=%H", ref, "--").split()
     ]
-    experiments = _git(root, "rev-list", f"--glob={EXPERIMENTS}", "--stdin", given=stacked).split()
+    experiments = _git(root, "rev-list", f"--glob={EXPERIMENTS}", "--stdin", input_lines=stacked).split()
     blobs: dict[str, set[str]] = {}
     paths = set[str]()
-    known = set(ours)
-    for kind, commits in (("commit", ours), ("experiment", [one for one in experiments if one not in known])):
+    reachable = set(ours)
+    for kind, commits in (("commit", ours), ("experiment", [sha for sha in experiments if sha not in reachable])):
         options = ("--stdin", "-r", "-m", "--root", "--raw", "--no-abbrev", "--no-renames")
-        for line in _git(root, "diff-tree", *options, "--", *PATHS, given=commits).splitlines():
+        for line in _git(root, "diff-tree", *options, "--", *PATHS, input_lines=commits).splitlines():
             if line.startswith(":"):
                 facts, _, path = line.partition("\t")
                 _, mode, _, blob, _ = facts[1:].split()
@@ -89,9 +89,11 @@ def _blobs(root: Path) -> tuple[dict[str, set[str]], set[str]]:
 def _tips(root: Path, paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     """The versions at branches and tags."""
     refs = _git(root, "for-each-ref", "--format=%(refname)", "refs/heads", "refs/remotes", "refs/tags").split()
-    asked = [(f"{ref}:{path}", "tag" if ref.startswith("refs/tags") else "branch") for ref in refs for path in paths]
-    answers = _git(root, "cat-file", "--batch-check", given=[name for name, _ in asked]).splitlines()
-    for (_, kind), answer in zip(asked, answers, strict=True):
+    blob_specs = [
+        (f"{ref}:{path}", "tag" if ref.startswith("refs/tags") else "branch") for ref in refs for path in paths
+    ]
+    answers = _git(root, "cat-file", "--batch-check", input_lines=[name for name, _ in blob_specs]).splitlines()
+    for (_, kind), answer in zip(blob_specs, answers, strict=True):
         if answer.split()[1:2] == ["blob"]:
             yield answer.split()[0], kind
 
@@ -109,12 +111,12 @@ def _contents(root: Path, blobs: Iterable[str]) -> Iterator[tuple[str, str]]:
         rest = rest[end + 1 :]
 
 
-def _git(root: Path, *arguments: str, given: Iterable[str] = ()) -> str:
-    return _run(root, arguments, "".join(f"{line}\n" for line in given).encode()).decode(errors="replace")
+def _git(root: Path, *arguments: str, input_lines: Iterable[str] = ()) -> str:
+    return _run(root, arguments, "".join(f"{line}\n" for line in input_lines).encode()).decode(errors="replace")
 
 
-def _run(root: Path, arguments: Iterable[str], given: bytes) -> bytes:
+def _run(root: Path, arguments: Iterable[str], stdin: bytes) -> bytes:
     try:
-        return source_code.git(root, *arguments, stdin=given)
+        return source_code.git(root, *arguments, stdin=stdin)
     except GitError as error:
         raise PlanError(f"git: {error}; without it, it cannot be known which results a commit names") from None

@@ -33,11 +33,11 @@ def note(root: Path, objects: Iterable[str], files: Iterable[str]) -> None:
 
 def removed(root: Path) -> Mapping[str, datetime]:
     """The hash of each object, and the path of each other file, that was ever removed, with the last time."""
-    found: dict[str, datetime] = {}
+    removal_times: dict[str, datetime] = {}
     try:
         lines = (root / FILE).read_text(errors="replace").splitlines()
     except OSError:
-        return found
+        return removal_times
     for text in lines:
         try:
             line = json.loads(text)
@@ -45,8 +45,8 @@ def removed(root: Path) -> Mapping[str, datetime]:
             names = [str(name) for name in (*line["objects"], *line["files"])]
         except (ValueError, KeyError, TypeError):  # torn by a kill, after which nothing was removed
             continue
-        found |= dict.fromkeys(names, time)
-    return found
+        removal_times |= dict.fromkeys(names, time)
+    return removal_times
 
 
 def sentence(when: datetime) -> str:

@@ -36,7 +36,7 @@ def of_pipelines(root: Path, pipelines: Sequence[PipelineRun]) -> dict[str, Kept
             tags = records.tags(run_id) if records else {}
             outs[run_id] = {key.removeprefix(OUT): value for key, value in tags.items() if key.startswith(OUT)}
     removed, disk = journal.removed(root), _Disk(root)
-    found: dict[str, Kept] = {}
+    kept_by_run: dict[str, Kept] = {}
     for run in pipelines:
         gone = {stage: disk.gone(outs.get(run_id, {})) for stage, run_id in run.runs.items()}
         hashes = {md5 for ones in gone.values() for md5 in ones}
@@ -44,10 +44,10 @@ def of_pipelines(root: Path, pipelines: Sequence[PipelineRun]) -> dict[str, Kept
         dates = [removed[md5] for md5 in hashes & removed.keys()]
         if not run.runs:
             continue
-        found[run.id] = (
+        kept_by_run[run.id] = (
             Kept("cleaned" if dates else "incomplete", stages, max(dates, default=None)) if stages else Kept("kept")
         )
-    return found
+    return kept_by_run
 
 
 class _Disk:
@@ -72,7 +72,9 @@ class _Disk:
         if md5 not in self._missing:
             try:
                 files = cached.files(self.root, md5).values()
-                self._missing[md5] = frozenset(one for one in files if cached.path(self.root, one) is None)
+                self._missing[md5] = frozenset(
+                    file_md5 for file_md5 in files if cached.path(self.root, file_md5) is None
+                )
             except PlanError:
                 self._missing[md5] = frozenset([md5])
         return self._missing[md5]

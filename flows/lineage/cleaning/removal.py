@@ -21,7 +21,7 @@ from tasks.common import mlflow_address
 
 
 @dataclass(frozen=True)
-class Asked:
+class CleaningRequest:
     """What a person asks for. `older` is in seconds; without `stages` those of all stages."""
 
     keep_runs: int = 10
@@ -43,73 +43,78 @@ class Chosen:
     @property
     def frees(self) -> int:
         """The bytes that are free then."""
-        return sum(one.frees for one in self.objects) + sum(one.size for one in self.files)
+        return sum(removable.frees for removable in self.objects) + sum(removable.size for removable in self.files)
 
     def __len__(self) -> int:
         return len(self.objects) + len(self.files)
 
 
-def choose(found: Survey, asked: Asked) -> Chosen:
+def choose(surveyed: Survey, request: CleaningRequest) -> Chosen:
     """What nothing keeps, and what was asked for, of the stages and the age that were asked for."""
 
     def wanted(stages: Iterable[str]) -> bool:
         names = {*stages}
-        return not asked.stages or (bool(names) and all(_is_of(name, asked.stages) for name in names))
+        return not request.stages or (bool(names) and all(_is_of(name, request.stages) for name in names))
 
     goes = {
         md5
-        for md5 in found.objects
-        if not found.keepers.get(md5) and wanted(found.stages.get(md5, ())) and found.age(md5) >= asked.older
+        for md5 in surveyed.objects
+        if not surveyed.keepers.get(md5) and wanted(surveyed.stages.get(md5, ())) and surveyed.age(md5) >= request.older
     }
     # a folder that stays, if only for its age, keeps its files
-    stays = {md5 for folder, files in found.listed.items() if folder not in goes for md5 in files}
-    chosen = Chosen([found.objects[md5] for md5 in sorted(goes - stays, key=lambda md5: (len(md5) == 32, md5))])
-    if found.cache.shared and not asked.shared_cache:
+    stays = {md5 for folder, files in surveyed.listed.items() if folder not in goes for md5 in files}
+    chosen = Chosen([surveyed.objects[md5] for md5 in sorted(goes - stays, key=lambda md5: (len(md5) == 32, md5))])
+    if surveyed.cache.shared and not request.shared_cache:
         chosen.objects = []
-    files = (found.checkpoints if asked.checkpoints else []) + (found.artifacts if asked.artifacts else [])
+    files = (surveyed.checkpoints if request.checkpoints else []) + (surveyed.artifacts if request.artifacts else [])
     chosen.files = [
-        one for one in files if not one.kept and wanted([one.stage] if one.stage else []) and one.age >= asked.older
+        file
+        for file in files
+        if not file.kept and wanted([file.stage] if file.stage else []) and file.age >= request.older
     ]
     return chosen
 
 
-def remove(root: Path, asked: Asked, shown: Chosen) -> Chosen:
+def remove(root: Path, request: CleaningRequest, shown: Chosen) -> Chosen:
     """Remove what was shown, as far as nothing keeps it by now; what was removed.
 
     PlanError while anything is at work here.
     """
     with Coordinator(root), dvc_cache.locked(root):
-        found = survey(root, asked.keep_runs, asked.old_models)
+        surveyed = survey(root, request.keep_runs, request.old_models)
         now, objects, files = (
-            choose(found, asked),
-            {one.md5 for one in shown.objects},
-            {one.path for one in shown.files},
+            choose(surveyed, request),
+            {removable.md5 for removable in shown.objects},
+            {removable.path for removable in shown.files},
         )
         goes = Chosen(
-            [one for one in now.objects if one.md5 in objects], [one for one in now.files if one.path in files]
+            [removable for removable in now.objects if removable.md5 in objects],
+            [removable for removable in now.files if removable.path in files],
         )
         if goes:
-            journal.note(root, (one.md5 for one in goes.objects), (one.path for one in goes.files))
+            journal.note(
+                root, (removable.md5 for removable in goes.objects), (removable.path for removable in goes.files)
+            )
             for file in _places(root, goes):
                 with suppress(FileNotFoundError):
                     file.unlink()
-        _tag(root, found)
+        _tag(root, surveyed)
     return goes
 
 
 def _places(root: Path, goes: Chosen) -> Iterator[Path]:
-    yield from (one.file for one in goes.objects)
-    yield from (root / one.path for one in goes.files)
+    yield from (removable.file for removable in goes.objects)
+    yield from (root / removable.path for removable in goes.files)
 
 
-def _tag(root: Path, found: Survey) -> None:
+def _tag(root: Path, surveyed: Survey) -> None:
     """Say so in the runs that made what went, after an earlier kill too; in a shared MLflow not, since other clones may
     have the bytes.
     """
     when = {md5: date for md5, date in journal.removed(root).items() if cached.path(root, md5) is None}
     late = [
         (run_id, max(when[md5] for md5 in gone))
-        for run_id, run in found.runs.stages.items()
+        for run_id, run in surveyed.runs.stages.items()
         if not run.cleaned and (gone := run.outs & when.keys())
     ]
     if not late or mlflow_address.shared(root) is not None:
@@ -120,6 +125,6 @@ def _tag(root: Path, found: Survey) -> None:
             mlflow_store.set_tags(client, run_id, {TAG: f"{date:%Y-%m-%d %H:%M:%S}"})
 
 
-def _is_of(name: str, asked: frozenset[str]) -> bool:
+def _is_of(name: str, stages: frozenset[str]) -> bool:
     """Whether a stage was asked for, by itself or by the stage that it is a branch of."""
-    return name in asked or name.partition("@")[0] in asked
+    return name in stages or name.partition("@")[0] in stages

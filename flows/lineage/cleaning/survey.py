@@ -16,7 +16,7 @@ from flows.lineage import cached
 from flows.lineage.cleaning import dvc_cache, git_history, named_runs
 from flows.lineage.cleaning.dvc_cache import Cache, Stored
 from flows.lineage.cleaning.git_history import HASH
-from flows.lineage.cleaning.named_runs import Runs
+from flows.lineage.cleaning.named_runs import CloneRuns
 from tasks.common import mlflow_address, mlflow_database
 
 KEEPERS = ("now", "tag", "branch", "commit", "index", "experiment", "model", "run")
@@ -54,7 +54,7 @@ class Survey:
     stages: Mapping[str, set[str]]
     listed: Mapping[str, frozenset[str]]  # a folder's hash -> those of its files
     used: Mapping[str, float]  # hash -> when it was made, or last used by a pipeline run
-    runs: Runs
+    runs: CloneRuns
     checkpoints: list[File] = field(default_factory=list)
     artifacts: list[File] = field(default_factory=list)
     others: dict[str, int] = field(default_factory=dict)  # what else takes space, in bytes
@@ -65,7 +65,9 @@ class Survey:
 
     def names(self) -> set[str]:
         """The stages that something belongs to."""
-        return {stage for found in self.stages.values() for stage in found} | {one.stage for one in self.checkpoints}
+        return {stage for stages in self.stages.values() for stage in stages} | {
+            checkpoint.stage for checkpoint in self.checkpoints
+        }
 
 
 def survey(root: Path, keep_runs: int, old_models: bool = False) -> Survey:
@@ -78,7 +80,7 @@ def survey(root: Path, keep_runs: int, old_models: bool = False) -> Survey:
     def keep(md5: str, kind: str) -> None:
         keepers.setdefault(md5, set()).add(kind)
 
-    history = git_history.named(root) if cache.git else git_history.Named()
+    history = git_history.named(root) if cache.git else git_history.NamedHashes()
     for md5, kinds in history.kinds.items():
         keepers.setdefault(md5, set()).update(kinds)
     for md5, names in history.stages.items():
@@ -88,7 +90,7 @@ def survey(root: Path, keep_runs: int, old_models: bool = False) -> Survey:
             keep(md5, "now")
         for stage, md5 in git_history.outs(text):
             stages.setdefault(md5, set()).add(stage)
-    used = {md5: one.made for md5, one in objects.items()}
+    used = {md5: stored.made for md5, stored in objects.items()}
     for md5, run_id, run in runs.makers():
         stages.setdefault(md5, set()).add(run.stage)
         if run_id in runs.kept:
@@ -103,11 +105,11 @@ def survey(root: Path, keep_runs: int, old_models: bool = False) -> Survey:
             keepers.setdefault(md5, set()).update(keepers.get(folder, ()))
             stages.setdefault(md5, set()).update(stages.get(folder, ()))
             used[md5] = max(used[md5], used[folder])
-    found = Survey(cache, objects, keepers, stages, listed, used, runs)
-    found.checkpoints = [_file(root, file, file.stem.partition("-")[0]) for file in _files(root / CHECKPOINTS)]
-    found.artifacts = list(_artifacts(root, found))
-    found.others = _others(root, cache)
-    return found
+    surveyed = Survey(cache, objects, keepers, stages, listed, used, runs)
+    surveyed.checkpoints = [_file(root, file, file.stem.partition("-")[0]) for file in _files(root / CHECKPOINTS)]
+    surveyed.artifacts = list(_artifacts(root, surveyed))
+    surveyed.others = _others(root, cache)
+    return surveyed
 
 
 def _workspace(root: Path, cache: Cache, keep: Callable[[str, str], None]) -> Iterator[str]:
@@ -137,16 +139,24 @@ def _listed(root: Path, objects: Mapping[str, Stored]) -> Iterator[tuple[str, fr
                 yield md5, frozenset(HASH.findall(objects[md5].file.read_text(errors="replace")))
 
 
-def _artifacts(root: Path, found: Survey) -> Iterator[File]:
+def _artifacts(root: Path, surveyed: Survey) -> Iterator[File]:
     """The files that MLflow keeps here with runs.
 
     A run is kept by the last pipeline runs, or where all that it made or used is kept.
     """
     if mlflow_address.shared(root) is not None:
         return
-    stages = found.runs.stages
-    whole = {one for one, run in stages.items() if run.outs and all(found.keepers.get(md5) for md5 in run.outs)}
-    kept = found.runs.kept | whole | {one for one, named in found.runs.pipelines.items() if named and named <= whole}
+    stages = surveyed.runs.stages
+    whole = {
+        candidate_id
+        for candidate_id, run in stages.items()
+        if run.outs and all(surveyed.keepers.get(md5) for md5 in run.outs)
+    }
+    kept = (
+        surveyed.runs.kept
+        | whole
+        | {candidate_id for candidate_id, named in surveyed.runs.pipelines.items() if named and named <= whole}
+    )
     for folder in sorted((root / ARTIFACTS).glob("*/artifacts")):
         run_id = folder.parent.name
         stage = stages[run_id].stage if run_id in stages else NOBODY
@@ -156,8 +166,10 @@ def _artifacts(root: Path, found: Survey) -> Iterator[File]:
 
 def _others(root: Path, cache: Cache) -> dict[str, int]:
     """What else takes space; none of it is ever removed."""
-    taken = (root / CHECKPOINTS, root / ARTIFACTS, root / "mlruns/logs", root / mlflow_database.DATABASE)
-    pages = sum(_size(file) for file in _files(root / "mlruns") if not any(file.is_relative_to(one) for one in taken))
+    counted = (root / CHECKPOINTS, root / ARTIFACTS, root / "mlruns/logs", root / mlflow_database.DATABASE)
+    pages = sum(
+        _size(file) for file in _files(root / "mlruns") if not any(file.is_relative_to(path) for path in counted)
+    )
     return {
         "DVC's run cache": sum(_size(file) for file in _files(cache.run_cache)),
         "MLflow's database": _size(root / mlflow_database.DATABASE),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from flows.engine import dvc_lock
 from flows.lineage.comparison.comparing import differing, params_of
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 
 MEANING = {
     "evaluate.problems": "they are compared on the problems that both were asked",
@@ -45,7 +45,7 @@ MATTERS = (
 )  # to an answer, of what runs are made with
 
 
-def cautions(flow: str, a: Record, b: Record) -> Iterator[str]:
+def cautions(flow: str, a: ExecutionRecord, b: ExecutionRecord) -> Iterator[str]:
     """One sentence for each thing that differs."""
     for key, (old, new) in differing(params_of(a), params_of(b)).items():
         if not key.startswith(SILENT):
@@ -64,7 +64,7 @@ def cautions(flow: str, a: Record, b: Record) -> Iterator[str]:
                 yield f"{name} {_shown(old)} -> {_shown(new)}: answers may differ by that alone"
 
 
-def incomparable(metric: str, a: Record, b: Record) -> str:
+def incomparable(metric: str, a: ExecutionRecord, b: ExecutionRecord) -> str:
     """Why the two values of a metric mean different things; empty if they do not."""
     if any(part in metric for part in REWARDED) and _reward_model(a) != _reward_model(b):
         return "scored by different reward models"
@@ -73,12 +73,12 @@ def incomparable(metric: str, a: Record, b: Record) -> str:
     return ""
 
 
-def _reward_model(record: Record) -> str | None:
+def _reward_model(record: ExecutionRecord) -> str | None:
     path = str(params_of(record).get("evaluate.reward_model_path"))
     return dvc_lock.hashes(record.entry, "deps").get(path)
 
 
-def _reference(record: Record) -> str | None:
+def _reference(record: ExecutionRecord) -> str | None:
     """The hash of the folder after `--reference` in the evaluation's command."""
     words = str(record.entry.get("cmd", "")).split()
     path = words[words.index("--reference") + 1] if "--reference" in words[:-1] else ""

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from flows.engine import dvc_lock
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 
-Snapshot = Mapping[str, Record]
+Snapshot = Mapping[str, ExecutionRecord]
 Pair = tuple[Any, Any]  # old and new; None where there is none
 Cause = Literal["changed", "upstream", "result", "added", "removed"]
 
@@ -41,11 +41,11 @@ def changes(old: Snapshot, new: Snapshot) -> list[StageChange]:
     makers = _makers(old) | _makers(new)
     stages = dict.fromkeys([*new, *old])
     remade = {stage for stage in stages if _outs(old.get(stage)) != _outs(new.get(stage))}
-    found = (_change(stage, old.get(stage), new.get(stage), makers, remade) for stage in stages)
-    return [change for change in found if change is not None]
+    stage_changes = (_change(stage, old.get(stage), new.get(stage), makers, remade) for stage in stages)
+    return [change for change in stage_changes if change is not None]
 
 
-def params_of(record: Record) -> dict[str, Any]:
+def params_of(record: ExecutionRecord) -> dict[str, Any]:
     """The parameters that a stage was made with, by their dotted keys."""
     sections = record.entry.get("params") or {}
     return {key: value for file in sections.values() for key, value in _leaves(file)}
@@ -57,7 +57,7 @@ def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Pair]
 
 
 def _change(
-    stage: str, old: Record | None, new: Record | None, makers: Mapping[str, str], remade: set[str]
+    stage: str, old: ExecutionRecord | None, new: ExecutionRecord | None, makers: Mapping[str, str], remade: set[str]
 ) -> StageChange | None:
     if old is None or new is None:
         return StageChange(stage, "removed" if new is None else "added", {}, {}, {}, None, {}, {}, ())
@@ -76,8 +76,8 @@ def _change(
     else:
         return None
     environment = differing(old.environment, new.environment) if old.environment and new.environment else {}
-    through = dict.fromkeys(maker for found in related.values() for maker in found if maker in remade)
-    raw = tuple(path for path, found in related.items() if not found)
+    through = dict.fromkeys(maker for related_stages in related.values() for maker in related_stages if maker in remade)
+    raw = tuple(path for path, related_stages in related.items() if not related_stages)
     return StageChange(stage, cause, params, code, data, command, outs, environment, tuple(through), raw)
 
 
@@ -95,7 +95,7 @@ def _related(path: str, makers: Mapping[str, str], reader: str) -> list[str]:
     ]
 
 
-def _outs(record: Record | None) -> dict[str, str]:
+def _outs(record: ExecutionRecord | None) -> dict[str, str]:
     return dvc_lock.hashes(record.entry, "outs") if record else {}
 
 
@@ -130,12 +130,12 @@ def ways(snapshot: Snapshot, a: str, b: str) -> Ways:
     nearest = [
         stage for stage in snapshot if stage in shared and not any(stage in above[other] - {other} for other in shared)
     ]
-    own = tuple(_ordered(above[stage] - shared, above) for stage in (a, b))
+    exclusive = tuple(_ordered(above[stage] - shared, above) for stage in (a, b))
     sections = [{_key(key): value for key, value in params_of(snapshot[stage]).items()} for stage in (a, b)]
     both = sections[0].keys() & sections[1].keys()
     return Ways(
         tuple(nearest),
-        (own[0], own[1]),
+        (exclusive[0], exclusive[1]),
         {key: pair for key, pair in differing(*sections).items() if key in both},
         (
             {key: value for key, value in sections[0].items() if key not in both},
@@ -161,7 +161,7 @@ def _key(name: str) -> str:
     return name.partition(".")[2] or name
 
 
-def _upstream(record: Record, snapshot: Snapshot, makers: Mapping[str, str]) -> set[str]:
+def _upstream(record: ExecutionRecord, snapshot: Snapshot, makers: Mapping[str, str]) -> set[str]:
     """The stages whose outs a stage reads."""
     return {
         stage
@@ -172,13 +172,13 @@ def _upstream(record: Record, snapshot: Snapshot, makers: Mapping[str, str]) -> 
 
 
 def _closure(stage: str, upstream: Mapping[str, set[str]]) -> set[str]:
-    found, todo = set[str](), [stage]
+    reached, todo = set[str](), [stage]
     while todo:
         name = todo.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             todo += upstream[name]
-    return found
+    return reached
 
 
 def _ordered(stages: set[str], above: Mapping[str, set[str]]) -> tuple[str, ...]:

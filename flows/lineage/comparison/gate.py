@@ -17,7 +17,7 @@ from flows.engine.dvc_repository import PlanError
 from flows.lineage.comparison.comparing import trained
 from flows.lineage.comparison.measured import Compared
 from flows.lineage.comparison.sides import Side
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 
 REQUIREMENT = re.compile(
     r"(?P<metric>.+?)\s*(?P<relation>>|<|not below|not above)\s*(?P<bound>[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"
@@ -41,7 +41,7 @@ class Requirement:
 
 
 @dataclass(frozen=True)
-class Judged:
+class RequirementVerdict:
     """A requirement with the numbers that it was judged by."""
 
     requirement: Requirement
@@ -52,35 +52,37 @@ class Judged:
     @property
     def holds(self) -> bool:
         """Whether the interval says so; never of a metric that means something else on each side."""
-        asked, row = self.requirement, self.row
-        return "incomparable" not in row and bool(HOLDS[asked.relation](row["low"], row["high"], asked.bound))
+        requirement, row = self.requirement, self.row
+        return "incomparable" not in row and bool(
+            HOLDS[requirement.relation](row["low"], row["high"], requirement.bound)
+        )
 
 
 def parse(text: str) -> Requirement:
     """A requirement as it is typed; PlanError of one line if it is not one."""
-    found = REQUIREMENT.fullmatch(text.strip())
-    if found is None:
+    match = REQUIREMENT.fullmatch(text.strip())
+    if match is None:
         raise PlanError(
             f"--require {text!r}: expected METRIC, then >, <, `not below` or `not above`, then a number: "
             "'grpo/strict_greedy > 0'"
         )
-    return Requirement(text.strip(), found["metric"], found["relation"], float(found["bound"]))
+    return Requirement(text.strip(), match["metric"], match["relation"], float(match["bound"]))
 
 
-def judge(requirements: Iterable[Requirement], found: Sequence[Compared]) -> list[Judged]:
+def judge(requirements: Iterable[Requirement], comparisons: Sequence[Compared]) -> list[RequirementVerdict]:
     """Every requirement with its numbers; PlanError of one line for a metric that was not compared."""
-    known = {
-        _plain(name): (one, metric)
-        for one in found
-        for metric in one.metrics
-        for name in ((f"{one.policy}/{metric}" if one.policy else metric),)
+    compared_metrics = {
+        _plain(name): (compared, metric)
+        for compared in comparisons
+        for metric in compared.metrics
+        for name in ((f"{compared.policy}/{metric}" if compared.policy else metric),)
     }
     judged = []
     for requirement in requirements:
-        if _plain(requirement.metric) not in known:
-            raise PlanError(_unknown(requirement, found))
-        one, metric = known[_plain(requirement.metric)]
-        judged.append(Judged(requirement, one, metric, one.metrics[metric]))
+        if _plain(requirement.metric) not in compared_metrics:
+            raise PlanError(_unknown(requirement, comparisons))
+        compared, metric = compared_metrics[_plain(requirement.metric)]
+        judged.append(RequirementVerdict(requirement, compared, metric, compared.metrics[metric]))
     return judged
 
 
@@ -89,13 +91,17 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_]+", "_", name.strip().replace("@", "_at_")).lower()
 
 
-def _unknown(requirement: Requirement, found: Sequence[Compared]) -> str:
-    names = [f"{one.policy}/{metric}" if one.policy else metric for one in found for metric in one.metrics]
+def _unknown(requirement: Requirement, comparisons: Sequence[Compared]) -> str:
+    names = [
+        f"{compared.policy}/{metric}" if compared.policy else metric
+        for compared in comparisons
+        for metric in compared.metrics
+    ]
     start = f"--require {requirement.text!r}: {requirement.metric} was not compared"
     policy = requirement.metric.partition("/")[0]
-    for one in found:
-        if one.policy == policy and not one.metrics:
-            return f"{start}: {one.fault or 'the two evaluations share no problem'}"
+    for compared in comparisons:
+        if compared.policy == policy and not compared.metrics:
+            return f"{start}: {compared.fault or 'the two evaluations share no problem'}"
     near = [name for name in names if _plain(name).startswith(_plain(requirement.metric))][:3]
     near = near or [name for name in names if _plain(name).endswith("/" + _plain(requirement.metric))][:3]
     near = near or get_close_matches(requirement.metric, names, n=3, cutoff=0.5)
@@ -104,34 +110,36 @@ def _unknown(requirement: Requirement, found: Sequence[Compared]) -> str:
     return f"{start}; {'there are ' + ', '.join(names[:3]) + ', ...' if names else 'no policy was evaluated on both sides'}"
 
 
-def verdict(a: Side, b: Side, judged: Sequence[Judged]) -> dict[str, Any]:
+def verdict(a: Side, b: Side, judged: Sequence[RequirementVerdict]) -> dict[str, Any]:
     """The verdict as JSON: both sides, every requirement with its interval, and whether all hold."""
-    concerned = list({one.compared.policy: one.compared for one in judged}.values())
+    concerned = list({judgement.compared.policy: judgement.compared for judgement in judged}.values())
     return {
-        "verdict": "holds" if all(one.holds for one in judged) else "fails",
+        "verdict": "holds" if all(judgement.holds for judgement in judged) else "fails",
         "difference": "B minus A, with the paired 95 % interval over problems (language), seeds (offline), or "
         "seeds and games (agents)",
-        "requirements": [_required(one) for one in judged],
-        "a": _side(a, [one.a for one in concerned]),
-        "b": _side(b, [one.b for one in concerned]),
-        "cautions": {one.policy or "policies": list(one.cautions) for one in concerned if one.cautions},
+        "requirements": [_required(judgement) for judgement in judged],
+        "a": _side(a, [compared.a for compared in concerned]),
+        "b": _side(b, [compared.b for compared in concerned]),
+        "cautions": {
+            compared.policy or "policies": list(compared.cautions) for compared in concerned if compared.cautions
+        },
     }
 
 
-def _required(judged: Judged) -> dict[str, Any]:
-    row, one = judged.row, judged.compared
+def _required(judged: RequirementVerdict) -> dict[str, Any]:
+    row, compared = judged.row, judged.compared
     shown = ("a", "b", "difference", "low", "high", "interval", "gained", "lost", "p", "seeds", "incomparable")
     return {
         "requirement": judged.requirement.text,
         "holds": judged.holds,
-        "policy": one.policy,
+        "policy": compared.policy,
         "metric": judged.metric,
         **{name: row[name] for name in shown if name in row},
-        **({"problems": one.problems} if one.problems else {}),
+        **({"problems": compared.problems} if compared.problems else {}),
     }
 
 
-def _side(side: Side, evaluations: Iterable[Record]) -> dict[str, Any]:
+def _side(side: Side, evaluations: Iterable[ExecutionRecord]) -> dict[str, Any]:
     """What was compared, by hashes: each evaluation with all that it read, and the model's own stage."""
     stages = {}
     for evaluation in evaluations:
@@ -152,6 +160,6 @@ def _side(side: Side, evaluations: Iterable[Record]) -> dict[str, Any]:
     }
 
 
-def text(told: Mapping[str, Any]) -> str:
+def text(verdict_json: Mapping[str, Any]) -> str:
     """The verdict as a file has it."""
-    return json.dumps(told, indent=1, sort_keys=True) + "\n"
+    return json.dumps(verdict_json, indent=1, sort_keys=True) + "\n"

@@ -20,7 +20,7 @@ from flows.lineage import cached
 from flows.lineage.comparison.cautions import cautions, incomparable
 from flows.lineage.comparison.sides import Side
 from flows.lineage.history import EVALUATIONS
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 
 FILES = {
     "language": ("asked.parquet", "generations.parquet", "measures.parquet", "evaluation.json"),
@@ -39,8 +39,8 @@ class Compared:
 
     policy: str  # the policy of both; empty where two policies are compared
     flow: str
-    a: Record
-    b: Record
+    a: ExecutionRecord
+    b: ExecutionRecord
     same: bool  # both are one and the same evaluation
     numbers: Mapping[str, Any] = field(default_factory=dict)  # what tasks/comparison found
     cautions: Sequence[str] = ()  # what else than the policies differs, and what that means
@@ -49,31 +49,31 @@ class Compared:
     @property
     def metrics(self) -> Mapping[str, Mapping[str, Any]]:
         """By metric: `a`, `b`, `difference`, `low`, `high`, `interval`, and what changed."""
-        found: Mapping[str, Mapping[str, Any]] = self.numbers.get("metrics", {})
-        return found
+        rows: Mapping[str, Mapping[str, Any]] = self.numbers.get("metrics", {})
+        return rows
 
     @property
     def problems(self) -> Mapping[str, int]:
         """How many problems `a` and `b` were asked and have in `common`; empty where returns are compared."""
-        found: Mapping[str, int] = self.numbers.get("problems", {})
-        return found
+        counts: Mapping[str, int] = self.numbers.get("problems", {})
+        return counts
 
     def flips(self, way: str) -> Sequence[Mapping[str, Any]]:
         """Greedy answers that are right on one side alone: `gained` or `lost`."""
-        found: Sequence[Mapping[str, Any]] = self.numbers.get("flips", {}).get(way, ())
-        return found
+        answers: Sequence[Mapping[str, Any]] = self.numbers.get("flips", {}).get(way, ())
+        return answers
 
 
 def compare(root: Path, a: Side, b: Side) -> list[Compared]:
     """Every policy that both sides have evaluated, or the one pair of policies."""
-    found = [_located(root, *pair) for pair in _pairs(a, b)]
-    asked = [(place, files) for place, (_, files) in enumerate(found) if files]
-    answers = _child(root, [files for _, files in asked]) if asked else []
-    numbers = {place: answer for (place, _), answer in zip(asked, answers, strict=True)}
-    return [_told(compared, numbers.get(place, {})) for place, (compared, _) in enumerate(found)]
+    pairs = [_located(root, *pair) for pair in _pairs(a, b)]
+    to_compare = [(index, files) for index, (_, files) in enumerate(pairs) if files]
+    answers = _child(root, [files for _, files in to_compare]) if to_compare else []
+    numbers = {index: answer for (index, _), answer in zip(to_compare, answers, strict=True)}
+    return [_told(compared, numbers.get(index, {})) for index, (compared, _) in enumerate(pairs)]
 
 
-def _pairs(a: Side, b: Side) -> Iterator[tuple[str, Record, Record]]:
+def _pairs(a: Side, b: Side) -> Iterator[tuple[str, ExecutionRecord, ExecutionRecord]]:
     ours, theirs = b.evaluated, a.evaluated
     if a.policy is not None and b.policy is not None:
         stages = theirs[a.policy], ours[b.policy]
@@ -87,7 +87,7 @@ def _pairs(a: Side, b: Side) -> Iterator[tuple[str, Record, Record]]:
             yield policy, a.records[theirs[policy]], b.records[ours[policy]]
 
 
-def _located(root: Path, policy: str, a: Record, b: Record) -> tuple[Compared, dict[str, Any]]:
+def _located(root: Path, policy: str, a: ExecutionRecord, b: ExecutionRecord) -> tuple[Compared, dict[str, Any]]:
     """The pair, and what the child needs to compare it; nothing where the cache lacks a table."""
     flow = EVALUATIONS[a.stage.partition("@")[0]]
     folders = [_folder(record) for record in (a, b)]
@@ -100,27 +100,27 @@ def _located(root: Path, policy: str, a: Record, b: Record) -> tuple[Compared, d
     return pair, {"flow": flow, "same": same, "a": files[0], "b": files[1]}
 
 
-def _folder(record: Record) -> str:
+def _folder(record: ExecutionRecord) -> str:
     """The hash of the folder that an evaluation made."""
     return next((md5 for md5 in dvc_lock.hashes(record.entry, "outs").values() if md5.endswith(".dir")), "")
 
 
-def _files(root: Path, record: Record, folder: str, names: Iterable[str]) -> dict[str, str]:
+def _files(root: Path, record: ExecutionRecord, folder: str, names: Iterable[str]) -> dict[str, str]:
     """Where the cache keeps these files of an evaluation's folder."""
-    place = f"{record.stage}{f' of run {record.run_id[:8]}' if record.run_id else ''}"
+    label = f"{record.stage}{f' of run {record.run_id[:8]}' if record.run_id else ''}"
     try:
         held = cached.files(root, folder)
     except PlanError:
-        raise PlanError(f"{place}: its tables are not in DVC's cache (any more); `dvc pull` may bring them") from None
-    found = {}
+        raise PlanError(f"{label}: its tables are not in DVC's cache (any more); `dvc pull` may bring them") from None
+    paths = {}
     for name in names:
         file = cached.path(root, held.get(name, ""))
         if file is None:
-            raise PlanError(f"{place}: {name} is not in DVC's cache (any more); `dvc pull` may bring it")
+            raise PlanError(f"{label}: {name} is not in DVC's cache (any more); `dvc pull` may bring it")
         if hashlib.md5(file.read_bytes(), usedforsecurity=False).hexdigest() != held[name]:
-            raise PlanError(f"{place}: {name} in DVC's cache is not what was recorded; `posttrain audit` tells more")
-        found[name] = str(file)
-    return found
+            raise PlanError(f"{label}: {name} in DVC's cache is not what was recorded; `posttrain audit` tells more")
+        paths[name] = str(file)
+    return paths
 
 
 def _child(root: Path, pairs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -135,8 +135,8 @@ def _child(root: Path, pairs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any
     )
     if ended.returncode:
         raise PlanError(next(reversed(ended.stderr.strip().splitlines()), "tasks.comparison failed"))
-    found: list[dict[str, Any]] = json.loads(ended.stdout)
-    return found
+    answers: list[dict[str, Any]] = json.loads(ended.stdout)
+    return answers
 
 
 def _told(pair: Compared, numbers: Mapping[str, Any]) -> Compared:

@@ -14,7 +14,7 @@ from flows.params.files import write
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SideBySide:
     """B against A. `made` has the stages that differ, or for two policies the ways by which they came about."""
 
     a: Side
@@ -23,29 +23,31 @@ class Comparison:
     found: Sequence[Compared]
 
 
-def compare(root: Path, a: str, b: str, of: str = NOW) -> Comparison:
-    """The comparison of what `a` and `b` name; policies are those of `of`.
+def compare(root: Path, a: str, b: str, snapshot_name: str = NOW) -> SideBySide:
+    """The comparison of what `a` and `b` name; policies are those of `snapshot_name`.
 
     PlanError of one line if one is not there.
     """
-    old, new = sides(root, a, b, of)
+    old, new = sides(root, a, b, snapshot_name)
     made: Sequence[StageChange] | Ways = changes(old.records, new.records)
     if old.policy is not None and new.policy is not None:
         made = ways(new.records, *(trained(new.records, new.evaluated[policy]) for policy in (old.policy, new.policy)))
-    return Comparison(old, new, made, measured.compare(root, old, new))
+    return SideBySide(old, new, made, measured.compare(root, old, new))
 
 
-def keep(root: Path, comparison: Comparison, file: Path | None, place: str, text: str) -> Path:
-    """Write a text to `file`, or else below mlruns/ to `place`, whose `{}` becomes both names; returns the path."""
+def keep(root: Path, comparison: SideBySide, file: Path | None, path_template: str, text: str) -> Path:
+    """Write a text to `file`, or else below mlruns/ to `path_template`, whose `{}` becomes both names; returns the
+    path.
+    """
     if file is None:
         named = "..".join(re.sub(r"[^\w.-]+", "-", side.name) for side in (comparison.a, comparison.b))
-        file = root / "mlruns" / place.format(named)
+        file = root / "mlruns" / path_template.format(named)
     file.parent.mkdir(parents=True, exist_ok=True)
     write(file, text.encode())
     return file.absolute()
 
 
-def document(comparison: Comparison) -> dict[str, Any]:
+def document(comparison: SideBySide) -> dict[str, Any]:
     """The comparison as JSON."""
     made = comparison.made
     stages = {"ways": vars(made)} if isinstance(made, Ways) else {"stages": [vars(change) for change in made]}

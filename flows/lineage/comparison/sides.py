@@ -11,7 +11,7 @@ from pathlib import Path
 from flows.engine.dvc_repository import PlanError
 from flows.lineage import history, record
 from flows.lineage.history import EVALUATIONS, PipelineRun
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 from tasks.common import source_code
 
 NOW = "now"
@@ -24,7 +24,7 @@ class Side:
 
     name: str  # as it was asked for
     about: str  # what it is, for a person
-    records: Mapping[str, Record]
+    records: Mapping[str, ExecutionRecord]
     pipeline: PipelineRun | None = None
     policy: str | None = None
 
@@ -33,24 +33,24 @@ class Side:
         """Policy -> the stage that measured it: `evaluate@dpo`, offline `returns@bc-graph-60`, of agents
         `agent_returns@rooms-ppo`.
         """
-        found = {}
+        by_policy = {}
         for stage in self.records:
             kind, _, policy = stage.partition("@")
             if policy and kind in EVALUATIONS:
-                found[policy] = stage
-        return found
+                by_policy[policy] = stage
+        return by_policy
 
 
-def sides(root: Path, a: str, b: str, of: str = NOW) -> tuple[Side, Side]:
-    """The two sides that these name; policies are those of the snapshot `of`.
+def sides(root: Path, a: str, b: str, snapshot_name: str = NOW) -> tuple[Side, Side]:
+    """The two sides that these name; policies are those of the snapshot `snapshot_name`.
 
     PlanError of one line if one is not there.
     """
-    whole = snapshot(root, of)
+    whole = snapshot(root, snapshot_name)
     policies = whole.evaluated
     if a in policies and b in policies:
         return _policy(whole, a), _policy(whole, b)
-    if of != NOW:
+    if snapshot_name != NOW:
         missing = b if a in policies else a
         raise PlanError(f"{missing}: {whole.about} has no evaluated policy of this name{_close(missing, policies)}")
     for policy, other in ((a, b), (b, a)):
@@ -67,15 +67,17 @@ def snapshot(root: Path, name: str, policies: Mapping[str, str] | None = None) -
     if name == NOW:
         return Side(name, "dvc.lock as it is", record.now(root))
     if RUN.fullmatch(name):
-        found = None
+        pipeline = None
         try:
-            found = history.pipeline(root, name)
+            pipeline = history.pipeline(root, name)
         except PlanError as error:
             if "more than one" in str(error):
                 raise
-        if found is not None:
-            about = f"run {found.id[:8]} of {found.started:%Y-%m-%d %H:%M}" + (f", {found.name}" if found.name else "")
-            return Side(name, about, record.of_pipeline(root, found), found)
+        if pipeline is not None:
+            about = f"run {pipeline.id[:8]} of {pipeline.started:%Y-%m-%d %H:%M}" + (
+                f", {pipeline.name}" if pipeline.name else ""
+            )
+            return Side(name, about, record.of_pipeline(root, pipeline), pipeline)
     try:
         return Side(name, f"git revision {name}", record.at_revision(root, name))
     except PlanError:

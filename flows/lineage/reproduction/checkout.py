@@ -132,10 +132,10 @@ def _contents(root: Path, objects: Sequence[str]) -> Iterator[bytes]:
 
 def _below(path: str) -> PurePosixPath:
     """The path, if it stays below the folder; a tree that somebody wrote by hand can have any."""
-    found = PurePosixPath(path)
-    if found.is_absolute() or {"..", ".git"} & {*found.parts} or not found.parts:
+    relative = PurePosixPath(path)
+    if relative.is_absolute() or {"..", ".git"} & {*relative.parts} or not relative.parts:
         raise CheckoutError(f"{path!r}: the commit has a path outside the repository")
-    return found
+    return relative
 
 
 def _git(root: Path, *arguments: str) -> "subprocess.CompletedProcess[bytes]":

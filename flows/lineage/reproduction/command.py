@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.engine.dvc_command import Progress, Runner, StageFailed
+from flows.engine.dvc_command import CommandRunner, Progress, StageFailed
 from flows.engine.state import Grant
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
 from flows.machine import devices
 from flows.machine.resources import Slots
@@ -24,7 +24,9 @@ RECORDS = Path("mlruns/records")  # likewise
 STARTUP = Path("mlruns/startup")  # likewise: empty modules in place of those that Python would run first
 
 
-def run(record: Record, copy: Path, say: Callable[[str], None], tell: Progress, to_mlflow: bool = True) -> Path:
+def run(
+    record: ExecutionRecord, copy: Path, say: Callable[[str], None], tell: Progress, to_mlflow: bool = True
+) -> Path:
     """Run the recorded command in the copy; returns its log. CannotReproduceError if it fails or leaves an out unmade.
 
     The command has the recorded number of threads and products, and a lease of as many GPUs as dvc.yaml of the copy
@@ -40,10 +42,10 @@ def run(record: Record, copy: Path, say: Callable[[str], None], tell: Progress, 
     holder = f"the verification of {record.stage} (pid {os.getpid()} on {platform.node()})"
     try:
         with slots.hold(0, _granted(record.stage, copy), holder=holder, tell=say) as lease:
-            own = devices.variables(lease.names) if slots.gpus else {}
+            device_variables = devices.variables(lease.names) if slots.gpus else {}
             records = {} if to_mlflow else {"POSTTRAIN_RECORDS": str(copy / RECORDS)}
-            grant = Grant({**variables(record, copy), **own, **records}, lease.files)
-            Runner(copy).call(record.stage, record.entry["cmd"], copy, log, grant, tell)
+            grant = Grant({**variables(record, copy), **device_variables, **records}, lease.files)
+            CommandRunner(copy).call(record.stage, record.entry["cmd"], copy, log, grant, tell)
     except devices.DeviceError as error:
         raise CannotReproduceError(f"{record.stage}: {error}") from None
     except StageFailed as error:
@@ -53,22 +55,22 @@ def run(record: Record, copy: Path, say: Callable[[str], None], tell: Progress, 
     return log
 
 
-def variables(record: Record, copy: Path) -> dict[str, str]:
+def variables(record: ExecutionRecord, copy: Path) -> dict[str, str]:
     """The environment of the command, but for the GPUs that it may use.
 
     It has nothing of this process's PYTHONPATH, sitecustomize and usercustomize: of code it is given what is on record.
     """
-    found = {name: value for name, value in os.environ.items() if not name.startswith(CUT)}
-    found |= {environment.SEARCHED: os.pathsep.join([str(copy / STARTUP), str(copy)]), "PYTHONNOUSERSITE": "1"}
-    found |= {"DVC_ROOT": str(copy), "GIT_CEILING_DIRECTORIES": str(copy.absolute().parent)}
+    env = {name: value for name, value in os.environ.items() if not name.startswith(CUT)}
+    env |= {environment.SEARCHED: os.pathsep.join([str(copy / STARTUP), str(copy)]), "PYTHONNOUSERSITE": "1"}
+    env |= {"DVC_ROOT": str(copy), "GIT_CEILING_DIRECTORIES": str(copy.absolute().parent)}
     threads = record.environment.get("threads", "")
     if threads.isdigit():
-        found["OMP_NUM_THREADS"] = threads
+        env["OMP_NUM_THREADS"] = threads
     elif threads:
-        found.pop("OMP_NUM_THREADS", None)
+        env.pop("OMP_NUM_THREADS", None)
     if library := record.environment.get("products"):
-        found[environment.PRODUCTS] = library
-    return found
+        env[environment.PRODUCTS] = library
+    return env
 
 
 def _granted(stage: str, copy: Path) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 from flows.engine.dvc_lock import hashes
 from flows.engine.dvc_repository import PlanError
 from flows.lineage import cached
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 from flows.lineage.reproduction import digests
 from flows.lineage.reproduction.digests import Files
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
@@ -29,7 +29,7 @@ GIVEN = ("threads", "products")  # the command is given the recorded ones, whate
 
 
 @dataclass(frozen=True)
-class Difference:
+class FileDifference:
     """A file that is not as it was recorded.
 
     `facts` says where in it, as `python -m tasks.first_difference` found it.
@@ -45,48 +45,48 @@ class Difference:
         return f"{self.path}: {self.what}"
 
 
-def made_outs(record: Record, copy: Path) -> dict[str, Files]:
+def made_outs(record: ExecutionRecord, copy: Path) -> dict[str, Files]:
     """The digests of all outs that the command left in the copy; CannotReproduceError if one is missing."""
-    found: dict[str, Files] = {}
+    made: dict[str, Files] = {}
     for path in hashes(record.entry, "outs"):
         if not (copy / path).exists():
             raise CannotReproduceError(f"{path}: the recorded command ended without making it again")
-        found[path] = digests.of_path(copy, copy / path)
-    return found
+        made[path] = digests.of_path(copy, copy / path)
+    return made
 
 
-def compare(repository: Path, record: Record, copy: Path, made: Mapping[str, Files]) -> list[Difference]:
+def compare(repository: Path, record: ExecutionRecord, copy: Path, made: Mapping[str, Files]) -> list[FileDifference]:
     """The files that differ from the record, in the order of the outs; none if all is equal to the bit."""
-    found, pairs = list[Difference](), dict[str, tuple[Path, Path]]()
+    differences, pairs = list[FileDifference](), dict[str, tuple[Path, Path]]()
     for path, md5 in hashes(record.entry, "outs").items():
         if digests.dvc_hash(made[path]) == md5:
             continue
         before = _recorded_files(repository, path, md5)
         if before is None:
             gone = f"{md5} recorded, {digests.dvc_hash(made[path])} made; the recorded bytes are not kept any more"
-            found.append(Difference(path, gone))
+            differences.append(FileDifference(path, gone))
             continue
         for name in sorted({*before, *made[path]}):
             shown = f"{path}/{name}" if name else path
             if name not in made[path]:
-                found.append(Difference(shown, "recorded, but not made again"))
+                differences.append(FileDifference(shown, "recorded, but not made again"))
             elif name not in before:
-                found.append(Difference(shown, "made now, but not on record"))
+                differences.append(FileDifference(shown, "made now, but not on record"))
             elif before[name] != made[path][name].md5:
-                found.append(Difference(shown, f"{before[name]} recorded, {made[path][name].md5} made"))
+                differences.append(FileDifference(shown, f"{before[name]} recorded, {made[path][name].md5} made"))
                 if (kept := _kept_file(repository, shown, before[name])) is not None and len(pairs) < READ:
                     pairs[shown] = kept, copy / shown
     where = _where(repository, pairs) if pairs else {}
-    return [Difference(each.path, **where[each.path]) if each.path in where else each for each in found]
+    return [FileDifference(each.path, **where[each.path]) if each.path in where else each for each in differences]
 
 
-def environment_differences(record: Record) -> dict[str, tuple[str, str]]:
+def environment_differences(record: ExecutionRecord) -> dict[str, tuple[str, str]]:
     """What of versions and machine is another now than on record: name -> (recorded, here)."""
-    here = environment.versions() | dict.fromkeys(environment.foreign(record.environment), "left out")
+    actual = environment.versions() | dict.fromkeys(environment.foreign(record.environment), "left out")
     return {
-        name: (value, here[name])
+        name: (value, actual[name])
         for name, value in sorted(record.environment.items(), key=lambda item: (item[0] in MACHINE, item[0]))
-        if name in here and name not in GIVEN and here[name] != value
+        if name in actual and name not in GIVEN and actual[name] != value
     }
 
 
@@ -104,15 +104,17 @@ def _recorded_files(repository: Path, path: str, md5: str) -> dict[str, str] | N
 
 def _kept_file(repository: Path, path: str, md5: str) -> Path | None:
     """A file with the recorded bytes, in the cache or the workspace."""
-    places = [cached.path(repository, md5), repository / path]
-    return next((file for file in places if file and file.is_file() and digests.of_file(file).md5 == md5), None)
+    candidates = [cached.path(repository, md5), repository / path]
+    return next((file for file in candidates if file and file.is_file() and digests.of_file(file).md5 == md5), None)
 
 
 def _where(repository: Path, pairs: Mapping[str, tuple[Path, Path]]) -> dict[str, dict[str, Any]]:
     """For each pair of files the words and the facts of its first difference; nothing where the child fails."""
-    asked = [[name, str(before), str(after)] for name, (before, after) in pairs.items()]
+    request = [[name, str(before), str(after)] for name, (before, after) in pairs.items()]
     command: Sequence[str] = [sys.executable, "-m", MODULE]
-    done = subprocess.run(command, input=json.dumps(asked), cwd=repository, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, input=json.dumps(request), cwd=repository, capture_output=True, text=True, check=False
+    )
     try:
         answers = json.loads(done.stdout)
     except ValueError:

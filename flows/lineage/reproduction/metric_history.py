@@ -12,7 +12,7 @@ from pathlib import Path
 
 from flows.engine import mlflow_runs
 from flows.engine.records.local_reader import LocalReader
-from flows.engine.records.reader import Value
+from flows.engine.records.reader import MetricValue
 
 COSTS = re.compile(r"(^|[/_])(seconds|peak_memory_megabytes)$")  # what something took is never the same twice
 SYSTEM = "system/"  # processes, threads and GPUs: no results, but results depend on them
@@ -60,13 +60,13 @@ def of_copy(copy: Path) -> History:
         return _history(records.values(runs[-1]))
 
 
-def _history(values: Iterable[Value]) -> History:
-    found: dict[int, dict[str, frozenset[float | None]]] = {}
-    for one in values:
-        if not COSTS.search(one.key):
-            metrics = found.setdefault(one.step, {})
-            metrics[one.key] = metrics.get(one.key, frozenset()) | {None if one.nan else float(one.value)}
-    return found
+def _history(values: Iterable[MetricValue]) -> History:
+    history: dict[int, dict[str, frozenset[float | None]]] = {}
+    for logged in values:
+        if not COSTS.search(logged.key):
+            metrics = history.setdefault(logged.step, {})
+            metrics[logged.key] = metrics.get(logged.key, frozenset()) | {None if logged.nan else float(logged.value)}
+    return history
 
 
 def first_difference(recorded: History, made: History) -> StepDifference | None:
@@ -84,7 +84,7 @@ def first_difference(recorded: History, made: History) -> StepDifference | None:
         if names := sorted(name for name in {*before, *after} if before.get(name) != after.get(name)):
             first = names[0]
             pair = _only(before.get(first)), _only(after.get(first))
-            return StepDifference(step, first, *pair, len(names), len([one for one in steps if one]))
+            return StepDifference(step, first, *pair, len(names), len([nonzero for nonzero in steps if nonzero]))
     return None
 
 
@@ -99,8 +99,8 @@ def system_differences(recorded: History, made: History) -> dict[str, tuple[str,
 
 
 def _only(values: frozenset[float | None] | None) -> float | None:
-    known = [value for value in values or () if value is not None and not math.isnan(value)]
-    return known[0] if known else None
+    numbers = [value for value in values or () if value is not None and not math.isnan(value)]
+    return numbers[0] if numbers else None
 
 
 def _whole(values: frozenset[float | None]) -> str:

@@ -19,7 +19,7 @@ from flows.engine.dvc_lock import hashes, is_code
 from flows.engine.dvc_repository import PlanError
 from flows.engine.previous import remove
 from flows.lineage import cached
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 from flows.lineage.reproduction import checkout, digests
 from flows.lineage.reproduction.checkout import CheckoutError
 from flows.lineage.reproduction.digests import Files
@@ -44,7 +44,7 @@ class ScratchCopy:
     inputs: dict[str, Files] = field(default_factory=dict)
 
 
-def make(repository: Path, record: Record, target: Path) -> ScratchCopy:
+def make(repository: Path, record: ExecutionRecord, target: Path) -> ScratchCopy:
     """Lay out the copy in the empty folder `target`; CannotReproduceError before anything runs if an input is not what
     it was.
     """
@@ -59,21 +59,21 @@ def make(repository: Path, record: Record, target: Path) -> ScratchCopy:
     for path, md5 in wanted.items():
         copy.inputs[path] = _obtain(repository, copy, path, md5, source)
     for path in outs:
-        place = _place(target, path)
-        remove(place)
-        place.parent.mkdir(parents=True, exist_ok=True)
+        destination = _place(target, path)
+        remove(destination)
+        destination.parent.mkdir(parents=True, exist_ok=True)
     return copy
 
 
-def _lay_out_code(repository: Path, record: Record, copy: ScratchCopy, data: set[str]) -> str:
+def _lay_out_code(repository: Path, record: ExecutionRecord, copy: ScratchCopy, data: set[str]) -> str:
     """Write the recorded commit with its patch, else the working files; returns in words what the code was taken
     from.
     """
     commit = (record.commit or "none")[:SHORT]
     if not checkout.has_commit(repository, record.commit):
-        known = record.commit not in NO_COMMIT
-        why = f"commit {commit} is not in this repository" if known else "no commit is on record"
-        reason = source_code.refusal(repository) if known else record.note.removeprefix("git: ")
+        is_recorded = record.commit not in NO_COMMIT
+        why = f"commit {commit} is not in this repository" if is_recorded else "no commit is on record"
+        reason = source_code.refusal(repository) if is_recorded else record.note.removeprefix("git: ")
         why += f" (git: {reason})" if reason else ""
         copy.notes.append(f"{why}: the working files were used, where they have the recorded bytes")
         code = {path for path in data if is_code(path)}
@@ -95,48 +95,52 @@ def _obtain(repository: Path, copy: ScratchCopy, path: str, md5: str, source: st
     """See to it that the copy has a dep with the recorded hash; the digests of its files, as they lie in the copy."""
     from flows.engine import dvc_walk
 
-    place = _place(copy.root, path)
-    if (found := _digests(copy.root, place, md5)) is not None:
-        return found
+    destination = _place(copy.root, path)
+    if (files := _digests(copy.root, destination, md5)) is not None:
+        return files
     if path.startswith(stage_code.FOLDER):
-        return _code(copy, place, md5, source)
+        return _code(copy, destination, md5, source)
     try:
-        lacking = [name for name, of in cached.files(repository, md5).items() if cached.path(repository, of) is None]
+        lacking = [
+            name
+            for name, file_md5 in cached.files(repository, md5).items()
+            if cached.path(repository, file_md5) is None
+        ]
         if lacking:
             raise PlanError(f"{lacking[0] or md5} is not in the cache")
-        remove(place)
-        cached.lay_out(repository, md5, place)
-        if (found := _digests(copy.root, place, md5)) is not None:
-            return found
+        remove(destination)
+        cached.lay_out(repository, md5, destination)
+        if (files := _digests(copy.root, destination, md5)) is not None:
+            return files
         missing = "it has other bytes under this hash; `posttrain audit` names them"
     except PlanError as error:
         missing = str(error)
-    given = repository / path
-    if given.exists():
-        remove(place)
+    working_path = repository / path
+    if working_path.exists():
+        remove(destination)
         try:
-            dvc_walk.copy(repository, given, place)
+            dvc_walk.copy(repository, working_path, destination)
         except PlanError as error:
             raise CannotReproduceError(str(error)) from None
-        if (found := _digests(copy.root, place, md5)) is not None:
+        if (files := _digests(copy.root, destination, md5)) is not None:
             if is_code(path):
                 copy.notes.append(f"{path}: taken from the working tree, which has the recorded bytes; {source}")
-            return found
-    raise CannotReproduceError(_not_had(path, md5, source, missing, given.exists()))
+            return files
+    raise CannotReproduceError(_not_had(path, md5, source, missing, working_path.exists()))
 
 
-def _code(copy: ScratchCopy, place: Path, md5: str, source: str) -> Files:
+def _code(copy: ScratchCopy, destination: Path, md5: str, source: str) -> Files:
     """Have the copy's own stage `code` write a file of it: one from elsewhere would prove nothing of the code that the
     copy has.
     """
-    path = place.relative_to(copy.root).as_posix()
-    if not place.exists():
+    path = destination.relative_to(copy.root).as_posix()
+    if not destination.exists():
         words = [sys.executable, "-m", "tasks.code"]
         ended = subprocess.run(words, cwd=copy.root, capture_output=True, text=True, check=False)
         if ended.returncode:
             raise CannotReproduceError(f"{path}: it cannot be made again: {_last_line(ended.stderr)}")
-    if (found := _digests(copy.root, place, md5)) is not None:
-        return found
+    if (files := _digests(copy.root, destination, md5)) is not None:
+        return files
     raise CannotReproduceError(f"{path}: expected {md5[:SHORT]}, but {source}: the stage's code is another there")
 
 
@@ -144,16 +148,16 @@ def _last_line(text: str) -> str:
     return (text.strip().splitlines() or ["it said nothing"])[-1]
 
 
-def _digests(root: Path, place: Path, md5: str) -> Files | None:
+def _digests(root: Path, path: Path, md5: str) -> Files | None:
     """The digests of what is there, if it has this hash."""
     with suppress(PlanError):  # a link of the commit that leads nowhere from here, say
-        found = digests.of_path(root, place) if place.exists() else {}
-        return found if found and digests.dvc_hash(found) == md5 else None
+        files = digests.of_path(root, path) if path.exists() else {}
+        return files if files and digests.dvc_hash(files) == md5 else None
     return None
 
 
-def _not_had(path: str, md5: str, source: str, missing: str, there: bool) -> str:
-    workspace = "the workspace has other bytes" if there else "the workspace does not have it"
+def _not_had(path: str, md5: str, source: str, missing: str, in_workspace: bool) -> str:
+    workspace = "the workspace has other bytes" if in_workspace else "the workspace does not have it"
     if is_code(path):
         return f"{path}: expected {md5[:SHORT]}, but {source}, and {workspace}"
     return (
@@ -162,7 +166,7 @@ def _not_had(path: str, md5: str, source: str, missing: str, there: bool) -> str
     )
 
 
-def _overlay_params(record: Record, copy: ScratchCopy) -> None:
+def _overlay_params(record: ExecutionRecord, copy: ScratchCopy) -> None:
     """Give params.yaml the recorded values, and note each that was another."""
     if "params" not in record.entry:
         copy.notes.append("no parameters are on record: those of params.yaml were used")
@@ -172,8 +176,8 @@ def _overlay_params(record: Record, copy: ScratchCopy) -> None:
         changed = {key: value for key, value in recorded.items() if not _same(_at(values, key), value)}
         for key, value in changed.items():
             pairs = _leaves(_at(values, key), value, key)
-            told = "; ".join(f"{leaf} is {one} there and {other} on record" for leaf, one, other in pairs)
-            copy.notes.append(f"{name}: {source_of(record)} has other values, so the recorded ones were set: {told}")
+            summary = "; ".join(f"{leaf} is {actual} there and {other} on record" for leaf, actual, other in pairs)
+            copy.notes.append(f"{name}: {source_of(record)} has other values, so the recorded ones were set: {summary}")
             _set(values, key, value)
         if changed:
             _write_params(file, values)
@@ -204,7 +208,7 @@ def _write_params(file: Path, values: Mapping[str, Any]) -> None:
         file.write_text(json.dumps(values))
 
 
-def source_of(record: Record) -> str:
+def source_of(record: ExecutionRecord) -> str:
     """What the code is taken from, in a few words."""
     if record.commit in NO_COMMIT:
         return "the working tree"
@@ -227,21 +231,21 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
     values[last] = value
 
 
-def _leaves(one: Any, other: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
+def _leaves(actual: Any, recorded: Any, key: str) -> Iterator[tuple[str, Any, Any]]:
     """Dotted key, value and recorded value of each parameter that differs."""
-    if isinstance(one, Mapping) and isinstance(other, Mapping):
-        for name in {**one, **other}:
-            yield from _leaves(one.get(name), other.get(name), f"{key}.{name}")
-    elif not _same(one, other):
-        yield key, one, other
+    if isinstance(actual, Mapping) and isinstance(recorded, Mapping):
+        for name in {**actual, **recorded}:
+            yield from _leaves(actual.get(name), recorded.get(name), f"{key}.{name}")
+    elif not _same(actual, recorded):
+        yield key, actual, recorded
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(first: Any, second: Any) -> bool:
     """Whether two values of a parameter are written alike: 1 is not true."""
-    return json.dumps(one, sort_keys=True, default=str) == json.dumps(other, sort_keys=True, default=str)
+    return json.dumps(first, sort_keys=True, default=str) == json.dumps(second, sort_keys=True, default=str)
 
 
-def _refuse_outside(repository: Path, record: Record) -> None:
+def _refuse_outside(repository: Path, record: ExecutionRecord) -> None:
     """A command that names the repository itself, or paths outside it, would write there and not in the copy."""
     for kind in ("deps", "outs"):
         for path in hashes(record.entry, kind):
@@ -259,7 +263,7 @@ def _refuse_outside(repository: Path, record: Record) -> None:
 
 def _place(root: Path, path: str) -> Path:
     """Where a path lies in the copy; a link that the commit has on the way may not lead out of it."""
-    place = root / path
-    if not place.parent.resolve().is_relative_to(root.resolve()):
+    destination = root / path
+    if not destination.parent.resolve().is_relative_to(root.resolve()):
         raise CannotReproduceError(f"{path}: a link in the commit leads out of the copy")
-    return place
+    return destination

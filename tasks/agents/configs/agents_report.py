@@ -7,7 +7,7 @@ from pydantic import Field
 from tasks.common.config import Branch, Config
 
 
-class Measured(Config):
+class ReportedPolicy(Config):
     """Whose play is measured."""
 
     stage: Literal["behaviour_cloning", "agents", "budgets"]  # the stage that trains it
@@ -16,7 +16,7 @@ class Measured(Config):
     environment: str
 
 
-class Expectation(Config):
+class AgentExpectation(Config):
     """That one policy earns more than another, or learns faster."""
 
     higher: str  # a key of agents_report.policies
@@ -28,6 +28,6 @@ class Expectation(Config):
 class AgentsReportConfig(Config):
     """What is shown, in this order, and what was expected."""
 
-    policies: dict[Branch, Measured] = Field(min_length=1)  # policies by a name of your own
-    expectations: list[Expectation]  # expectations that the report judges
+    policies: dict[Branch, ReportedPolicy] = Field(min_length=1)  # policies by a name of your own
+    expectations: list[AgentExpectation]  # expectations that the report judges
     shown: int = Field(ge=0, le=1000)  # episodes of each policy that can be read turn by turn

@@ -22,7 +22,7 @@ from gymnasium import spaces
 from tasks.agents.environments import games
 from tasks.agents.environments.own import is_unfinished
 from tasks.agents.environments.protocol import Message, Setting
-from tasks.agents.environments.vectors import Reader, Vector, size
+from tasks.agents.environments.vectors import GameReader, Vector, size
 
 FILE = "environment.json"
 DOCUMENTED = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
@@ -104,7 +104,7 @@ class TextGame(gymnasium.Env[Vector, int]):
         self.observation_space = described.observation_space  # type: ignore[assignment]  # its vectors are float32
         self.action_space = described.action_space  # type: ignore[assignment]  # numpy's int64 is its type, int does as well
         self.game: games.Game
-        self.reader: Reader
+        self.reader: GameReader
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Vector, dict[str, Any]]:
         """Open the game of this seed; `options["game"]` is the number of a game, of whatever split."""
@@ -116,7 +116,7 @@ class TextGame(gymnasium.Env[Vector, int]):
         else:
             first = APART * (int(self.np_random.integers(10**6)) if seed is None else seed)
             self.game = next(games.games(described.kind, described.settings, "test", first, described.seconds))
-        self.reader = Reader(described.features, described.decay)
+        self.reader = GameReader(described.features, described.decay)
         text = opening_text(self.game.opening)
         return self.reader.read(text), {"text": text, "said": ""}
 

@@ -8,7 +8,7 @@ from tasks.agents.environments.calculator import Calculator
 from tasks.agents.environments.closed_book import ClosedBook
 from tasks.agents.environments.facts import Facts
 from tasks.agents.environments.key_to_door import KeyToDoor
-from tasks.agents.environments.own import NAME, Own
+from tasks.agents.environments.own import NAME, HostedGame
 from tasks.agents.environments.protocol import (
     Environment,
     GameFault,
@@ -52,7 +52,7 @@ def make(kind: str, settings: Mapping[str, Setting], seconds: float) -> Environm
 
     `seconds` limit each answer of one of the user's.
     """
-    return Own(kind, settings, seconds) if is_own(kind) else KINDS[kind](settings)
+    return HostedGame(kind, settings, seconds) if is_own(kind) else KINDS[kind](settings)
 
 
 def games(
@@ -87,23 +87,23 @@ def games(
 def step_all(environments: Sequence[Environment], actions: Sequence[str]) -> list[Turn]:
     """Act in several games; the user's work side by side."""
     for environment, action in zip(environments, actions, strict=True):
-        if isinstance(environment, Own):
+        if isinstance(environment, HostedGame):
             environment.ask(action)
     return [
-        environment.answer() if isinstance(environment, Own) else environment.step(action)
+        environment.answer() if isinstance(environment, HostedGame) else environment.step(action)
         for environment, action in zip(environments, actions, strict=True)
     ]
 
 
 def solver(environment: Environment) -> Solvable | None:
     """The environment as one that knows its best play; None where it does not."""
-    if isinstance(environment, Own) and "best_action" not in environment.knows:
+    if isinstance(environment, HostedGame) and "best_action" not in environment.knows:
         return None
     return environment if isinstance(environment, Solvable) else None
 
 
 def optimum(environment: Environment) -> float | None:
     """The largest return from here on; None where the environment does not know."""
-    if isinstance(environment, Own) and "optimum" not in environment.knows:
+    if isinstance(environment, HostedGame) and "optimum" not in environment.knows:
         return None
     return environment.optimum() if isinstance(environment, Solvable) else None

@@ -40,7 +40,7 @@ FAULTS, TURNS_CUT = "faults", "turns_cut"  # what is counted of an episode that 
 MEMORY = 4 * 2**30  # bytes of an episode's address space, beyond what the host had when it was forked
 
 
-class Episode:
+class EpisodeFork:
     """A fork, as the host sees it."""
 
     def __init__(self, process: int, connection: socket.socket) -> None:
@@ -69,7 +69,7 @@ class Host:
 
     def __init__(self, parent: socket.socket, make: Any, settings: Any, seconds: float) -> None:
         self.parent, self.make, self.settings, self.seconds = parent, make, settings, seconds
-        self.episodes: dict[int, Episode] = {}
+        self.episodes: dict[int, EpisodeFork] = {}
         self.over: dict[int, str] = {}  # why episodes ended that nobody had asked anything
         self.waits = selectors.DefaultSelector()
         self.waits.register(parent, selectors.EVENT_READ, None)
@@ -135,7 +135,7 @@ class Host:
             os.setpgid(0, 0)
             play(theirs.detach(), self.make, self.settings, seed)
         theirs.close()
-        self.episodes[number] = Episode(process, ours)
+        self.episodes[number] = EpisodeFork(process, ours)
         self.waits.register(ours, selectors.EVENT_READ, number)
 
     def _heard(self, number: int) -> None:
@@ -153,7 +153,7 @@ class Host:
         elif episode.read.endswith(b"\n"):
             self._said(number, episode, episode.read)
 
-    def _said(self, number: int, episode: Episode, line: bytes) -> None:
+    def _said(self, number: int, episode: EpisodeFork, line: bytes) -> None:
         request: Reply = episode.asked or {}
         wrong = "something else than its host wrote to its connection"
         try:
@@ -169,7 +169,7 @@ class Host:
             episode.read, episode.due, episode.asked = b"", float("inf"), None
             self._pass_on(number, episode, request["call"], reply)
 
-    def _pass_on(self, number: int, episode: Episode, call: int, reply: Reply) -> None:
+    def _pass_on(self, number: int, episode: EpisodeFork, call: int, reply: Reply) -> None:
         """Tell the parent of a whole reply, or that the episode has taken its time."""
         episode.spent += time.monotonic() - episode.began
         episode.most = reply.get("max_seconds", episode.most)

@@ -100,7 +100,7 @@ def close_hosts() -> None:
         HOSTS.popitem()[1].close()
 
 
-class Own:
+class HostedGame:
     """One game of the user's environment."""
 
     def __init__(self, name: str, settings: Mapping[str, Setting], seconds: float) -> None:

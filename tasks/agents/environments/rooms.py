@@ -50,7 +50,7 @@ RULES = (
 )
 
 
-class State(NamedTuple):
+class RoomsState(NamedTuple):
     """Where a game stands."""
 
     room: int
@@ -89,7 +89,7 @@ class Rooms:
         generator = random.Random(seed)
         for _ in range(DRAWS):
             self.layout = _draw(generator, self.rooms, self.doors, self.traps)
-            self.state, self.turns_played = State(0, frozenset(), frozenset()), 0
+            self.state, self.turns_played = RoomsState(0, frozenset(), frozenset()), 0
             self.distances = _distances(self.layout, self.state)
             if self.distances[self.state] <= self.turns:
                 return [{"role": "user", "content": f"{RULES}\n{self._look()}"}]
@@ -181,7 +181,7 @@ def _near(parent: Mapping[int, int], door: int, rooms: int) -> list[int]:
     return [room for room in range(rooms) if not behind(room)]
 
 
-def _obey(layout: Layout, state: State, action: str) -> tuple[State, str, bool]:
+def _obey(layout: Layout, state: RoomsState, action: str) -> tuple[RoomsState, str, bool]:
     """The next state, what is said, and whether a cursed thing was taken."""
     match = COMMAND.fullmatch(" ".join(action.lower().replace(".", " ").split()))
     verb, what = (match[1], match[2].removeprefix("the ")) if match else (None, "")
@@ -210,7 +210,7 @@ def _obey(layout: Layout, state: State, action: str) -> tuple[State, str, bool]:
     return state, "I do not understand that.", False
 
 
-def _commands(layout: Layout, state: State) -> Iterator[tuple[str, State]]:
+def _commands(layout: Layout, state: RoomsState) -> Iterator[tuple[str, RoomsState]]:
     """Every command that changes something, with the state behind it; nothing cursed is taken."""
     things = [thing for thing, room in layout.things.items() if room == state.room and thing not in state.held]
     colours = {layout.doors.get(frozenset((state.room, room))) for room in layout.exits[state.room].values()}
@@ -225,9 +225,9 @@ def _commands(layout: Layout, state: State) -> Iterator[tuple[str, State]]:
             yield command, after
 
 
-def _distances(layout: Layout, start: State) -> "_Distances":
+def _distances(layout: Layout, start: RoomsState) -> "_Distances":
     """From every state that can be reached without a cursed thing: how many commands bring the treasure."""
-    into: dict[State, list[State]] = {start: []}
+    into: dict[RoomsState, list[RoomsState]] = {start: []}
     waiting = deque([start])
     while waiting:
         state = waiting.popleft()
@@ -247,9 +247,9 @@ def _distances(layout: Layout, start: State) -> "_Distances":
     return _Distances(distances)
 
 
-class _Distances(dict[State, int]):
+class _Distances(dict[RoomsState, int]):
     """Cursed things that are held change no distance."""
 
-    def __missing__(self, state: State) -> int:
+    def __missing__(self, state: RoomsState) -> int:
         plain = frozenset(thing for thing in state.held if not thing.startswith("cursed"))
         return self[state._replace(held=plain)] if plain != state.held else 10**6

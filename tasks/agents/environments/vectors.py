@@ -32,7 +32,7 @@ def size(features: int) -> int:
     return 3 * features + 1
 
 
-class Reader:
+class GameReader:
     """Reads one game from its opening on, and says after each turn what the state is.
 
     An observation is, one after the other, the bag of what was just read, the bag of the action before it, the memory,

@@ -8,10 +8,10 @@ import torch
 
 from tasks.agents.environments.games import Game
 from tasks.agents.playing import playing
-from tasks.agents.playing.playing import Episode
+from tasks.agents.playing.playing import GameEpisode
 from tasks.agents.playing.recorded import World
-from tasks.algorithms.agents.acting import Sampling
-from tasks.algorithms.agents.actor_critic import Experience
+from tasks.algorithms.agents.acting import ActionSampling
+from tasks.algorithms.agents.actor_critic import AgentExperience
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.common import models
 from tasks.common.tokenizers import Tokenizer
@@ -21,7 +21,7 @@ DRAWS = 1_000_003
 
 
 @dataclass(frozen=True)
-class Collector:
+class GameCollector:
     """Plays `games` games `episodes` times in each step; everything follows from the seed and the step alone."""
 
     model: PretrainedCausalLM
@@ -30,15 +30,15 @@ class Collector:
     seed: int
     games: int
     episodes: int
-    how: Sampling
+    how: ActionSampling
 
-    def __call__(self, step: int) -> Experience:
+    def __call__(self, step: int) -> AgentExperience:
         """What an algorithm learns from in step 1, 2 and so on."""
         played = [episode for group in self.groups(step) for episode in group]
         owners = [row // self.episodes for row in range(len(played))]
         return playing.experience(played, owners, self.tokenizer.pad_token_id)
 
-    def groups(self, step: int) -> Sequence[Sequence[Episode]]:
+    def groups(self, step: int) -> Sequence[Sequence[GameEpisode]]:
         """The step's episodes by their games."""
         first = self.world.seed + SEEDS * (self.seed + 1) + 10 * self.games * (step - 1)
         games = islice(self.world.stream("train", first), self.games)

@@ -11,8 +11,8 @@ from tasks.agents.environments.games import Game, step_all
 from tasks.agents.environments.protocol import Turn
 from tasks.agents.playing import encoding
 from tasks.algorithms.agents import acting
-from tasks.algorithms.agents.acting import Action, Sampling
-from tasks.algorithms.agents.actor_critic import Experience
+from tasks.algorithms.agents.acting import Action, ActionSampling
+from tasks.algorithms.agents.actor_critic import AgentExperience
 from tasks.algorithms.agents.transcripts import Transcript, make_transcripts, sampled_logps
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.common.errors import DataError
@@ -30,7 +30,7 @@ METRICS = {
 
 
 @dataclass
-class Episode:
+class GameEpisode:
     """What happened in a game."""
 
     game: Game
@@ -58,17 +58,23 @@ class Episode:
         ]
 
 
-def sampling(model: PretrainedCausalLM, tokenizer: Tokenizer, max_action_tokens: int, temperature: float) -> Sampling:
+def sampling(
+    model: PretrainedCausalLM, tokenizer: Tokenizer, max_action_tokens: int, temperature: float
+) -> ActionSampling:
     """How a policy's actions are drawn."""
     ends = frozenset(chat.end_tokens(model, tokenizer))
-    return Sampling(max_action_tokens, temperature, ends, chat.positions(model))
+    return ActionSampling(max_action_tokens, temperature, ends, chat.positions(model))
 
 
 def play(
-    model: PretrainedCausalLM, tokenizer: Tokenizer, games: Sequence[Game], how: Sampling, generator: torch.Generator
-) -> list[Episode]:
+    model: PretrainedCausalLM,
+    tokenizer: Tokenizer,
+    games: Sequence[Game],
+    how: ActionSampling,
+    generator: torch.Generator,
+) -> list[GameEpisode]:
     """One episode of each game; every game needs an environment of its own."""
-    episodes = [Episode(game, Transcript()) for game in games]
+    episodes = [GameEpisode(game, Transcript()) for game in games]
 
     def react(actions: Sequence[Action]) -> list[list[int] | None]:
         running = [episodes[action.row] for action in actions]
@@ -95,7 +101,7 @@ def play(
     return episodes
 
 
-def experience(episodes: Sequence[Episode], groups: Sequence[int], pad: int) -> Experience:
+def experience(episodes: Sequence[GameEpisode], groups: Sequence[int], pad: int) -> AgentExperience:
     """Episodes as what an algorithm learns from; those that had no room for a single turn are left out."""
     kept = [row for row, episode in enumerate(episodes) if episode.rewards]
     transcripts = [episodes[row].transcript for row in kept]
@@ -103,12 +109,12 @@ def experience(episodes: Sequence[Episode], groups: Sequence[int], pad: int) -> 
     for index, row in enumerate(kept):
         rewards[index, : len(episodes[row].rewards)] = torch.tensor(episodes[row].rewards)
     group_ids: Tensor = torch.tensor([groups[row] for row in kept])
-    return Experience(
+    return AgentExperience(
         make_transcripts(transcripts, pad), sampled_logps(transcripts), rewards, group_ids, logged(episodes)
     )
 
 
-def logged(episodes: Sequence[Episode]) -> Mapping[str, float]:
+def logged(episodes: Sequence[GameEpisode]) -> Mapping[str, float]:
     """Means over episodes of what their environments counted, and what was cut off."""
     names = dict.fromkeys(name for episode in episodes for name in episode.counted)
     turns = max(1, sum(len(episode.rewards) for episode in episodes))
@@ -128,7 +134,7 @@ def counted_throughout(curves: Sequence[Sequence[Row]]) -> list[list[Row]]:
     return [[{**row, **{name: row.get(name, 0.0) for name in names}} for row in rows] for rows in curves]
 
 
-def _heard(tokenizer: Tokenizer, episode: Episode, text: str, turn: Turn, ended: bool) -> list[int] | None:
+def _heard(tokenizer: Tokenizer, episode: GameEpisode, text: str, turn: Turn, ended: bool) -> list[int] | None:
     """Keep a turn; the tokens that follow it, none where the episode is over."""
     episode.actions.append(text)
     episode.observations.append(turn.observation)

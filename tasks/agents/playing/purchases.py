@@ -12,10 +12,10 @@ from itertools import count
 import pandas as pd
 
 from tasks.agents.playing import recorded
-from tasks.agents.playing.collecting import SEEDS, Collector
-from tasks.agents.playing.playing import Episode
+from tasks.agents.playing.collecting import SEEDS, GameCollector
+from tasks.agents.playing.playing import GameEpisode
 from tasks.agents.playing.recorded import World
-from tasks.algorithms.agents.preference import Pair
+from tasks.algorithms.agents.preference import EpisodePair
 from tasks.algorithms.agents.transcripts import Transcript
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
@@ -29,7 +29,7 @@ class Bought:
     """What is learned from, and what was paid for it."""
 
     episodes: list[Transcript] = field(default_factory=list)  # to be imitated
-    pairs: list[Pair] = field(default_factory=list)  # to be told apart
+    pairs: list[EpisodePair] = field(default_factory=list)  # to be told apart
     number: int = 0  # of demonstrations, rated episodes or comparisons
     spent: float = 0.0  # dollars
 
@@ -61,7 +61,7 @@ def demonstrations(world: World, tokenizer: Tokenizer, seed: int, dollars: float
     return _imitated(bought, tokenizer, rows)
 
 
-def anothers(teacher: Collector, tokenizer: Tokenizer, dollars: float, price: float) -> Bought:
+def anothers(teacher: GameCollector, tokenizer: Tokenizer, dollars: float, price: float) -> Bought:
     """Episodes of another model, at a price for each turn; in the words of `tokenizer`, which is the learner's."""
     bought, rows = Bought(), list[Record]()
     for number, (episode,) in enumerate(_played(teacher)):
@@ -71,7 +71,7 @@ def anothers(teacher: Collector, tokenizer: Tokenizer, dollars: float, price: fl
     return _imitated(bought, tokenizer, rows)
 
 
-def successes(collector: Collector, dollars: float, price: float) -> Bought:
+def successes(collector: GameCollector, dollars: float, price: float) -> Bought:
     """Of own episodes of one game the best, if it earned anything, at a price for each one that is rated (rejection
     sampling).
     """
@@ -85,7 +85,7 @@ def successes(collector: Collector, dollars: float, price: float) -> Bought:
     return bought
 
 
-def comparisons(collector: Collector, dollars: float, price: float) -> Bought:
+def comparisons(collector: GameCollector, dollars: float, price: float) -> Bought:
     """Pairs of the first two own episodes of a game, at a price for each turn of the longer one.
 
     A tie costs as much, and teaches nothing.
@@ -96,11 +96,11 @@ def comparisons(collector: Collector, dollars: float, price: float) -> Bought:
             break
         if first.total != other.total:
             better, worse = (first, other) if first.total > other.total else (other, first)
-            bought.pairs.append(Pair(better.transcript, worse.transcript))
+            bought.pairs.append(EpisodePair(better.transcript, worse.transcript))
     return bought
 
 
-def _played(collector: Collector) -> Iterator[Sequence[Episode]]:
+def _played(collector: GameCollector) -> Iterator[Sequence[GameEpisode]]:
     """Games without end, with their episodes; those that had no room for a turn are left out."""
     for step in count(1):
         for group in collector.groups(step):

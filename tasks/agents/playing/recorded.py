@@ -12,7 +12,7 @@ from tasks.agents.configs.expert_episodes import EnvironmentConfig
 from tasks.agents.environments import games
 from tasks.agents.environments.games import Game
 from tasks.agents.environments.host import FAULTS, TURNS_CUT
-from tasks.agents.environments.own import Own
+from tasks.agents.environments.own import HostedGame
 from tasks.agents.environments.protocol import GameFault, Message, Setting, SettingError
 from tasks.agents.environments.splits import Split
 from tasks.agents.playing import encoding
@@ -100,7 +100,7 @@ def expert_play(game: Game, number: int) -> ExpertGame:
     """
     expert = games.solver(game.environment)
     if expert is None:
-        kind = game.environment.host.name if isinstance(game.environment, Own) else "this environment"
+        kind = game.environment.host.name if isinstance(game.environment, HostedGame) else "this environment"
         expected = "expected 0 as episodes and as validation"
         raise ConfigError(f"params.yaml: branches.expert_episodes: {kind} has no best_action(); {expected}")
     observation, rows, cut = json.dumps(game.opening), list[Record](), False
@@ -108,7 +108,7 @@ def expert_play(game: Game, number: int) -> ExpertGame:
         action = expert.best_action()
         turn = game.environment.step(action)
         if FAULTS in turn.counted:
-            return ExpertGame([], cut, game.environment.fault if isinstance(game.environment, Own) else "")
+            return ExpertGame([], cut, game.environment.fault if isinstance(game.environment, HostedGame) else "")
         rows.append(
             {"episode": number, "turn": len(rows), "observation": observation, "action": action, "reward": turn.reward}
         )

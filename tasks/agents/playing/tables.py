@@ -20,7 +20,7 @@ class Turns(Spoken):
     """Turns of recorded episodes."""
 
 
-class Episodes(Table):
+class EpisodeTable(Table):
     """One row an episode."""
 
     episode: Series[int] = pa.Field(ge=0, unique=True)

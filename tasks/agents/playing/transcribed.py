@@ -13,7 +13,7 @@ from minari.serialization import serialize_space
 
 from tasks.agents.environments.as_gymnasium import Described, opening_text
 from tasks.agents.environments.protocol import Message
-from tasks.agents.environments.vectors import Reader
+from tasks.agents.environments.vectors import GameReader
 
 DATA, METADATA = Path("data/main_data.hdf5"), Path("data/metadata.json")
 VERSION = "0.5.0"  # the format's, as Minari names it
@@ -57,7 +57,7 @@ def write(episodes: Sequence[Transcribed], described: Described, out: Path) -> N
 
 def _write(episode: Transcribed, number: int, described: Described, group: h5py.Group) -> None:
     """One episode's numbers, and in `infos` its texts, as TextGame's info has them."""
-    reader, numbers = Reader(described.features, described.decay), described.numbers
+    reader, numbers = GameReader(described.features, described.decay), described.numbers
     texts, action_texts = [opening_text(episode.opening), *episode.observations], ["", *episode.actions]
     last = np.arange(len(episode.actions)) == len(episode.actions) - 1
     group.attrs.update(

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from tasks.agents.reporting.measured import Policy
+from tasks.agents.reporting.measured import PolicyEpisodes
 from tasks.common import plots
 from tasks.common.estimates import Estimate, over_seeds
 
 
 @dataclass(frozen=True)
-class Row:
+class BudgetRow:
     """A policy with a budget, at the temperature at which it earns most."""
 
     name: str
@@ -20,20 +20,20 @@ class Row:
     earned: Estimate
 
 
-def table(policies: Sequence[Policy]) -> dict[str, list[Row]]:
+def table(policies: Sequence[PolicyEpisodes]) -> dict[str, list[BudgetRow]]:
     """The rows of each environment in which a policy has a budget, in the order of the report."""
-    rows_by_environment = dict[str, list[Row]]()
+    rows_by_environment = dict[str, list[BudgetRow]]()
     for policy in policies:
         if policy.bought is not None:
             purchase = policy.bought
-            row = Row(
+            row = BudgetRow(
                 policy.name, purchase["source"], purchase["spent"], purchase["number"], over_seeds(policy.best()[1])
             )
             rows_by_environment.setdefault(policy.environment, []).append(row)
     return rows_by_environment
 
 
-def figures(policies: Sequence[Policy]) -> dict[str, str]:
+def figures(policies: Sequence[PolicyEpisodes]) -> dict[str, str]:
     """A plot for each of these environments: a line for each source, and the level of each policy that was not trained
     further.
     """

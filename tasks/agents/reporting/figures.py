@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from tasks.agents.reporting.measured import Policy
+from tasks.agents.reporting.measured import PolicyEpisodes
 from tasks.common import plots
 from tasks.common.plots import Line, Panel
 
 SMOOTH = 10  # steps that a point of a curve is the mean of
 
 
-def learning(policies: Sequence[Policy]) -> dict[str, str]:
+def learning(policies: Sequence[PolicyEpisodes]) -> dict[str, str]:
     """Returns while learning, a panel for each environment that is measured; nothing where no policy has a curve.
 
     A level is what the best policy without rewards earns in the measured games.

@@ -14,7 +14,7 @@ from math import nan
 import numpy as np
 import pandas as pd
 
-from tasks.agents.reporting.measured import Policy
+from tasks.agents.reporting.measured import PolicyEpisodes
 from tasks.common import plots
 from tasks.common.estimates import Estimate, over_seeds
 from tasks.common.plots import Line, Panel
@@ -24,7 +24,7 @@ BINS = 5
 
 
 @dataclass(frozen=True)
-class Row:
+class KnowledgeRow:
     """A policy's greedy answers, means over seeds."""
 
     name: str
@@ -36,7 +36,7 @@ class Row:
     calls: Estimate | None  # of a tool, a question; None where nobody calls
 
 
-def answers(policy: Policy) -> pd.DataFrame | None:
+def answers(policy: PolicyEpisodes) -> pd.DataFrame | None:
     """The greedy episodes: seed, episode, total, EVENTS, calls, the answer's probability, and what keeping it back
     would earn.
 
@@ -58,11 +58,11 @@ def answers(policy: Policy) -> pd.DataFrame | None:
     return greedy.assign(probability=np.exp(last.reindex(keys).to_numpy()), kept_back=kept_back)
 
 
-def row(name: str, episodes: pd.DataFrame, with_calls: bool = False) -> Row:
+def row(name: str, episodes: pd.DataFrame, with_calls: bool = False) -> KnowledgeRow:
     """A policy's line of the table, from its `answers`."""
     seeds = [rows for _, rows in episodes.groupby("seed")]
     answered = [rows[rows["answered"] > 0] for rows in seeds]
-    return Row(
+    return KnowledgeRow(
         name,
         over_seeds([rows["answered"].mean() for rows in seeds]),
         over_seeds([rows["right"].mean() for rows in answered]),
@@ -170,9 +170,9 @@ def _calibrated(rows: pd.DataFrame) -> list[Line]:
     return [(seed_bins["predicted"].tolist(), seed_bins["observed"].tolist()) for seed_bins in binned]
 
 
-def view(policies: Sequence[Policy]) -> tuple[dict[str, list[Row]], dict[str, str]]:
+def view(policies: Sequence[PolicyEpisodes]) -> tuple[dict[str, list[KnowledgeRow]], dict[str, str]]:
     """For each environment that counts EVENTS its table, and the plots by name."""
-    tables, drawn = dict[str, list[Row]](), dict[str, str]()
+    tables, drawn = dict[str, list[KnowledgeRow]](), dict[str, str]()
     for environment in dict.fromkeys(policy.environment for policy in policies):
         answers_by_policy = {policy.name: answers(policy) for policy in policies if policy.environment == environment}
         episodes_by_policy = {name: rows for name, rows in answers_by_policy.items() if rows is not None}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from tasks.agents.configs.agents_report import Measured
+from tasks.agents.configs.agents_report import ReportedPolicy
 from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
 from tasks.common import tables
 from tasks.common.estimates import Estimate, over_seeds
@@ -18,7 +18,7 @@ CLONE = "behaviour_cloning"
 
 
 @dataclass(frozen=True)
-class Policy:
+class PolicyEpisodes:
     """A policy's episodes, turns and curve."""
 
     name: str
@@ -72,7 +72,7 @@ class Policy:
 
 
 @dataclass(frozen=True)
-class Row:
+class PolicyRow:
     """A policy in the table of its environment."""
 
     name: str
@@ -82,10 +82,10 @@ class Row:
     seeds: int
 
 
-def read(folder: Path, name: str, config: Measured) -> Policy:
+def read(folder: Path, name: str, config: ReportedPolicy) -> PolicyEpisodes:
     """One policy, as agent_returns measured it."""
     curve, bought = folder / "curves.csv", folder / "bought.json"
-    return Policy(
+    return PolicyEpisodes(
         name,
         config.environment,
         config.stage != CLONE,
@@ -96,12 +96,12 @@ def read(folder: Path, name: str, config: Measured) -> Policy:
     )
 
 
-def row(policy: Policy) -> Row:
+def row(policy: PolicyEpisodes) -> PolicyRow:
     """The policy's line of the table; turns and counts are those at its best temperature."""
     temperature, seeds = policy.best()
     episodes = policy.episodes[policy.episodes["temperature"] == temperature]
     cells = {cell_temperature: over_seeds(policy.by_seed(cell_temperature)) for cell_temperature in policy.temperatures}
-    return Row(policy.name, cells, float(episodes["turns"].mean()), policy.counted(temperature), len(seeds))
+    return PolicyRow(policy.name, cells, float(episodes["turns"].mean()), policy.counted(temperature), len(seeds))
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class Read:
     turns: Sequence[Mapping[str, object]]  # action, reward, and the observation behind it
 
 
-def readable(policy: Policy, count: int) -> list[Read]:
+def readable(policy: PolicyEpisodes, count: int) -> list[Read]:
     """The first episodes of the policy's first seed at its best temperature."""
     temperature, _ = policy.best()
     seed_turns = policy.turns[policy.turns["temperature"] == temperature]

@@ -15,22 +15,22 @@ from typing import Literal
 
 import pandas as pd
 
-from tasks.agents.configs.agents_report import Expectation
-from tasks.agents.reporting.measured import Policy
+from tasks.agents.configs.agents_report import AgentExpectation
+from tasks.agents.reporting.measured import PolicyEpisodes
 from tasks.common.estimates import Estimate, difference, over_games_too
 
 Came = Literal["holds", "undecided", "fails"]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AgentVerdict:
     """Whether an expectation holds, fails, or is undecided: 0 is within the difference's interval."""
 
     came: Came
     sentence: str
 
 
-def judge(expected: Expectation, policies: Mapping[str, Policy]) -> Verdict:
+def judge(expected: AgentExpectation, policies: Mapping[str, PolicyEpisodes]) -> AgentVerdict:
     """One expectation."""
     higher, other = policies[expected.higher], policies[expected.lower]
     if expected.by == "learning":
@@ -50,7 +50,7 @@ def judge(expected: Expectation, policies: Mapping[str, Policy]) -> Verdict:
     numbers = f"{higher.name} {earned} {apart.mean:+.3f} against {other.name} ({where}"
     bounds = "; one seed)" if apart.low == -inf else f"; {apart.low:+.3f} to {apart.high:+.3f})"
     came: Came = "holds" if apart.low > 0 else "fails" if apart.high < 0 else "undecided"
-    return Verdict(came, f"{numbers}{bounds}.")
+    return AgentVerdict(came, f"{numbers}{bounds}.")
 
 
 def over_seeds_and_games(seeds: Estimate, first: pd.Series, other: pd.Series) -> Estimate:
@@ -63,7 +63,7 @@ def over_seeds_and_games(seeds: Estimate, first: pd.Series, other: pd.Series) ->
     return over_games_too(seeds, sum(float(part.var(ddof=1)) / len(part) for part in apart))
 
 
-def headline(verdicts: Sequence[Verdict]) -> str:
+def headline(verdicts: Sequence[AgentVerdict]) -> str:
     """How many expectations came out, in one sentence."""
     if not verdicts:
         return "Nothing was expected of these policies."

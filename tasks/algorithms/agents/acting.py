@@ -34,7 +34,7 @@ React = Callable[[Sequence[Action]], Sequence[Sequence[int] | None]]
 
 
 @dataclass(frozen=True)
-class Sampling:
+class ActionSampling:
     """How actions are drawn."""
 
     max_action_tokens: int
@@ -44,7 +44,7 @@ class Sampling:
 
 
 @dataclass
-class Played:
+class EpisodeBatch:
     """Episodes, in the order of their openings."""
 
     transcripts: list[Transcript]
@@ -53,14 +53,18 @@ class Played:
 
 @torch.no_grad()
 def play(
-    model: CausalLM, openings: Sequence[Sequence[int]], react: React, sampling: Sampling, generator: torch.Generator
-) -> Played:
+    model: CausalLM,
+    openings: Sequence[Sequence[int]],
+    react: React,
+    sampling: ActionSampling,
+    generator: torch.Generator,
+) -> EpisodeBatch:
     """Play one episode from each opening until `react` ends it, or the context does.
 
     The random numbers of a row depend on the generator, the turn and the row alone, not on which other rows still run.
     """
     device = next(model.parameters()).device
-    played = Played([Transcript() for _ in openings], [False] * len(openings))
+    played = EpisodeBatch([Transcript() for _ in openings], [False] * len(openings))
     rows, cache, turn = (
         _those_that_fit(played, {row: list(opening) for row, opening in enumerate(openings)}, sampling),
         None,
@@ -92,7 +96,9 @@ def play(
     return played
 
 
-def _those_that_fit(played: Played, observed: dict[int, list[int]], sampling: Sampling) -> dict[int, list[int]]:
+def _those_that_fit(
+    played: EpisodeBatch, observed: dict[int, list[int]], sampling: ActionSampling
+) -> dict[int, list[int]]:
     """The rows that have room for their observation and an action; the others are cut."""
     limit = sampling.context
     fitting = {}
@@ -141,7 +147,7 @@ class _State:
 
 
 def _act(
-    model: CausalLM, state: _State, prompts: list[list[int]], uniform: Tensor, sampling: Sampling
+    model: CausalLM, state: _State, prompts: list[list[int]], uniform: Tensor, sampling: ActionSampling
 ) -> tuple[list[list[int]], list[list[float]]]:
     """One action a row, and its tokens' log-probabilities. The last token of each is not yet read."""
     padded, real = (part.to(uniform.device) for part in pad_left(prompts, 0))

@@ -54,7 +54,7 @@ METRICS = {
 
 
 @dataclass(frozen=True)
-class Experience:
+class AgentExperience:
     """N episodes of up to K turns, on the CPU."""
 
     transcripts: Transcripts
@@ -64,11 +64,11 @@ class Experience:
     logged: Mapping[str, float] = field(default_factory=dict)
 
 
-Collect = Callable[[int], Experience]
+Collect = Callable[[int], AgentExperience]
 
 
 @dataclass(frozen=True)
-class Settings:
+class LoopSettings:
     """The loop's settings."""
 
     credit: Credit
@@ -98,7 +98,7 @@ def fit(
     critic: TurnCritic | None,
     collect: Collect,
     optimizers: tuple[Optimizer, Optimizer | None],
-    settings: Settings,
+    settings: LoopSettings,
     *,
     start: int,
     steps: int,
@@ -126,7 +126,7 @@ def fit(
         yield metrics
 
 
-def _check(experience: Experience) -> None:
+def _check(experience: AgentExperience) -> None:
     bad = (~experience.rewards.isfinite()).nonzero()
     if len(bad):
         row, turn = bad[0].tolist()
@@ -134,7 +134,7 @@ def _check(experience: Experience) -> None:
     check_finite("log-probability of a batch's samples", experience.logps.sum().item())
 
 
-def _summary(experience: Experience) -> dict[str, float]:
+def _summary(experience: AgentExperience) -> dict[str, float]:
     totals, transcripts = experience.rewards.sum(1), experience.transcripts
     tokens, turns = int(transcripts.acts.sum()), int(transcripts.taken.sum())
     return {
@@ -149,7 +149,7 @@ def _summary(experience: Experience) -> dict[str, float]:
 
 @torch.no_grad()
 def give_credit(
-    critic: TurnCritic | None, experience: Experience, settings: Settings
+    critic: TurnCritic | None, experience: AgentExperience, settings: LoopSettings
 ) -> tuple[Credited, dict[str, float]]:
     """Credit for a batch's tokens, and how well the critic foresaw what followed: its explained variance, where there
     is one.
@@ -181,7 +181,7 @@ def give_credit(
     return credited, logged
 
 
-def _read(values: Tensor, transcripts: Transcripts, settings: Settings) -> Tensor:
+def _read(values: Tensor, transcripts: Transcripts, settings: LoopSettings) -> Tensor:
     """The critic's values where they are learned: (N, K), or (N, T) over tokens."""
     if settings.credit == "q":
         return read.of_actions(values, transcripts)
@@ -191,7 +191,7 @@ def _read(values: Tensor, transcripts: Transcripts, settings: Settings) -> Tenso
 
 
 def _value_step(
-    critic: TurnCritic, optimizer: Optimizer, transcripts: Transcripts, targets: Tensor, settings: Settings
+    critic: TurnCritic, optimizer: Optimizer, transcripts: Transcripts, targets: Tensor, settings: LoopSettings
 ) -> float:
     """One step of the critic towards its targets; half the mean squared error over turns, or over tokens."""
     by_token = settings.over == "tokens" and settings.credit == "advantage"
@@ -211,10 +211,10 @@ def _value_step(
 
 def critic_steps(
     critic: TurnCritic | None,
-    experience: Experience,
+    experience: AgentExperience,
     credited: Credited,
     optimizer: Optimizer | None,
-    settings: Settings,
+    settings: LoopSettings,
 ) -> dict[str, float]:
     """Fit the critic to the targets of the batch's credit, `critic_updates` times; nothing without a critic."""
     if critic is None or optimizer is None or credited.targets is None:
@@ -227,7 +227,7 @@ def critic_steps(
 
 
 def _plain(
-    policy: CausalLM, experience: Experience, credited: Credited, optimizer: Optimizer, settings: Settings
+    policy: CausalLM, experience: AgentExperience, credited: Credited, optimizer: Optimizer, settings: LoopSettings
 ) -> dict[str, float]:
     rate, whole = optimizer.learning_rate, 0.0
     count = len(experience.transcripts)
@@ -245,10 +245,10 @@ def _plain(
 def _clipped(
     policy: CausalLM,
     critic: TurnCritic | None,
-    experience: Experience,
+    experience: AgentExperience,
     credited: Credited,
     optimizers: tuple[Optimizer, Optimizer | None],
-    settings: Settings,
+    settings: LoopSettings,
     step: int,
 ) -> dict[str, float]:
     shuffle = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
@@ -266,7 +266,7 @@ def _clipped(
 
 
 def _add_clipped(
-    policy: CausalLM, experience: Experience, credited: Credited, settings: Settings, minibatch: Tensor
+    policy: CausalLM, experience: AgentExperience, credited: Credited, settings: LoopSettings, minibatch: Tensor
 ) -> dict[str, float]:
     """Add the gradient of a minibatch's surrogate, a mean over its action tokens; the means of what it is watched
     by.
@@ -290,7 +290,9 @@ def _add_clipped(
     return means
 
 
-def _trust_region(policy: CausalLM, experience: Experience, credited: Credited, settings: Settings) -> dict[str, float]:
+def _trust_region(
+    policy: CausalLM, experience: AgentExperience, credited: Credited, settings: LoopSettings
+) -> dict[str, float]:
     transcripts = experience.transcripts.on(policy)
     weights = [weight for weight in policy.parameters() if weight.requires_grad]
     old, advantages = (part.to(transcripts.acts.device) for part in (experience.logps, credited.advantages))

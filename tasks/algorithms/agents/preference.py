@@ -14,7 +14,7 @@ from tasks.algorithms.agents.transcripts import Transcript, Transcripts, make_tr
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLM
-from tasks.algorithms.language.dpo import Objective
+from tasks.algorithms.language.dpo import MarginLoss
 
 METRICS = {
     "loss": "The mean of -log sigmoid(beta x margin) over the batch's pairs.",
@@ -26,20 +26,20 @@ METRICS = {
 
 
 @dataclass(frozen=True)
-class Pair:
+class EpisodePair:
     """Two episodes of one game."""
 
     better: Transcript
     worse: Transcript
 
 
-def objective(beta: float) -> Objective:
+def objective(beta: float) -> MarginLoss:
     """DPO's own loss."""
-    return Objective("sigmoid", beta, label_smoothing=0.0, gamma=0.0, length_normalised=False, nll=0.0)
+    return MarginLoss("sigmoid", beta, label_smoothing=0.0, gamma=0.0, length_normalised=False, nll=0.0)
 
 
 @torch.no_grad()
-def reference_logps(model: CausalLM, pairs: Sequence[Pair], pad: int, batch_size: int) -> Tensor:
+def reference_logps(model: CausalLM, pairs: Sequence[EpisodePair], pad: int, batch_size: int) -> Tensor:
     """log pi_ref of the better and of the worse episode of each pair: (P, 2)."""
     model.eval()
     parts = (pairs[at : at + batch_size] for at in range(0, len(pairs), batch_size))
@@ -47,7 +47,11 @@ def reference_logps(model: CausalLM, pairs: Sequence[Pair], pad: int, batch_size
 
 
 def fit(
-    model: CausalLM, batches: Iterator[tuple[Sequence[Pair], Tensor]], pad: int, beta: float, optimizer: Optimizer
+    model: CausalLM,
+    batches: Iterator[tuple[Sequence[EpisodePair], Tensor]],
+    pad: int,
+    beta: float,
+    optimizer: Optimizer,
 ) -> Iterator[dict[str, float]]:
     """Train `model` in place, dropout off, one step a batch of pairs with their reference_logps (P, 2).
 
@@ -70,7 +74,7 @@ def fit(
         }
 
 
-def _both(pairs: Sequence[Pair], pad: int) -> Transcripts:
+def _both(pairs: Sequence[EpisodePair], pad: int) -> Transcripts:
     """The better episodes, then the worse ones."""
     return make_transcripts([*(pair.better for pair in pairs), *(pair.worse for pair in pairs)], pad)
 

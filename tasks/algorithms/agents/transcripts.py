@@ -12,7 +12,7 @@ from torch import Tensor
 
 from tasks.algorithms.language.causal_lm import Body, CausalLM, Parametrised
 from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
-from tasks.algorithms.language.sequences import Batch
+from tasks.algorithms.language.sequences import SequenceBatch
 
 
 @dataclass
@@ -96,9 +96,9 @@ class Transcripts:
         parts: Sequence[Tensor] = rows[order.to(rows.device)].split(size)
         return parts
 
-    def batch(self) -> Batch:
+    def batch(self) -> SequenceBatch:
         """The same for supervised learning: the policy's tokens are learned."""
-        return Batch(self.tokens, self.mask, self.acts)
+        return SequenceBatch(self.tokens, self.mask, self.acts)
 
     def by_token(self, values: Tensor) -> Tensor:
         """Values of turns (N, K) at each of the turns' action tokens: (N, T), zero elsewhere."""

@@ -62,7 +62,7 @@ class Rectified(Linear):
         return super()._of_torch(input).relu()
 
 
-class _Context(Protocol):
+class _LinearContext(Protocol):
     """What a product saves for its gradient."""
 
     saved_tensors: tuple[Tensor, Tensor, Tensor | None]
@@ -75,13 +75,13 @@ class _Product(torch.autograd.Function):
     """x W^T + b, rectified or not; x (.., inputs), W (outputs, inputs)."""
 
     @staticmethod
-    def forward(ctx: _Context, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
+    def forward(ctx: _LinearContext, x: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
         out = _product(x, weight, bias, activation)
         ctx.save_for_backward(x, weight, out if activation == "relu" else None)
         return out
 
     @staticmethod
-    def backward(ctx: _Context, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+    def backward(ctx: _LinearContext, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
         x, weight, out = ctx.saved_tensors
         if out is not None:
             gradient = torch.ops.aten.threshold_backward(gradient, out, 0)

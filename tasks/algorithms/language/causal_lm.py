@@ -40,7 +40,7 @@ class SequenceInputs(TypedDict):
     position_ids: NotRequired[Tensor]  # (B, T) long
 
 
-class Inputs(TypedDict):
+class ModelInputs(TypedDict):
     """B rows of T tokens that follow the C tokens of a cache; C is 0 without a cache."""
 
     input_ids: Tensor  # (B, T) long
@@ -49,7 +49,7 @@ class Inputs(TypedDict):
     use_cache: bool
 
 
-class CachedInputs(Inputs):
+class CachedInputs(ModelInputs):
     """Inputs together with the cache that they follow."""
 
     past_key_values: KeyValueCache
@@ -161,7 +161,7 @@ class GenerationConfig(Protocol):
     eos_token_id: int | list[int] | None
 
 
-class PretrainedConfig(ModelConfig, Protocol):
+class PretrainedModelConfig(ModelConfig, Protocol):
     """A config.json."""
 
     model_type: str
@@ -179,7 +179,7 @@ class PretrainedModel(CausalLMWithBody, Protocol):
     base_model_prefix: str
 
     @property
-    def config(self) -> PretrainedConfig:
+    def config(self) -> PretrainedModelConfig:
         """Its config.json."""
         ...
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.common import checkpointing, distributed, sharding
-from tasks.algorithms.language.causal_lm import Body, CachedInputs, CausalLM, Inputs, KeyValueCache, Parametrised
+from tasks.algorithms.language.causal_lm import Body, CachedInputs, CausalLM, KeyValueCache, ModelInputs, Parametrised
 from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
 
 
@@ -160,7 +160,7 @@ def in_fp32(head: nn.Linear, read: Tensor) -> Tensor:
     return nn.functional.linear(read.float(), head.weight.float(), bias)
 
 
-def _prompts(responses: Completions) -> Inputs:
+def _prompts(responses: Completions) -> ModelInputs:
     return {
         "input_ids": responses.prompts,
         "attention_mask": responses.prompt_mask.long(),
@@ -169,7 +169,7 @@ def _prompts(responses: Completions) -> Inputs:
     }
 
 
-def _whole(responses: Completions) -> Inputs:
+def _whole(responses: Completions) -> ModelInputs:
     """Each response behind a copy of its prompt: (N, P + L)."""
     prompts, real = responses.prompts[responses.owner], responses.prompt_mask[responses.owner]
     mask = torch.cat([real, responses.mask], dim=1)

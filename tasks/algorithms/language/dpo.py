@@ -41,7 +41,7 @@ BY_PAIR = [name for name in METRICS if name not in ("loss", "grad_norm")]
 
 
 @dataclass(frozen=True)
-class Objective:
+class MarginLoss:
     """The loss as a function of d, the score of the chosen response minus that of the rejected one.
 
     sigmoid  -(1 - e) log sigmoid(beta d) - e log sigmoid(-beta d), e the label smoothing: DPO, and conservative DPO
@@ -99,7 +99,7 @@ def fit(
     optimizer: Optimizer,
     *,
     reference: Tensor | None,
-    objective: Objective,
+    objective: MarginLoss,
     accumulate: int = 1,
 ) -> Iterator[dict[str, float]]:
     """Train `model` in place, dropout off; a batch is passed through it in `accumulate` parts.
@@ -130,7 +130,7 @@ def fit(
 
 
 def _add_gradient(
-    model: CausalLM, pairs: Pairs, share: float, reference: Tensor | None, objective: Objective
+    model: CausalLM, pairs: Pairs, share: float, reference: Tensor | None, objective: MarginLoss
 ) -> tuple[float, dict[str, Tensor]]:
     """Add the gradient of a part of a batch with this share of its pairs; its share of the loss, and metrics by pair
     (P,).

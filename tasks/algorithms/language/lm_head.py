@@ -100,7 +100,7 @@ def chunked_logps(
         return _apply(states.to(dtype), head.weight.to(dtype), bias, tokens, temperature)
 
 
-class _Context(Protocol):
+class _HeadContext(Protocol):
     """What the log-probabilities save for their gradient."""
 
     saved_tensors: tuple[Tensor, Tensor, Tensor | None, Tensor]
@@ -117,7 +117,7 @@ class _ChunkedLogps(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: _Context, x: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor, temperature: float
+        ctx: _HeadContext, x: Tensor, weight: Tensor, bias: Tensor | None, tokens: Tensor, temperature: float
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(x, weight, bias, tokens)
         ctx.temperature = temperature
@@ -131,7 +131,7 @@ class _ChunkedLogps(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: _Context, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _HeadContext, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, bias, tokens = ctx.saved_tensors
         of_x = torch.empty_like(x) if ctx.needs_input_grad[0] else None
         wide = gradient.dtype  # sums over chunks are kept in it

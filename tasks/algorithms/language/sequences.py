@@ -18,7 +18,7 @@ POOL = 50  # batches that are sorted by length together, in grouping
 
 
 @dataclass(frozen=True)
-class Batch:
+class SequenceBatch:
     """Sequences padded on the right. B rows of T tokens."""
 
     tokens: Tensor  # (B, T) long
@@ -26,13 +26,13 @@ class Batch:
     response: Tensor  # (B, T) bool, True on the tokens that are learned: the response's, its end token included
     document: Tensor | None = None  # (B, T) long, the number of each token's document, where a row holds several
 
-    def on(self, model: Parametrised) -> "Batch":
+    def on(self, model: Parametrised) -> "SequenceBatch":
         """The same batch on the model's device."""
         device = next(model.parameters()).device
         parts = (self.tokens, self.attention, self.response, self.document)
-        return Batch(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
+        return SequenceBatch(*(None if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 
-    def parts(self, count: int) -> Iterator["Batch"]:
+    def parts(self, count: int) -> Iterator["SequenceBatch"]:
         """The rows in `count` parts of nearly equal numbers, padded no further than needed; fewer parts than rows at
         most.
         """
@@ -42,12 +42,12 @@ class Batch:
         for rows in torch.arange(len(self.tokens)).tensor_split(min(count, len(self.tokens))):
             yield self.rows(rows, int(self.attention[rows].sum(1).max()))
 
-    def rows(self, rows: Tensor, width: int) -> "Batch":
+    def rows(self, rows: Tensor, width: int) -> "SequenceBatch":
         """These rows (n,), cut to `width` tokens."""
         parts = (self.tokens, self.attention, self.response, self.document)
-        return Batch(*(None if part is None else part[rows, :width] for part in parts))  # type: ignore[arg-type]
+        return SequenceBatch(*(None if part is None else part[rows, :width] for part in parts))  # type: ignore[arg-type]
 
-    def share(self, width: int | None = None) -> tuple["Batch", Tensor]:
+    def share(self, width: int | None = None) -> tuple["SequenceBatch", Tensor]:
         """This rank's rows, padded no further than needed unless `width` is given, and their numbers; perhaps none."""
         rows = torch.arange(len(self.tokens))[distributed.share(len(self.tokens))]
         longest = int(self.attention[rows].sum(1).max()) if len(rows) else 0
@@ -72,7 +72,7 @@ class Batch:
         return columns - torch.where(first, columns, 0).cummax(dim=1).values
 
 
-def pack(rows: Sequence[Sequence[tuple[Sequence[int], Sequence[bool]]]], pad: int) -> Batch:
+def pack(rows: Sequence[Sequence[tuple[Sequence[int], Sequence[bool]]]], pad: int) -> SequenceBatch:
     """Several documents a row, one behind the other; a document is its tokens, and whether each is learned.
 
     A document's first token is predicted from nothing, and never learned.
@@ -88,7 +88,7 @@ def pack(rows: Sequence[Sequence[tuple[Sequence[int], Sequence[bool]]]], pad: in
             tokens[number, start:end], learned[number, start:end] = torch.tensor(ids), torch.tensor(mask)
             learned[number, start], attention[number, start:end], document[number, start:end] = False, True, index
             start = end
-    return Batch(tokens, attention, learned, document if any(len(row) > 1 for row in rows) else None)
+    return SequenceBatch(tokens, attention, learned, document if any(len(row) > 1 for row in rows) else None)
 
 
 def packed(lengths: Sequence[int], order: Sequence[int], room: int) -> list[list[int]]:
@@ -110,7 +110,7 @@ def packed(lengths: Sequence[int], order: Sequence[int], room: int) -> list[list
     return rows
 
 
-def make_batch(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pad: int) -> Batch:
+def make_batch(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[int]], pad: int) -> SequenceBatch:
     """Concatenate each prompt with its response and pad on the right to the longest."""
     lengths = [len(p) + len(r) for p, r in zip(prompts, responses, strict=True)]
     shape = (len(lengths), max(lengths))
@@ -120,7 +120,7 @@ def make_batch(prompts: Sequence[Sequence[int]], responses: Sequence[Sequence[in
         tokens[row, : lengths[row]] = torch.tensor([*p, *r])
         attention[row, : lengths[row]] = True
         response[row, len(p) : lengths[row]] = True
-    return Batch(tokens, attention, response)
+    return SequenceBatch(tokens, attention, response)
 
 
 def shuffled(count: int, size: int, epochs: int, generator: torch.Generator) -> Iterator[list[int]]:

@@ -15,7 +15,7 @@ from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
-from tasks.algorithms.language.sequences import Batch
+from tasks.algorithms.language.sequences import SequenceBatch
 
 METRICS = {
     "loss": "The mean negative log-likelihood of the batch's trained tokens, in nats.",
@@ -28,7 +28,7 @@ HELD_OUT_METRICS = {
 }
 
 
-def cross_entropy(model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
+def cross_entropy(model: CausalLM, batch: SequenceBatch) -> tuple[Tensor, Tensor]:
     """Mean negative log-likelihood of the masked-in tokens, and the share of them that are the model's first choice.
 
     Token t + 1 is predicted at position t: logits (B, T - 1, V) against tokens (B, T - 1).
@@ -48,7 +48,7 @@ def cross_entropy(model: CausalLM, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def fit(
-    model: CausalLM, batches: Iterable[Batch], optimizer: Optimizer, accumulate: int = 1
+    model: CausalLM, batches: Iterable[SequenceBatch], optimizer: Optimizer, accumulate: int = 1
 ) -> Iterator[dict[str, float]]:
     """Train `model` in place, one step a batch, which is passed through it in `accumulate` parts.
 
@@ -68,7 +68,7 @@ def fit(
     model.eval()
 
 
-def add_gradient(model: CausalLM, batch: Batch, parts: int) -> tuple[float, float]:
+def add_gradient(model: CausalLM, batch: SequenceBatch, parts: int) -> tuple[float, float]:
     """Add the gradient of the batch's loss, part by part; returns the loss and the accuracy of the whole batch.
 
     A part counts by its share of the batch's trained tokens, so that the sum is the gradient of one pass, not a mean of
@@ -90,7 +90,7 @@ def add_gradient(model: CausalLM, batch: Batch, parts: int) -> tuple[float, floa
     return totals["loss"], totals["accuracy"]
 
 
-def _share(model: CausalLM, part: Batch) -> tuple[Batch, Tensor, float]:
+def _share(model: CausalLM, part: SequenceBatch) -> tuple[SequenceBatch, Tensor, float]:
     """This rank's rows of a part of a batch, their numbers, and what they count: 1; all rows where it is alone.
 
     A rank that has no rows of it passes the first row where ranks divide the model, which counts 0.
@@ -105,7 +105,7 @@ def _share(model: CausalLM, part: Batch) -> tuple[Batch, Tensor, float]:
 
 
 @torch.no_grad()
-def evaluate(model: CausalLM, batches: Iterable[Batch]) -> dict[str, float]:
+def evaluate(model: CausalLM, batches: Iterable[SequenceBatch]) -> dict[str, float]:
     """HELD_OUT_METRICS over all tokens of all batches, not means of batch means; ranks take the batches in turn."""
     model.eval()
     loss = accuracy = count = 0.0

@@ -39,7 +39,7 @@ class AwrSettings:
     refresh_every: int  # steps
 
 
-class Agent(nn.Module):
+class AWRAgent(nn.Module):
     """Policy and value, the returns and weights that they use until the next refresh, (N,) each, and the steps done."""
 
     returns: Tensor
@@ -79,7 +79,7 @@ def advantage_weights(advantages: Tensor, beta: float, max_weight: float) -> Ten
     return (standard / beta).exp().clamp(max=max_weight)
 
 
-def refresh(agent: Agent, transitions: Transitions, settings: AwrSettings) -> None:
+def refresh(agent: AWRAgent, transitions: Transitions, settings: AwrSettings) -> None:
     """Recompute the returns and weights of the whole data set."""
     next_values = agent.values(transitions.next_observations)
     returns = td_lambda(transitions, next_values, settings.gamma, settings.lam)
@@ -89,7 +89,7 @@ def refresh(agent: Agent, transitions: Transitions, settings: AwrSettings) -> No
 
 
 def fit(
-    agent: Agent,
+    agent: AWRAgent,
     optimizers: Mapping[str, Adam],
     transitions: Transitions,
     settings: AwrSettings,

@@ -14,7 +14,7 @@ from torch.nn import functional
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.hindsight import Relabelled
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
-from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.algorithms.offline.transitions import TransitionBatch, Transitions
 
 Policy = Preferences | MeanAction
 METRICS = {
@@ -23,7 +23,7 @@ METRICS = {
 }
 
 
-def loss(policy: Policy, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+def loss(policy: Policy, batch: TransitionBatch) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss, a scalar with gradient, and its metrics."""
     outputs = policy(batch.observations)
     if policy.spaces.discrete:

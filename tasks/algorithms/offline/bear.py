@@ -22,7 +22,7 @@ from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.networks.stochastic import SquashedGaussian
 from tasks.algorithms.offline.networks.vae import ActionModel
-from tasks.algorithms.offline.transitions import Batch, Spaces, Transitions
+from tasks.algorithms.offline.transitions import Spaces, TransitionBatch, Transitions
 
 Kernel = Literal["laplacian", "gaussian"]
 LOG_MULTIPLIER = (-5.0, 10.0)
@@ -53,7 +53,7 @@ class BearSettings:
     warmup: int  # steps
 
 
-class Agent(nn.Module):
+class BEARAgent(nn.Module):
     """Policy, behaviour model, critics, the two targets, the multiplier and the steps done."""
 
     updates: Tensor
@@ -96,7 +96,7 @@ def mix(q: Tensor, lam: float) -> Tensor:
 
 
 @torch.no_grad()
-def q_targets(agent: Agent, batch: Batch, settings: BearSettings, generator: torch.Generator) -> Tensor:
+def q_targets(agent: BEARAgent, batch: TransitionBatch, settings: BearSettings, generator: torch.Generator) -> Tensor:
     """What the critics are fitted to: (B,)."""
     actions, _ = agent.target_policy.sample(batch.next_observations, settings.target_samples, generator)
     q = agent.targets(batch.next_observations.expand(len(actions), -1, -1), actions)
@@ -104,7 +104,7 @@ def q_targets(agent: Agent, batch: Batch, settings: BearSettings, generator: tor
 
 
 def policy_loss(
-    agent: Agent, observations: Tensor, settings: BearSettings, generator: torch.Generator
+    agent: BEARAgent, observations: Tensor, settings: BearSettings, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """The policy's loss, a scalar with gradient, and its mean MMD to the behaviour, with gradient."""
     actions, _ = agent.policy.sample(observations, settings.mmd_samples, generator)
@@ -117,7 +117,7 @@ def policy_loss(
 
 
 def fit(
-    agent: Agent,
+    agent: BEARAgent,
     optimizers: Mapping[str, Adam],
     transitions: Transitions,
     settings: BearSettings,

@@ -50,7 +50,7 @@ class Rollout:
     ended: Tensor  # (T, n) bool: terminated or truncated
 
 
-class Running:
+class RunningMoments:
     """Mean and variance of all that was seen so far (Chan et al. 1979)."""
 
     def __init__(self, *shape: int) -> None:
@@ -103,7 +103,7 @@ def fit(
     generator: torch.Generator,
 ) -> Iterator[dict[str, Tensor]]:
     """Train both in place; `collect` plays with the current policy. Yields the metrics (METRICS) of each update."""
-    seen, gains = Running(policy.spaces.observation), Running()
+    seen, gains = RunningMoments(policy.spaces.observation), RunningMoments()
     gain = torch.zeros(0)
     for update in range(settings.updates):
         optimizer.adam.param_groups[0]["lr"] = settings.learning_rate * (1 - update / settings.updates)

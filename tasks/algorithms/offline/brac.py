@@ -19,7 +19,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.networks.stochastic import Categorical, SquashedGaussian
-from tasks.algorithms.offline.transitions import Batch, Spaces, Transitions
+from tasks.algorithms.offline.transitions import Spaces, TransitionBatch, Transitions
 
 Policy = Categorical | SquashedGaussian
 METRICS = {
@@ -40,7 +40,7 @@ class BracSettings:
     warmup: int  # steps
 
 
-class Agent(nn.Module):
+class BRACAgent(nn.Module):
     """Policy, clone of the behaviour, critics and their targets, and the steps done."""
 
     updates: Tensor
@@ -65,7 +65,7 @@ def value(policy: Policy, critics: Critics, observations: Tensor, generator: tor
 
 
 @torch.no_grad()
-def q_targets(agent: Agent, batch: Batch, settings: BracSettings, generator: torch.Generator) -> Tensor:
+def q_targets(agent: BRACAgent, batch: TransitionBatch, settings: BracSettings, generator: torch.Generator) -> Tensor:
     """What the critics are fitted to: (B,)."""
     penalty: Tensor = settings.alpha * agent.policy.divergence(agent.clone, batch.next_observations)
     return bellman(
@@ -74,7 +74,7 @@ def q_targets(agent: Agent, batch: Batch, settings: BracSettings, generator: tor
 
 
 def policy_loss(
-    agent: Agent, observations: Tensor, settings: BracSettings, generator: torch.Generator
+    agent: BRACAgent, observations: Tensor, settings: BracSettings, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """The policy's loss, a scalar with gradient, and its mean KL to the clone."""
     divergence = agent.policy.divergence(agent.clone, observations).mean()
@@ -85,7 +85,7 @@ def policy_loss(
 
 
 def fit(
-    agent: Agent,
+    agent: BRACAgent,
     optimizers: Mapping[str, Adam],
     transitions: Transitions,
     settings: BracSettings,

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tasks.algorithms.offline.transitions import Spaces
 
 
-class Model(Protocol):
+class ConditionedModel(Protocol):
     """What playing needs of a Decision Transformer."""
 
     spaces: Spaces
@@ -37,7 +37,7 @@ class Conditioned:
     tasks/offline/environments/rollouts.py).
     """
 
-    def __init__(self, model: Model, target: float) -> None:
+    def __init__(self, model: ConditionedModel, target: float) -> None:
         """`model` is a DecisionTransformer; `target` is the return to ask for, in the environment's own units."""
         self.model, self.target = model, target
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tasks.algorithms.offline.dqn import METRICS as DQN_METRICS
 from tasks.algorithms.offline.dqn import Values, errors, penalty
-from tasks.algorithms.offline.transitions import Batch, Referenced
+from tasks.algorithms.offline.transitions import Referenced, TransitionBatch
 
 METRICS = {
     **DQN_METRICS,
@@ -23,7 +23,7 @@ METRICS = {
 def loss(
     online: Values,
     target: Values,
-    batch: Batch,
+    batch: TransitionBatch,
     *,
     gamma: float,
     double: bool,

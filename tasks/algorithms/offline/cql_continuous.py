@@ -24,7 +24,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.cql import METRICS as CQL_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.networks.stochastic import SquashedGaussian
-from tasks.algorithms.offline.transitions import Batch, Referenced, Spaces
+from tasks.algorithms.offline.transitions import Referenced, Spaces, TransitionBatch
 
 LARGEST_ALPHA = 1e6
 UNIFORM = log(0.5)  # log density of a component drawn uniformly from [-1, 1]
@@ -51,7 +51,7 @@ class CqlSettings:
     calibrated: bool = False  # Cal-QL; its batches are `Referenced`
 
 
-class Agent(nn.Module):
+class CQLAgent(nn.Module):
     """Policy, critics, their targets, and the two learnt weights, temperature and alpha; `alpha` is the latter's first
     value.
     """
@@ -71,7 +71,7 @@ class Agent(nn.Module):
 
 
 @torch.no_grad()
-def q_targets(agent: Agent, batch: Batch, gamma: float, generator: torch.Generator) -> Tensor:
+def q_targets(agent: CQLAgent, batch: TransitionBatch, gamma: float, generator: torch.Generator) -> Tensor:
     """What the critics are fitted to: (B,)."""
     actions, _ = agent.policy.sample(batch.next_observations, 1, generator)
     return bellman(batch, agent.targets(batch.next_observations, actions[0]).amin(0), gamma)
@@ -79,7 +79,7 @@ def q_targets(agent: Agent, batch: Batch, gamma: float, generator: torch.Generat
 
 @torch.no_grad()
 def proposals(
-    policy: SquashedGaussian, batch: Batch, samples: int, generator: torch.Generator
+    policy: SquashedGaussian, batch: TransitionBatch, samples: int, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:
     """Actions whose values are held down at each state, (3 samples, B, A), and their log densities, (3 samples, B)."""
     uniform = 2 * torch.rand((samples, *batch.actions.shape), generator=generator).to(batch.device) - 1
@@ -95,7 +95,7 @@ def conservative(q_proposed: Tensor, densities: Tensor, q: Tensor) -> Tensor:
 
 
 def critic_loss(
-    agent: Agent, batch: Batch, settings: CqlSettings, generator: torch.Generator
+    agent: CQLAgent, batch: TransitionBatch, settings: CqlSettings, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
     """The critics' loss, a scalar with gradient, the mean conservative term, and metrics."""
     targets = q_targets(agent, batch, settings.gamma, generator)
@@ -114,7 +114,7 @@ def critic_loss(
     return loss, term, {"td_error": error.detach(), "conservative": term, "q": q.detach().mean()}
 
 
-def policy_loss(agent: Agent, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def policy_loss(agent: CQLAgent, observations: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """The policy's loss, a scalar with gradient, and its mean log density."""
     actions, densities = agent.policy.sample(observations, 1, generator)
     gain = agent.critics(observations, actions[0]).amin(0)
@@ -123,9 +123,9 @@ def policy_loss(agent: Agent, observations: Tensor, generator: torch.Generator) 
 
 
 def fit(
-    agent: Agent,
+    agent: CQLAgent,
     optimizers: Mapping[str, Adam],
-    batches: Iterable[Batch],
+    batches: Iterable[TransitionBatch],
     settings: CqlSettings,
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:

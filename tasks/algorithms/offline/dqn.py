@@ -15,11 +15,11 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import bellman
 from tasks.algorithms.offline.networks.mlp import QValues
-from tasks.algorithms.offline.networks.target import Target
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.networks.target import TargetNetwork
+from tasks.algorithms.offline.transitions import TransitionBatch
 
 Values = Callable[[Tensor], Tensor]  # (B, O) normalised observations to (B, A)
-Loss = Callable[[Values, Values, Batch], tuple[Tensor, dict[str, Tensor]]]
+Loss = Callable[[Values, Values, TransitionBatch], tuple[Tensor, dict[str, Tensor]]]
 METRICS = {
     "loss": "The mean of l, half the squared or Huber's loss, of Q(s, a) - y over the batch.",
     "q": CRITIC_METRICS["q"],
@@ -27,7 +27,9 @@ METRICS = {
 }
 
 
-def errors(online: Values, target: Values, batch: Batch, gamma: float, double: bool) -> tuple[Tensor, Tensor, Tensor]:
+def errors(
+    online: Values, target: Values, batch: TransitionBatch, gamma: float, double: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """Q of all actions (B, A), Q of the data's actions (B,), and the latter minus y (B,); y has no gradient."""
     with torch.no_grad():
         evaluated = target(batch.next_observations)
@@ -45,7 +47,7 @@ def penalty(error: Tensor, huber: bool) -> Tensor:
 
 
 def loss(
-    online: Values, target: Values, batch: Batch, *, gamma: float, double: bool, huber: bool
+    online: Values, target: Values, batch: TransitionBatch, *, gamma: float, double: bool, huber: bool
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """The loss, a scalar with gradient, and its metrics (METRICS)."""
     _, chosen, error = errors(online, target, batch, gamma, double)
@@ -54,7 +56,7 @@ def loss(
 
 
 def fit(
-    policy: QValues, target: Target, optimizer: Adam, batches: Iterable[Batch], objective: Loss
+    policy: QValues, target: TargetNetwork, optimizer: Adam, batches: Iterable[TransitionBatch], objective: Loss
 ) -> Iterator[Mapping[str, Tensor]]:
     """Train in place, one step a batch; yields what the objective measures.
 

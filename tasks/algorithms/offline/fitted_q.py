@@ -22,7 +22,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import bellman, follow
 from tasks.algorithms.offline.networks.mlp import Normaliser, mlp
 from tasks.algorithms.offline.networks.stacked import Stacked
-from tasks.algorithms.offline.transitions import Batch, Spaces, Transitions
+from tasks.algorithms.offline.transitions import Spaces, TransitionBatch, Transitions
 
 CHUNK = 8192  # observations that the policy acts on at once
 ITERATION = 10  # steps that Q takes, at least, to follow a Q' that moved
@@ -35,7 +35,7 @@ METRICS = {
 }
 
 
-class Policy(Protocol):
+class DeterministicPolicy(Protocol):
     """Any deterministic policy without a memory."""
 
     def act(self, observations: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ class Policy(Protocol):
         ...
 
 
-def acted(policy: Policy, observations: Tensor) -> Tensor:
+def acted(policy: DeterministicPolicy, observations: Tensor) -> Tensor:
     """The policy's actions for any number of observations."""
     return torch.cat([policy.act(chunk) for chunk in observations.split(CHUNK)])
 
@@ -86,7 +86,7 @@ class Evaluators(nn.Module):
 
 def fit(
     critics: Evaluators,
-    policies: Sequence[Policy],
+    policies: Sequence[DeterministicPolicy],
     data: Transitions,
     *,
     gamma: float,
@@ -108,7 +108,9 @@ def fit(
         drawn = [torch.randint(len(data), (batch_size,), generator=generator) for generator in generators]
         rows = torch.stack(drawn).to(data.device)
         flat = data.rows(rows.flatten())
-        batch = Batch(*(getattr(flat, field.name).unflatten(0, rows.shape) for field in fields(Batch)))
+        batch = TransitionBatch(
+            *(getattr(flat, field.name).unflatten(0, rows.shape) for field in fields(TransitionBatch))
+        )
         chosen = following.index_select(0, (rows + offsets).flatten()).unflatten(0, rows.shape)
         with torch.no_grad():
             goals = bellman(batch, critics.valued(target, batch.next_observations, chosen), gamma)
@@ -118,7 +120,7 @@ def fit(
         yield {"loss": value.detach()}
 
 
-def estimates(critics: Evaluators, policies: Sequence[Policy], starts: Tensor) -> list[float]:
+def estimates(critics: Evaluators, policies: Sequence[DeterministicPolicy], starts: Tensor) -> list[float]:
     """Each policy's mean discounted return from these states (M, O), according to the critic that was fitted for it."""
     with torch.no_grad():
         actions = torch.stack([acted(policy, starts) for policy in policies])
@@ -159,7 +161,7 @@ class Fit:
 
 def converge(
     critics: Evaluators,
-    policies: Sequence[Policy],
+    policies: Sequence[DeterministicPolicy],
     starts: Tensor,
     steps: Iterable[Mapping[str, Tensor]],
     *,

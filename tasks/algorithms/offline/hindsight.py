@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tasks.algorithms.offline.transitions import Batch, Transitions, mixed
+from tasks.algorithms.offline.transitions import TransitionBatch, Transitions, mixed
 
 Strategy = Literal["future", "final", "episode"]
 
@@ -53,7 +53,7 @@ def chosen(strategy: Strategy, rows: Tensor, first: Tensor, last: Tensor, genera
     return start + (drawn * (last + 1 - start)).long()
 
 
-def relabelled(batch: Batch, achieved: Tensor, goals: Goals) -> Batch:
+def relabelled(batch: TransitionBatch, achieved: Tensor, goals: Goals) -> TransitionBatch:
     """The batch as if these goals (B, G) had been asked for; observations are the environment's own.
 
     What ended otherwise than at its goal still ends.
@@ -75,7 +75,7 @@ def relabelled(batch: Batch, achieved: Tensor, goals: Goals) -> Batch:
     )
 
 
-def copies(episode: Batch, hindsight: Hindsight, generator: torch.Generator) -> Iterator[Batch]:
+def copies(episode: TransitionBatch, hindsight: Hindsight, generator: torch.Generator) -> Iterator[TransitionBatch]:
     """The T transitions of one whole episode, once for each copy."""
     count = len(episode.rewards)
     rows = torch.arange(count, device=episode.device)
@@ -94,7 +94,7 @@ class Relabelled:
     strategy: Strategy
     share: float
 
-    def batches(self, size: int, generator: torch.Generator) -> Iterator[Batch]:
+    def batches(self, size: int, generator: torch.Generator) -> Iterator[TransitionBatch]:
         """Batches of `size` transitions, drawn uniformly with replacement, without end."""
         data, first = self.data, self.data.starts[self.data.episode]
         last = first + self.data.lengths[self.data.episode] - 1

@@ -20,7 +20,7 @@ from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.networks.mlp import Network
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian
-from tasks.algorithms.offline.transitions import Batch, Spaces
+from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
 
 METRICS = {
     "value_loss": "The mean expectile loss of the value to the lowest target critic.",
@@ -43,7 +43,7 @@ class IqlSettings:
     target_rate: float  # share of the way that the target critics move in a step
 
 
-class Agent(nn.Module):
+class IQLAgent(nn.Module):
     """Policy, value, critics and their targets."""
 
     def __init__(self, spaces: Spaces, hidden: Sequence[int], critics: int, observations: Tensor) -> None:
@@ -56,7 +56,7 @@ class Agent(nn.Module):
         self.targets = deepcopy(self.critics).requires_grad_(False)
 
     @torch.no_grad()
-    def worth(self, batch: Batch) -> Tensor:
+    def worth(self, batch: TransitionBatch) -> Tensor:
         """What the data's actions are worth by the lowest target critic, without gradient: (B,)."""
         return self.targets(batch.observations, batch.actions).amin(0)
 
@@ -77,9 +77,9 @@ def advantage_weights(advantages: Tensor, beta: float, max_weight: float) -> Ten
 
 
 def fit(
-    agent: Agent,
+    agent: IQLAgent,
     optimizers: Mapping[str, Adam],
-    batches: Iterable[Batch],
+    batches: Iterable[TransitionBatch],
     settings: IqlSettings,
 ) -> Iterator[Mapping[str, Tensor]]:
     """Train in place, one step a batch; yields each step's metrics (METRICS). Optimizers: value, policy, critics."""

@@ -18,8 +18,8 @@ from torch import Tensor
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import bellman, squared_errors
-from tasks.algorithms.offline.td3 import Agent, delayed, smoothed
-from tasks.algorithms.offline.transitions import Batch, Transitions
+from tasks.algorithms.offline.td3 import TD3Agent, delayed, smoothed
+from tasks.algorithms.offline.transitions import TransitionBatch, Transitions
 
 METRICS = {
     **CRITIC_METRICS,
@@ -54,8 +54,8 @@ def next_actions(transitions: Transitions) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def q_targets(
-    agent: Agent,
-    batch: Batch,
+    agent: TD3Agent,
+    batch: TransitionBatch,
     following: Tensor,
     is_known: Tensor,
     settings: RebracSettings,
@@ -70,7 +70,7 @@ def q_targets(
     return bellman(batch, lowest - settings.critic_beta * distance, settings.gamma), distance
 
 
-def policy_loss(agent: Agent, batch: Batch, beta: float) -> tuple[Tensor, Tensor]:
+def policy_loss(agent: TD3Agent, batch: TransitionBatch, beta: float) -> tuple[Tensor, Tensor]:
     """The policy's loss, a scalar with gradient, and its mean squared distance to the data's actions."""
     actions = agent.policy(batch.observations)
     lowest = agent.critics(batch.observations, actions).amin(0)
@@ -79,7 +79,7 @@ def policy_loss(agent: Agent, batch: Batch, beta: float) -> tuple[Tensor, Tensor
 
 
 def fit(
-    agent: Agent,
+    agent: TD3Agent,
     optimizers: Mapping[str, Adam],
     transitions: Transitions,
     settings: RebracSettings,

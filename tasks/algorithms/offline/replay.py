@@ -7,15 +7,15 @@ from math import inf
 import torch
 from torch import Tensor
 
-from tasks.algorithms.offline.transitions import Batch, Referenced, Spaces
+from tasks.algorithms.offline.transitions import Referenced, Spaces, TransitionBatch
 
 
-class Replay:
+class ReplayBuffer:
     """The last `capacity` transitions added (Lin 1992; Mnih et al. 2015)."""
 
     def __init__(self, spaces: Spaces, capacity: int, device: torch.device | str = "cpu") -> None:
         seen = torch.zeros(capacity, spaces.observation)
-        columns = Batch(
+        columns = TransitionBatch(
             observations=seen,
             actions=torch.zeros(capacity, dtype=torch.long)
             if spaces.discrete
@@ -39,7 +39,7 @@ class Replay:
         self.columns.reference[row] = -inf
         self.added += 1
 
-    def extend(self, batch: Batch) -> None:
+    def extend(self, batch: TransitionBatch) -> None:
         """Add a batch's transitions in their order; what was earned from each on is not known."""
         self.added += len(batch.rewards)
         kept = min(len(batch.rewards), len(self.columns.rewards))

@@ -18,7 +18,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.networks.mlp import MeanAction
-from tasks.algorithms.offline.transitions import Batch, Spaces
+from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
 
 METRICS = {
     **CRITIC_METRICS,
@@ -40,7 +40,7 @@ class Td3Settings:
     policy_every: int  # steps
 
 
-class Agent(nn.Module):
+class TD3Agent(nn.Module):
     """Policy and critics, the targets of both, the policy's last metrics, and the steps done."""
 
     updates: Tensor
@@ -68,13 +68,13 @@ def smoothed(policy: MeanAction, observations: Tensor, noise: float, clip: float
 
 
 @torch.no_grad()
-def q_targets(agent: Agent, batch: Batch, settings: Td3Settings, generator: torch.Generator) -> Tensor:
+def q_targets(agent: TD3Agent, batch: TransitionBatch, settings: Td3Settings, generator: torch.Generator) -> Tensor:
     """What the critics are fitted to: (B,)."""
     actions = smoothed(agent.target_policy, batch.next_observations, settings.noise, settings.noise_clip, generator)
     return bellman(batch, agent.targets(batch.next_observations, actions).amin(0), settings.gamma)
 
 
-def policy_loss(agent: Agent, batch: Batch) -> tuple[Tensor, Tensor]:
+def policy_loss(agent: TD3Agent, batch: TransitionBatch) -> tuple[Tensor, Tensor]:
     """The policy's loss, a scalar with gradient, and its mean squared distance to the actions that were played."""
     actions = agent.policy(batch.observations)
     distance = (actions.detach() - batch.actions).square().mean()
@@ -82,7 +82,7 @@ def policy_loss(agent: Agent, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def delayed(
-    agent: Agent, optimizer: Adam, policy_every: int, target_rate: float, loss: Callable[[], tuple[Tensor, Tensor]]
+    agent: TD3Agent, optimizer: Adam, policy_every: int, target_rate: float, loss: Callable[[], tuple[Tensor, Tensor]]
 ) -> None:
     """Count a step; in every `policy_every`-th one the policy learns by the loss and both targets follow.
 
@@ -98,11 +98,11 @@ def delayed(
 
 
 def fit(
-    agent: Agent,
+    agent: TD3Agent,
     optimizers: Mapping[str, Adam],
-    batches: Iterable[Batch],
+    batches: Iterable[TransitionBatch],
     settings: Td3Settings,
-    loss: Callable[[Agent, Batch], tuple[Tensor, Tensor]],
+    loss: Callable[[TD3Agent, TransitionBatch], tuple[Tensor, Tensor]],
     generator: torch.Generator,
 ) -> Iterator[Mapping[str, Tensor]]:
     """Train in place, one step a batch; yields each step's metrics (METRICS).

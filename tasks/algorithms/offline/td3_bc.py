@@ -7,8 +7,8 @@ Policy: max E lambda Q_1(s, pi(s)) - (pi(s) - a)^2 (eq. 3), lambda = alpha / mea
 from torch import Tensor
 
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
-from tasks.algorithms.offline.td3 import Agent
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.td3 import TD3Agent
+from tasks.algorithms.offline.transitions import TransitionBatch
 
 METRICS = {
     **CRITIC_METRICS,
@@ -18,7 +18,7 @@ METRICS = {
 }
 
 
-def policy_loss(agent: Agent, batch: Batch, *, alpha: float) -> tuple[Tensor, Tensor]:
+def policy_loss(agent: TD3Agent, batch: TransitionBatch, *, alpha: float) -> tuple[Tensor, Tensor]:
     """The policy's loss, a scalar with gradient, and its mean squared distance to the data's actions; `alpha` weighs
     the critic against them.
     """

@@ -25,7 +25,7 @@ class Spaces:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TransitionBatch:
     """B transitions, in any order."""
 
     observations: Tensor  # (B, O) float
@@ -45,7 +45,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Referenced(Batch):
+class Referenced(TransitionBatch):
     """Transitions, and what was earned from each on by the policy that recorded it: its discounted return-to-go, or
     -inf where that is not known.
     """
@@ -53,12 +53,12 @@ class Referenced(Batch):
     reference: Tensor  # (B,) float
 
     @classmethod
-    def of(cls, batch: Batch, reference: Tensor) -> Self:
+    def of(cls, batch: TransitionBatch, reference: Tensor) -> Self:
         """These transitions with their references (B,)."""
-        return cls(**{field.name: getattr(batch, field.name) for field in fields(Batch)}, reference=reference)
+        return cls(**{field.name: getattr(batch, field.name) for field in fields(TransitionBatch)}, reference=reference)
 
 
-Kind = TypeVar("Kind", bound=Batch)
+Kind = TypeVar("Kind", bound=TransitionBatch)
 
 
 def mixed(first: Tensor, batch: Kind, other: Kind) -> Kind:
@@ -79,7 +79,7 @@ def joined(batch: Kind, other: Kind) -> Kind:
 
 
 @dataclass(frozen=True)
-class Transitions(Batch):
+class Transitions(TransitionBatch):
     """N transitions of E whole episodes, as they followed each other: B is N, and `lengths` cuts them into episodes."""
 
     lengths: Tensor  # (E,) long, sums to N
@@ -149,7 +149,7 @@ class Transitions(Batch):
         lengths = self.lengths[chosen]
         skipped = self.starts[chosen] - (lengths.cumsum(0) - lengths)  # rows left out before each
         rows = torch.arange(int(lengths.sum()), device=self.device) + skipped.repeat_interleave(lengths)
-        columns = {field.name: getattr(self, field.name)[rows] for field in fields(Batch)}
+        columns = {field.name: getattr(self, field.name)[rows] for field in fields(TransitionBatch)}
         return Transitions(**columns, lengths=lengths)
 
     def best(self, share: float) -> "Transitions":
@@ -164,13 +164,13 @@ class Transitions(Batch):
         chosen = returns.argsort(descending=True, stable=True)[:count]
         return self.episodes(chosen.sort().values)
 
-    def rows(self, rows: Tensor) -> Batch:
+    def rows(self, rows: Tensor) -> TransitionBatch:
         """These transitions (long, any length)."""
-        return Batch(*(getattr(self, field.name).index_select(0, rows) for field in fields(Batch)))
+        return TransitionBatch(*(getattr(self, field.name).index_select(0, rows) for field in fields(TransitionBatch)))
 
     def batches(
         self, size: int, generator: torch.Generator, *, replay: bool = True, reference: Tensor | None = None
-    ) -> Iterator[Batch]:
+    ) -> Iterator[TransitionBatch]:
         """Batches of `size` transitions, drawn uniformly with replacement, without end; with a `reference` (N,) they
         are `Referenced`.
 

@@ -23,7 +23,7 @@ class Windows:
     valid: Tensor  # (B, K) bool, False on padding
 
 
-class Episodes:
+class EpisodeWindows:
     """A data set, ready to be cut: returns-to-go and the steps left in each episode are computed once."""
 
     def __init__(self, transitions: Transitions, context: int) -> None:

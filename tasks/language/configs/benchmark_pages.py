@@ -7,7 +7,7 @@ from pydantic import Field
 from tasks.common.config import Branch, Config, Distinct
 
 
-class Comparison(Config):
+class CellComparison(Config):
     """Cells that are shown together: a page for each of their suites, and a table with a column for each."""
 
     cells: Annotated[list[Branch], Field(min_length=1), Distinct]  # keys of branches.benchmarks
@@ -19,4 +19,4 @@ class BenchmarkPagesConfig(Config):
 
     branched_by = "comparisons"
 
-    comparisons: dict[Branch, Comparison]  # by name
+    comparisons: dict[Branch, CellComparison]  # by name

@@ -10,7 +10,7 @@ from tasks.language.configs.parts.names import RewardOrPolicy
 HUB = ("hub_config", "hub_revision", "hub_split")
 
 
-class Dataset(Config):
+class MixtureDataset(Config):
     """One data set of the mixture."""
 
     idle = (Idle(("location",), {"source": ("problems",)}, neutral=""),)
@@ -58,11 +58,11 @@ class MixtureConfig(Config):
     skip: int = Field(ge=0, le=10**7)  # training problems passed over, since SFT has seen them
     validation_share: float = Field(ge=0, lt=1)  # share of the prompts of a file or a hub set that is held out
     path: LocalPath  # the folder of files; a dep of the stage
-    datasets: list[Dataset] = Field(min_length=1)  # data sets that are mixed
+    datasets: list[MixtureDataset] = Field(min_length=1)  # data sets that are mixed
 
     @field_validator("datasets")
     @classmethod
-    def _names_tell_them_apart(cls, value: list[Dataset]) -> list[Dataset]:
+    def _names_tell_them_apart(cls, value: list[MixtureDataset]) -> list[MixtureDataset]:
         names = [dataset.name for dataset in value]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ValueError(f"expected different names; {names.count(twice[0])} are {twice[0]!r}")

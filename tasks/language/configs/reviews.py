@@ -27,7 +27,6 @@ class ReviewsConfig(Config):
     text_column: str = Field(min_length=1)  # column of files or a hub set with the review's text
     label_column: str = Field(min_length=1)  # column with its sentiment: 1 or 0, true or false, positive or negative
     # words of such a text that are its opening; the rest is the continuation
-    # words of such a text that are its opening; the rest is the continuation
     opening_words: int = Field(ge=1, le=10**4)
     positive_share: float = Field(gt=0, lt=1)  # share of generated reviews that are positive
     mixed: float = Field(ge=0, le=1)  # share of generated judging sentences that concede the opposite before a `but`

@@ -34,7 +34,7 @@ class Limit(NamedTuple):
 UNLIMITED = Limit(None, "drop")
 
 
-class Pair(NamedTuple):
+class ResponsePair(NamedTuple):
     """Two responses, by their places among a set's."""
 
     chosen: int
@@ -56,7 +56,7 @@ class ComparisonSet:
         self.asked: list[list[int]] = []  # of each prompt
         self.answers: list[list[int]] = []
         self.owner: list[int] = []  # of each answer: the prompt
-        self.groups: list[list[Pair]] = []  # of each prompt
+        self.groups: list[list[ResponsePair]] = []  # of each prompt
         self.truncated = self.dropped = 0
         self.kept: list[bool] = []  # whether each row of the table, sorted by prompt, is a pair of the set
         if "history" in table:
@@ -114,7 +114,7 @@ class ComparisonSet:
                     answer_index[response] = len(self.answers)
                     self.owner.append(len(self.asked) - 1)
                     self.answers.append(list(response))
-            pairs.append(Pair(answer_index[sides[0]], answer_index[sides[1]], *more))
+            pairs.append(ResponsePair(answer_index[sides[0]], answer_index[sides[1]], *more))
         self.groups.append(pairs)
 
     @property

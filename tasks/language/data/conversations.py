@@ -38,7 +38,7 @@ class Marked(NamedTuple):
     tools: list[Any] | None
 
 
-class Answered(NamedTuple):
+class AssistantTurn(NamedTuple):
     """An assistant turn as the template writes it, and where in the rendering its end token has ended."""
 
     text: str
@@ -197,7 +197,7 @@ def _unmarked(closing: str) -> str:
     return f"(?<!{MARK}){re.escape(closing)}"
 
 
-def _answer(tokenizer: Tokenizer, marked: Marked, index: int, opening: str, later: str, closing: str) -> Answered:
+def _answer(tokenizer: Tokenizer, marked: Marked, index: int, opening: str, later: str, closing: str) -> AssistantTurn:
     """The assistant turn at `index`; `later` is a rendering of this and further messages."""
     message, last = marked.turns[index], index + 1 == len(marked.turns)
     alone = later if last else _rendered(tokenizer, marked, index + 1, opens=False)
@@ -211,7 +211,7 @@ def _answer(tokenizer: Tokenizer, marked: Marked, index: int, opening: str, late
     _check_answer(message, text, index + 1)
     control = _control_tokens(tokenizer)
     if last:
-        return Answered(text, control[ending or closing], len(later))
+        return AssistantTurn(text, control[ending or closing], len(later))
     rest = later[len(opening) :] if later.startswith(opening) else ""
     text = _text_before_more(message, text, rest)
     inner = templates.inner_end(tokenizer, chat.template(tokenizer))
@@ -226,11 +226,11 @@ def _answer(tokenizer: Tokenizer, marked: Marked, index: int, opening: str, late
             "behind their first assistant turn"
         )
     if not ends:
-        return Answered(text, control[closing], len(opening) + len(text))
+        return AssistantTurn(text, control[closing], len(opening) + len(text))
     text = rest[: match.end(1)]
     if match[2] == ending:
-        return Answered(text, control[ending], len(opening) + match.end())
-    return Answered(text, None, len(opening) + len(text))
+        return AssistantTurn(text, control[ending], len(opening) + match.end())
+    return AssistantTurn(text, None, len(opening) + len(text))
 
 
 def _text_before_more(message: Message, text: str, rest: str) -> str:

@@ -46,7 +46,7 @@ class Demonstration(NamedTuple):
     unread: frozenset[str] = frozenset()  # columns, and keys of messages
 
 
-class Pair(NamedTuple):
+class AnswerPair(NamedTuple):
     """Two answers to one prompt, of which the first is preferred."""
 
     prompt: Conversation  # ends with the turn that is answered
@@ -150,7 +150,7 @@ def _check_verdict(row: Columns) -> None:
                 raise LeftOutError(BAD_ANSWER)
 
 
-def pair(values: Mapping[str, Any]) -> Pair:
+def pair(values: Mapping[str, Any]) -> AnswerPair:
     """A row of PAIRS. Where `chosen` and `rejected` are whole conversations, what they share is the prompt.
 
     LeftOutError where the chosen answer is empty.
@@ -158,7 +158,7 @@ def pair(values: Mapping[str, Any]) -> Pair:
     return _pair(Columns(values))
 
 
-def _pair(row: Columns) -> Pair:
+def _pair(row: Columns) -> AnswerPair:
     if "chosen" not in row or "rejected" not in row:
         raise ValueError(f"expected columns {PAIRS}; got {columns(row)}")
     if is_nothing(row.peek("chosen")):
@@ -186,7 +186,7 @@ def _pair(row: Columns) -> Pair:
     scores, level = strengths.scores(row), strengths.level(row)
     if "comparison_id" in row:
         row.use("chosen", "rejected", *OURS)
-    return Pair(prompt, chosen, rejected, scores, level, row.unread())
+    return AnswerPair(prompt, chosen, rejected, scores, level, row.unread())
 
 
 def _side(row: Columns, name: str) -> Conversation:

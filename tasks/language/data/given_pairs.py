@@ -103,7 +103,7 @@ def _comparisons(rows: Iterable[Row], omissions: Omissions) -> Iterator[tuple[Ro
             raise DataError(f"{row.where}: {error}") from None
 
 
-def _comparison(pair: forms.Pair) -> Record:
+def _comparison(pair: forms.AnswerPair) -> Record:
     question, history = forms.split_prompt(pair.prompt)
     chosen, rejected = pair.scores or (None, None)
     return {

@@ -131,7 +131,7 @@ def is_unseen(left: int, symbol: str, right: int) -> bool:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ProblemKind:
     """What is drawn: problems of `steps` steps in which no number exceeds `largest` and one at least exceeds `above`.
 
     None of their sums is unseen (`is_unseen`), or with `unseen` one at least.
@@ -145,7 +145,7 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Problem:
+class WordProblem:
     """One word problem about `thing`.
 
     `chain` is its arithmetic, one expression a step; two problems with one chain are the same.
@@ -158,7 +158,7 @@ class Problem:
     thing: str
 
 
-def generate(rng: random.Random, kind: Kind) -> Problem:
+def generate(rng: random.Random, kind: ProblemKind) -> WordProblem:
     """A problem of this kind."""
     while True:
         problem = _draw(rng, kind)
@@ -171,7 +171,7 @@ def generate(rng: random.Random, kind: Kind) -> Problem:
             return problem
 
 
-def _draw(rng: random.Random, kind: Kind) -> Problem | None:
+def _draw(rng: random.Random, kind: ProblemKind) -> WordProblem | None:
     """A problem of these words and numbers; None where a story came to a value that allows no change."""
     vocabulary, largest = kind.words, kind.largest
     lists = {"n": vocabulary.names, "i": vocabulary.items, "b": vocabulary.boxes}
@@ -206,10 +206,10 @@ def _draw(rng: random.Random, kind: Kind) -> Problem | None:
         sentences.append(sentence.format(a=number, **words))
         value = work_out(value, symbol, number)
     story = " ".join([*sentences, question.format(**words)])
-    return Problem(story, "\n".join([*lines, f"#### {value}"]), value, tuple(chain), words["i"])
+    return WordProblem(story, "\n".join([*lines, f"#### {value}"]), value, tuple(chain), words["i"])
 
 
-def _changes(value: int, kind: Kind, last: bool) -> list[tuple[str, list[int]]]:
+def _changes(value: int, kind: ProblemKind, last: bool) -> list[tuple[str, list[int]]]:
     """Symbols with the numbers that the value allows. Multiplying and sharing end a story, so they come last."""
     largest = kind.largest
     numbers = {

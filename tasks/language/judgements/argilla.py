@@ -21,7 +21,7 @@ from typing import Any
 
 from tasks.common.tables import Record as Row
 from tasks.language.data import forms
-from tasks.language.judgements.given import Given, dense, person
+from tasks.language.judgements.given import PersonalJudgement, dense, person
 from tasks.language.judgements.lines import (
     CRITERIA,
     VERDICTS,
@@ -33,14 +33,14 @@ from tasks.language.judgements.lines import (
     StepsValue,
     Value,
 )
-from tasks.language.judgements.record import Record
+from tasks.language.judgements.record import JudgementRecord
 from tasks.language.tables.solutions import steps_of
 
 PROMPTS = ("prompt", "instruction", "question", "input", "context")
 STEP_LABELS = {"good": 1, "neutral": 0, "bad": -1}
 
 
-def rows(record: Record) -> list[Row]:
+def rows(record: JudgementRecord) -> list[Row]:
     """A record of Argilla 2 for each item that was judged; people are UUIDs that follow from their names, which the
     metadata tell.
     """
@@ -92,7 +92,7 @@ def _answers(value: Value, names: list[str]) -> Row:
     return {**({"ranking": order} if strict else {}), **ranks, **scores}
 
 
-def given(row: Mapping[str, Any], name: str) -> Iterator[Given]:
+def given(row: Mapping[str, Any], name: str) -> Iterator[PersonalJudgement]:
     """The judgements in a record of either version; ValueError names the field at fault."""
     fields, metadata = _object(row, "fields"), row.get("metadata") or {}
     prompt_field = next((field for field in PROMPTS if field in fields), None)
@@ -110,7 +110,9 @@ def given(row: Mapping[str, Any], name: str) -> Iterator[Given]:
         judgement = _value(answers, texts)
         if judgement is not None:
             mode, value = judgement
-            yield Given(prompt_id, *prompt, [*texts.values()], mode, value, person(people.get(user, user)), 0.0)
+            yield PersonalJudgement(
+                prompt_id, *prompt, [*texts.values()], mode, value, person(people.get(user, user)), 0.0
+            )
 
 
 def _object(row: Mapping[str, Any], field: str) -> Mapping[str, Any]:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from statistics import median
 
 from tasks.language.judgements.lines import Item, Judgement
-from tasks.language.judgements.record import Record
+from tasks.language.judgements.record import JudgementRecord
 
 
 @dataclass(frozen=True)
-class Settings:
+class AssignmentSettings:
     """How items are given out."""
 
     seed: int
@@ -58,7 +58,7 @@ class Assignment:
     person who skipped it when nothing else is left, and no more when it is skipped again.
     """
 
-    def __init__(self, items: Sequence[Item], settings: Settings) -> None:
+    def __init__(self, items: Sequence[Item], settings: AssignmentSettings) -> None:
         self.settings = settings
         self.items = {item.item: item for item in items}
         self._gold = [item.item for item in self.items.values() if item.gold is not None]
@@ -67,7 +67,9 @@ class Assignment:
         self._wanted = ordinary or self._gold
         self._keys: dict[str, dict[str, int]] = {}  # by person, the order of the items
 
-    def next(self, record: Record, person: str, before_others: Mapping[str, str] | None = None) -> Shown | None:
+    def next(
+        self, record: JudgementRecord, person: str, before_others: Mapping[str, str] | None = None
+    ) -> Shown | None:
         """What the person judges next; None: nothing is left.
 
         `before_others` are the items that other people see just now, by person.
@@ -93,14 +95,14 @@ class Assignment:
         first = min(candidates, key=lambda item: (skipped[item], -len(counts.get(item, ())), keys[item]))
         return self.shown(first, person, 0)
 
-    def progress(self, record: Record, person: str) -> Progress:
+    def progress(self, record: JudgementRecord, person: str) -> Progress:
         """The person's: what is left shrinks too when others judge."""
         judgements = self._own(record, person)
         done = len({line.item for line in judgements} & set(self._wanted))
         left = len(self._open(record, judgements, person, self._counts(record)))
         return Progress(done, done + left, self._seconds(record, judgements, left))
 
-    def progress_of_all(self, record: Record) -> Progress:
+    def progress_of_all(self, record: JudgementRecord) -> Progress:
         """Of all people: each item wants `overlap` of them."""
         counts = self._counts(record)
         overlap = self.settings.overlap
@@ -108,26 +110,28 @@ class Assignment:
         wanted = overlap * len(self._wanted)
         return Progress(done, wanted, self._seconds(record, [], wanted - done))
 
-    def _own(self, record: Record, person: str) -> list[Judgement]:
+    def _own(self, record: JudgementRecord, person: str) -> list[Judgement]:
         return [line for line in record.judgements if line.person == person and line.item in self.items]
 
-    def _skips(self, record: Record, person: str) -> Counter[str]:
+    def _skips(self, record: JudgementRecord, person: str) -> Counter[str]:
         return Counter(line.item for line in record.skips if line.person == person)
 
-    def _counts(self, record: Record) -> dict[str, set[str]]:
+    def _counts(self, record: JudgementRecord) -> dict[str, set[str]]:
         """Who has judged each item."""
         people: dict[str, set[str]] = {}
         for line in record.judgements:
             people.setdefault(line.item, set()).add(line.person)
         return people
 
-    def _unseen(self, record: Record, judgements: Sequence[Judgement], person: str, items: Sequence[str]) -> list[str]:
+    def _unseen(
+        self, record: JudgementRecord, judgements: Sequence[Judgement], person: str, items: Sequence[str]
+    ) -> list[str]:
         """Those that the person has neither judged nor skipped."""
         seen = {line.item for line in judgements} | {*self._skips(record, person)}
         return [item for item in items if item not in seen]
 
     def _open(
-        self, record: Record, judgements: Sequence[Judgement], person: str, counts: Mapping[str, set[str]]
+        self, record: JudgementRecord, judgements: Sequence[Judgement], person: str, counts: Mapping[str, set[str]]
     ) -> list[str]:
         """Items that want one more person and that this one may get."""
         judged, skipped = {line.item for line in judgements}, self._skips(record, person)
@@ -139,7 +143,7 @@ class Assignment:
             and (self._everybody_all or len(counts.get(item, ())) < self.settings.overlap)
         ]
 
-    def _repeat(self, record: Record, judgements: Sequence[Judgement], person: str) -> str | None:
+    def _repeat(self, record: JudgementRecord, judgements: Sequence[Judgement], person: str) -> str | None:
         """An item that the person judged once, long enough ago."""
         judged, skipped = Counter(line.item for line in judgements), self._skips(record, person)
         old = [line.item for line in judgements[: max(0, len(judgements) - self.settings.gap)]]
@@ -164,7 +168,7 @@ class Assignment:
         text = "\n".join((str(self.settings.seed), *parts))  # no part has a line end
         return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
-    def _seconds(self, record: Record, judgements: Sequence[Judgement], left: int) -> float | None:
+    def _seconds(self, record: JudgementRecord, judgements: Sequence[Judgement], left: int) -> float | None:
         durations = [line.seconds for line in judgements or record.judgements if line.seconds > 0]  # 0: not known
         share = max(0.01, 1 - self.settings.gold * bool(self._gold) - self.settings.repeats)
         return median(durations) * left / share if durations else None

@@ -11,9 +11,9 @@ from tasks.common.errors import DataError
 from tasks.common.tables import Record as Columns
 from tasks.language.data.rows import Row, parsed, read_file, read_files
 from tasks.language.judgements import argilla, potato, trl
-from tasks.language.judgements.given import Given, lines
+from tasks.language.judgements.given import PersonalJudgement, lines
 from tasks.language.judgements.lines import Line, fault
-from tasks.language.judgements.record import Record
+from tasks.language.judgements.record import JudgementRecord
 
 Tool = Literal["trl", "trl-chat", "argilla", "potato"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)
@@ -21,7 +21,7 @@ SAID = "annotated_instances.jsonl"
 OUTPUT = "annotation_output"
 
 
-def export(record: Record, tool: Tool, folder: Path) -> list[Path]:
+def export(record: JudgementRecord, tool: Tool, folder: Path) -> list[Path]:
     """Write the record's judgements to a folder in the tool's form; returns the files.
 
     Those without rows are not written.
@@ -47,7 +47,7 @@ def imported(path: Path, tool: Tool, who: str, at: str) -> list[Line]:
     if tool == "potato":
         return _from_potato(path, who, at)
 
-    def form(row: Row) -> Iterable[Given]:
+    def form(row: Row) -> Iterable[PersonalJudgement]:
         if tool == "argilla":
             return argilla.given(row.values, row.name)
         return [trl.given(row.values, row.name, who)]
@@ -61,14 +61,14 @@ def _from_potato(folder: Path, who: str, at: str) -> list[Line]:
         raise DataError(f"{folder}: expected a folder with {OUTPUT}/PERSON/{SAID}, as Potato writes it; found none")
     items = {item.name: item for row in read_files(folder) for item in [parsed(row, potato.asked)]}
 
-    def form(row: Row) -> list[Given]:
+    def form(row: Row) -> list[PersonalJudgement]:
         return potato.given(row.values, items, row.name)
 
     by_person = [(file, file.parent.name if file.parent.name != OUTPUT else who) for file in annotation_files]
     return _merged(_lines(row._replace(name=person), form, at) for file, person in by_person for row in read_file(file))
 
 
-def _lines(row: Row, form: Callable[[Row], Iterable[Given]], at: str) -> list[Line]:
+def _lines(row: Row, form: Callable[[Row], Iterable[PersonalJudgement]], at: str) -> list[Line]:
     def made(_: Mapping[str, Any]) -> list[Line]:
         try:
             return lines(form(row), at)

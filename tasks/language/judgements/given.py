@@ -15,7 +15,7 @@ from tasks.language.judgements.lines import Answer, Item, Judgement, Line, Mode,
 from tasks.language.tables.solutions import steps_of
 
 
-class Given(NamedTuple):
+class PersonalJudgement(NamedTuple):
     """One person's judgement of answers to a prompt."""
 
     prompt_id: str
@@ -28,7 +28,7 @@ class Given(NamedTuple):
     seconds: float  # 0: not known
 
 
-def lines(judgements: Iterable[Given], at: str) -> list[Line]:
+def lines(judgements: Iterable[PersonalJudgement], at: str) -> list[Line]:
     """Items before their judgements, each once; `at` is when they were read in, as the record has times."""
     lines_by_id: dict[str, Line] = {}
     for judgement in judgements:
@@ -50,7 +50,7 @@ def lines(judgements: Iterable[Given], at: str) -> list[Line]:
     return list(lines_by_id.values())
 
 
-def _item(judgement: Given) -> Item:
+def _item(judgement: PersonalJudgement) -> Item:
     item = Item(
         item=item_id(judgement.mode, judgement.prompt, judgement.history, judgement.answers),
         mode=judgement.mode,

@@ -25,7 +25,7 @@ ANSWER = ("response", "completion", "answer", "solution")
 EXPECTED = f"prompt with {' or '.join(ANSWERS)}, prompt with {' or '.join(ANSWER)}, or prompt, chosen and rejected"
 
 
-class Answered(NamedTuple):
+class AnsweredPrompt(NamedTuple):
     """A prompt with answers, before they are made items; a judgement that is expected of them, as the record keeps
     it.
     """
@@ -37,7 +37,7 @@ class Answered(NamedTuple):
     gold: Mapping[str, Any] | None
 
 
-def from_responses(folder: Path, source: str = "responses") -> list[Answered]:
+def from_responses(folder: Path, source: str = "responses") -> list[AnsweredPrompt]:
     """What a policy sampled, by prompt, with its tokens: data/responses, or another folder with such a
     responses.parquet.
     """
@@ -45,7 +45,7 @@ def from_responses(folder: Path, source: str = "responses") -> list[Answered]:
     for row in tables.records(_table(Responses, folder / "responses.parquet")):
         rows_by_prompt.setdefault(row["prompt_id"], []).append(row)
     return [
-        Answered(prompt_id, rows[0]["prompt"], rows[0].get("history", ""), tuple(_sampled(rows, source)), None)
+        AnsweredPrompt(prompt_id, rows[0]["prompt"], rows[0].get("history", ""), tuple(_sampled(rows, source)), None)
         for prompt_id, rows in rows_by_prompt.items()
     ]
 
@@ -56,7 +56,7 @@ def _sampled(rows: Sequence[tables.Record], source: str) -> Iterator[Answer]:
         yield Answer(sample=row["sample"], source=source, text=row["response"], ended=row["ended"], tokens=tokens)
 
 
-def from_evaluations(first: Path, second: Path) -> list[Answered]:
+def from_evaluations(first: Path, second: Path) -> list[AnsweredPrompt]:
     """An arena: two policies' answers to the same test problem at the same temperature, from folders
     data/evaluate/POLICY.
 
@@ -68,7 +68,7 @@ def from_evaluations(first: Path, second: Path) -> list[Answered]:
     order = {problem: number for number, problem in enumerate(prompts)}
     common = sorted(ours.keys() & theirs.keys(), key=lambda key: (order[key[0]], *key[1:]))
     answered = [
-        Answered(key[0], *prompts[key[0]], (ours[key], theirs[key]), None)
+        AnsweredPrompt(key[0], *prompts[key[0]], (ours[key], theirs[key]), None)
         for key in common
         if prompts[key[0]] == prompts_of_second[key[0]]
     ]
@@ -97,7 +97,7 @@ def _table(schema: type[tables.Table], path: Path) -> Any:
     return tables.read(schema, path)
 
 
-def from_files(path: Path) -> list[Answered]:
+def from_files(path: Path) -> list[AnsweredPrompt]:
     """Rows of a file of one's own, or of all files of a folder (.jsonl, .json, .parquet), in one of the forms of
     EXPECTED.
 
@@ -111,11 +111,11 @@ def from_files(path: Path) -> list[Answered]:
     return answered
 
 
-def _parsed(row: Row) -> Answered:
+def _parsed(row: Row) -> AnsweredPrompt:
     return parsed(row, lambda values: _given(values, row.name))
 
 
-def _given(row: Mapping[str, Any], name: str) -> Answered:
+def _given(row: Mapping[str, Any], name: str) -> AnsweredPrompt:
     if row.get("chosen") is not None and row.get("rejected") is not None:
         pair = forms.pair(row)
         prompt, history = forms.split_prompt(pair.prompt)
@@ -129,7 +129,7 @@ def _given(row: Mapping[str, Any], name: str) -> Answered:
     else:
         raise ValueError(f"expected columns {EXPECTED}; got {forms.columns(row)}")
     prompt_id = next((str(row[key]) for key in ("prompt_id", "id") if row.get(key) is not None), name)
-    return Answered(prompt_id, prompt, history, tuple(answers), _gold(row.get("gold"), len(answers)))
+    return AnsweredPrompt(prompt_id, prompt, history, tuple(answers), _gold(row.get("gold"), len(answers)))
 
 
 def _turns(row: Mapping[str, Any]) -> forms.Conversation:
@@ -169,7 +169,7 @@ def _gold(value: object, count: int) -> Mapping[str, Any] | None:
     return {"ranks": rankings.parse(str(value), rankings.letters(count))}
 
 
-def items(answered: Iterable[Answered], mode: Mode, answers: int, seed: int, per_prompt: int) -> list[Item]:
+def items(answered: Iterable[AnsweredPrompt], mode: Mode, answers: int, seed: int, per_prompt: int) -> list[Item]:
     """Items of one mode, at most `per_prompt` of each prompt; `answers` in each of mode ranking and at most so many in
     edits.
 
@@ -196,7 +196,7 @@ def items(answered: Iterable[Answered], mode: Mode, answers: int, seed: int, per
     return list(items_by_id.values())
 
 
-def _groups(answered_prompt: Answered, mode: Mode, size: int, seed: int) -> list[tuple[Answer, ...]]:
+def _groups(answered_prompt: AnsweredPrompt, mode: Mode, size: int, seed: int) -> list[tuple[Answer, ...]]:
     distinct = list({answer.text: answer for answer in reversed(answered_prompt.answers)}.values())[::-1]
     if mode == "steps":
         return [(answer,) for answer in distinct if steps_of(answer.text)]
@@ -208,7 +208,7 @@ def _groups(answered_prompt: Answered, mode: Mode, size: int, seed: int) -> list
     return [group for group in groups if len(group) == size or (mode == "ranking" and len(group) > 1)]
 
 
-def _item(answered_prompt: Answered, answers: tuple[Answer, ...], mode: Mode) -> Item:
+def _item(answered_prompt: AnsweredPrompt, answers: tuple[Answer, ...], mode: Mode) -> Item:
     fields = {
         "kind": "item",
         "item": item_id(mode, answered_prompt.prompt, answered_prompt.history, [answer.text for answer in answers]),

@@ -23,12 +23,12 @@ from tasks.language.judgements import record
 from tasks.language.judgements.lines import (
     TIES,
     Answer,
+    AnswerScores,
     EditValue,
     Item,
     Judgement,
     PairwiseValue,
     RankingValue,
-    Scores,
 )
 from tasks.language.tables.preferences import LEVELS, STRENGTHS
 
@@ -77,7 +77,7 @@ class _Asked:
     rankings: list[tuple[Item, list[int], str]] = field(default_factory=list)  # ranks, and who ranked
 
 
-def counted(judgement_record: record.Record) -> list[Judgement]:
+def counted(judgement_record: record.JudgementRecord) -> list[Judgement]:
     """The judgements that pairs are made of."""
     last = {
         (judgement.item, judgement.person): judgement
@@ -88,7 +88,7 @@ def counted(judgement_record: record.Record) -> list[Judgement]:
 
 
 def read(
-    judgement_record: record.Record,
+    judgement_record: record.JudgementRecord,
     problems: Mapping[str, Record],
     sampled: Mapping[Prompt, str],
     disagreement: Literal["each", "majority"],
@@ -168,7 +168,7 @@ def _votes(item: Item, judgement: Judgement) -> Iterator[Vote]:
             yield Vote((written, answer), 1, BETTER, judgement.person)
 
 
-def _level(apart: int, winner: Scores | None, loser: Scores | None) -> int:
+def _level(apart: int, winner: AnswerScores | None, loser: AnswerScores | None) -> int:
     """By how much one of two ranked answers is better.
 
     Where both have scores, by the difference of their means over helpful, truthful and harmless: significantly from 2

@@ -67,7 +67,7 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
-class Scores(_Frozen):
+class AnswerScores(_Frozen):
     """How helpful, truthful and harmless an answer is, each from 1 to 5."""
 
     helpful: Score
@@ -85,7 +85,7 @@ class RankingValue(_Frozen):
     """A rank for each of the item's answers, 1 for the best; ties share a rank and no rank is left out."""
 
     ranks: tuple[Whole, ...]
-    scores: tuple[Scores | None, ...] | None = None
+    scores: tuple[AnswerScores | None, ...] | None = None
 
     @model_validator(mode="after")
     def _dense(self) -> "RankingValue":

@@ -18,17 +18,17 @@ from typing import Any, NamedTuple
 from tasks.common.tables import Record as Row
 from tasks.language.data import forms
 from tasks.language.judgements import rankings
-from tasks.language.judgements.given import Given, dense, person
+from tasks.language.judgements.given import PersonalJudgement, dense, person
 from tasks.language.judgements.lines import Item, Mode, PairwiseValue, RankingValue, Value
 from tasks.language.judgements.outcomes import SCALE, scale
-from tasks.language.judgements.record import Record
+from tasks.language.judgements.record import JudgementRecord
 from tasks.language.tables.preferences import LEVELS
 
 LISTS = ("responses", "answers", "candidates", "options", "text")
 BOTH_BAD = "both_bad"  # a scheme of our own, which Potato keeps as it is
 
 
-def rows(record: Record) -> tuple[list[Row], dict[str, list[Row]]]:
+def rows(record: JudgementRecord) -> tuple[list[Row], dict[str, list[Row]]]:
     """The items that were judged as pairs or rankings, and by person what was said of them; repeats are left out."""
     annotations: dict[str, list[Row]] = defaultdict(list)
     items: dict[str, Row] = {}
@@ -73,7 +73,7 @@ def _labels(value: PairwiseValue | RankingValue) -> Row:
     return {**labels, **({BOTH_BAD: {"yes": "true"}} if value.strength == "both bad" else {})}
 
 
-class Asked(NamedTuple):
+class PotatoItem(NamedTuple):
     """An item as Potato was given it."""
 
     name: str
@@ -82,7 +82,7 @@ class Asked(NamedTuple):
     answers: list[str]
 
 
-def asked(row: Mapping[str, Any]) -> Asked:
+def asked(row: Mapping[str, Any]) -> PotatoItem:
     """An item of its input; ValueError names the field at fault."""
     sides = [row.get("left"), row.get("right")]
     answers: list[Any] = next((row[name] for name in LISTS if isinstance(row.get(name), list)), sides)
@@ -93,10 +93,10 @@ def asked(row: Mapping[str, Any]) -> Asked:
         raise ValueError(
             f"expected id, and a prompt in prompt, question, instruction or context; got {forms.columns(row)}"
         )
-    return Asked(str(row["id"]), *forms.split_prompt(forms.as_turns(row[name], name, "user")), answers)
+    return PotatoItem(str(row["id"]), *forms.split_prompt(forms.as_turns(row[name], name, "user")), answers)
 
 
-def given(row: Mapping[str, Any], items: Mapping[str, Asked], who: str) -> list[Given]:
+def given(row: Mapping[str, Any], items: Mapping[str, PotatoItem], who: str) -> list[PersonalJudgement]:
     """A line of what a person said; nothing where no scheme is one of ours, as in the pages before and after the
     task.
     """
@@ -112,7 +112,7 @@ def given(row: Mapping[str, Any], items: Mapping[str, Asked], who: str) -> list[
     time = row.get("behavioral_data")
     seconds = _seconds(str(time.get("time_string", ""))) if isinstance(time, Mapping) else 0.0
     judged_by = person(row.get("user_id") or who)
-    return [] if item is None or judgement is None else [Given(*item, *judgement, judged_by, seconds)]
+    return [] if item is None or judgement is None else [PersonalJudgement(*item, *judgement, judged_by, seconds)]
 
 
 def _value(schemes: Mapping[str, Mapping[str, Any]], count: int) -> tuple[Mode, Value] | None:

@@ -23,7 +23,7 @@ LONGEST = 2**24  # bytes of a line
 LARGEST = 2**31  # bytes of a file
 
 
-class Record:
+class JudgementRecord:
     """What people were asked and what they said: `add` takes a line in, and refuses one that does not fit the lines
     before.
     """
@@ -103,7 +103,7 @@ class Record:
         return Judgements.of(rows)
 
 
-def read(path: Path) -> Record:
+def read(path: Path) -> JudgementRecord:
     """The record in a file, or in all `.jsonl` files of a folder by their names; DataError `FILE:LINE: what is wrong`.
 
     Items are taken in before what people said of them, and what was taken back last, whichever file has them.
@@ -111,7 +111,7 @@ def read(path: Path) -> Record:
     if not path.exists():
         raise DataError(f"{path}: no such file or folder; expected a record of judgements (.jsonl)")
     located_lines = [(where, line) for file in _files(path) for where, line in _lines(file)]
-    record = Record()
+    record = JudgementRecord()
     for kinds in ((Item,), (Judgement, Skip, Flag), (Undo,)):
         for where, line in located_lines:
             if isinstance(line, kinds):

@@ -11,14 +11,14 @@ from tasks.language.judgements import biases
 from tasks.language.judgements.lines import Item, Judgement, PairwiseValue
 from tasks.language.judgements.outcomes import alike, outcomes
 from tasks.language.judgements.questions import Agreement, agreements
-from tasks.language.judgements.record import Record
+from tasks.language.judgements.record import JudgementRecord
 from tasks.language.judgements.strengths import Comparison, Strength, strengths
 
 Shares = Mapping[str, float | None]  # by judgement, from 0 to 1; None: it says nothing
 
 
 @dataclass(frozen=True)
-class Measured:
+class JudgementStatistics:
     """Of some judgements, each with its 95 % interval; None where there is nothing to say it from."""
 
     gold: Estimate | None  # how far judgements of gold items say what is expected
@@ -36,7 +36,7 @@ class PersonStatistics:
     skips: int
     flags: int
     seconds: float | None  # median
-    measured: Measured
+    measured: JudgementStatistics
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Statistics:
     items: int  # judged at least once
     modes: Mapping[str, int]  # judgements by mode
     verdicts: Mapping[str, int]  # judgements of pairs by verdict
-    measured: Measured
+    measured: JudgementStatistics
     people: Sequence[PersonStatistics]
     agreement: Sequence[Agreement]
     strengths: Sequence[Strength]  # of the answers' sources
@@ -67,7 +67,7 @@ class Statistics:
     hours: float  # in all
 
 
-def statistics(record: Record) -> Statistics:
+def statistics(record: JudgementRecord) -> Statistics:
     """All of it; for ten thousand judgements in about a second."""
     judgements = record.judgements
     first = _first(judgements)
@@ -97,7 +97,7 @@ def _first(judgements: Sequence[Judgement]) -> dict[tuple[str, str], Judgement]:
     return {(line.person, line.item): line for line in judgements if line.repeat == 0}
 
 
-def _on_gold(record: Record, judgements: Iterable[Judgement]) -> Shares:
+def _on_gold(record: JudgementRecord, judgements: Iterable[Judgement]) -> Shares:
     golds = ((line, record.items[line.item].gold) for line in judgements)
     return {line.judgement: alike(line.value, gold) for line, gold in golds if gold is not None}
 
@@ -107,7 +107,9 @@ def _on_repeats(judgements: Sequence[Judgement], first: Mapping[tuple[str, str],
     return {line.judgement: alike(line.value, original.value) for line, original in before if original is not None}
 
 
-def _people(record: Record, judgements: Sequence[Judgement], values: Sequence[Shares]) -> list[PersonStatistics]:
+def _people(
+    record: JudgementRecord, judgements: Sequence[Judgement], values: Sequence[Shares]
+) -> list[PersonStatistics]:
     by_person: dict[str, list[Judgement]] = defaultdict(list)
     for line in judgements:
         by_person[line.person].append(line)
@@ -125,12 +127,12 @@ def _people(record: Record, judgements: Sequence[Judgement], values: Sequence[Sh
     ]
 
 
-def _measured(judgements: Sequence[Judgement], values: Sequence[Shares]) -> Measured:
+def _measured(judgements: Sequence[Judgement], values: Sequence[Shares]) -> JudgementStatistics:
     def estimate(shares: Shares) -> Estimate | None:
         defined_shares = [value for line in judgements if (value := shares.get(line.judgement)) is not None]
         return share(defined_shares) if defined_shares else None
 
-    return Measured(*map(estimate, values))
+    return JudgementStatistics(*map(estimate, values))
 
 
 def _seconds(judgements: Sequence[Judgement]) -> float | None:
@@ -139,7 +141,7 @@ def _seconds(judgements: Sequence[Judgement]) -> float | None:
     return median(durations) if durations else None
 
 
-def _comparisons(record: Record, judgements: Iterable[Judgement]) -> list[Comparison]:
+def _comparisons(record: JudgementRecord, judgements: Iterable[Judgement]) -> list[Comparison]:
     """The answers' sources against each other.
 
     A gold item's better answer was known before, so it says nothing of them.
@@ -153,7 +155,7 @@ def _comparisons(record: Record, judgements: Iterable[Judgement]) -> list[Compar
     return comparisons
 
 
-def _disputed(record: Record, judgements: Iterable[Judgement]) -> list[Disputed]:
+def _disputed(record: JudgementRecord, judgements: Iterable[Judgement]) -> list[Disputed]:
     by_item: dict[str, list[Judgement]] = defaultdict(list)
     for line in judgements:
         by_item[line.item].append(line)

@@ -13,15 +13,15 @@ from typing import Any
 from tasks.common.errors import DataError
 from tasks.common.tables import Record as Row
 from tasks.language.data import forms, messages
-from tasks.language.judgements.given import Given, person
+from tasks.language.judgements.given import PersonalJudgement, person
 from tasks.language.judgements.lines import EditValue, Item, Judgement, PairwiseValue, StepsValue
 from tasks.language.judgements.outcomes import outcomes
-from tasks.language.judgements.record import Record
+from tasks.language.judgements.record import JudgementRecord
 
 FILES = ("preferences", "stepwise", "completions")
 
 
-def rows(record: Record, conversational: bool) -> dict[str, list[Row]]:
+def rows(record: JudgementRecord, conversational: bool) -> dict[str, list[Row]]:
     """Rows of each of FILES. Repeats are left out; a prompt with turns before it has only the conversational form, and
     none of its steps.
     """
@@ -74,7 +74,7 @@ def _messages(row: Row, item: Item) -> Row:
     return row | {"prompt": prompt, **({"tools": tools} if tools else {})} | answers
 
 
-def given(row: Mapping[str, Any], name: str, who: str) -> Given:
+def given(row: Mapping[str, Any], name: str, who: str) -> PersonalJudgement:
     """A row of either form; `who` judged where no column `person` says so. ValueError names the field at fault.
 
     The two answers of a pair stand in the order of their texts, so that people who prefer different ones judge one
@@ -89,14 +89,16 @@ def given(row: Mapping[str, Any], name: str, who: str) -> Given:
             raise ValueError("fields 'chosen' and 'rejected' are one text; expected two answers")
         better = f"{'a' if chosen == first else 'b'} {pair.level}".strip()
         value = PairwiseValue(strength=f"{better} better")
-        return Given(name, *forms.split_prompt(pair.prompt), (first, second), "pairwise", value, judged_by, 0.0)
+        return PersonalJudgement(
+            name, *forms.split_prompt(pair.prompt), (first, second), "pairwise", value, judged_by, 0.0
+        )
     prompt = forms.split_prompt(forms.as_turns(row.get("prompt"), "prompt", "user"))
     if "completions" in row:
         steps, labels = row["completions"], row.get("labels")
         if not isinstance(steps, list) or not isinstance(labels, list) or len(steps) != len(labels):
             raise ValueError("fields 'completions' and 'labels' should be lists of one length")
         text = "\n".join(str(step).replace("\n", " ") for step in steps)
-        return Given(
+        return PersonalJudgement(
             name,
             *prompt,
             (text,),
@@ -107,7 +109,7 @@ def given(row: Mapping[str, Any], name: str, who: str) -> Given:
         )
     if "completion" in row:
         [message] = forms.as_turns(row["completion"], "completion", "assistant")
-        return Given(name, *prompt, (), "edit", EditValue(text=messages.text(message)), judged_by, 0.0)
+        return PersonalJudgement(name, *prompt, (), "edit", EditValue(text=messages.text(message)), judged_by, 0.0)
     raise ValueError(
         f"expected prompt with chosen and rejected, completions and labels, or completion; got {forms.columns(row)}"
     )

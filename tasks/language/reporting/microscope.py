@@ -10,7 +10,7 @@ import pandas as pd
 
 from tasks.common import tables
 from tasks.common.tables import Record
-from tasks.language.tables.rollouts import FILE, Rollouts
+from tasks.language.tables.rollouts import FILE, RolloutTable
 
 TRENDS = (  # columns of a curve that can be looked at, in this order
     "reward",
@@ -38,7 +38,7 @@ def microscope(folders: Mapping[str, Path], drawn: Mapping[str, pd.DataFrame]) -
     policy_entries = []
     for name, folder in folders.items():
         if (folder / FILE).is_file():
-            table = tables.read(Rollouts, folder / FILE)
+            table = tables.read(RolloutTable, folder / FILE)
             policy_entries.append({"name": name, "trends": trends(drawn[name]), **_answers(table)})
     return policy_entries
 
@@ -47,7 +47,7 @@ def temperatures(folders: Mapping[str, Path]) -> dict[str, float]:
     """At which temperature each policy that has rollouts was sampled while it was trained."""
     files = {name: folder / FILE for name, folder in folders.items()}
     return {
-        name: float(tables.read(Rollouts, file)["temperature"].iloc[0])
+        name: float(tables.read(RolloutTable, file)["temperature"].iloc[0])
         for name, file in files.items()
         if file.is_file()
     }

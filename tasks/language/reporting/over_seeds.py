@@ -16,7 +16,7 @@ from tasks.common import estimates
 from tasks.common.estimates import Estimate
 from tasks.language.reporting.comparing import changes
 from tasks.language.reporting.differences import FEWEST, Difference
-from tasks.language.reporting.scoreboard import MARKS, Cell, Results, Table, tables
+from tasks.language.reporting.scoreboard import MARKS, Cell, Results, ScoreTable, tables
 
 PROBLEMS_ALONE = {1: "△", 0: "", -1: "▽"}  # the interval over problems is apart from 0, that over seeds is not
 Measured = Mapping[str, pd.DataFrame]  # policy -> its measures: problems x metrics
@@ -79,7 +79,7 @@ def over_problems(seeds: Sequence[Results], measured: Sequence[Measured], fewest
     )
 
 
-def joined(seeds: Results, problems: Results) -> list[Table]:
+def joined(seeds: Results, problems: Results) -> list[ScoreTable]:
     """The report's tables, each cell with both intervals; an arrow where the change is apart from 0 over both, or over
     problems alone.
 
@@ -97,7 +97,7 @@ def joined(seeds: Results, problems: Results) -> list[Table]:
             index for index in range(len(table.columns)) if any(cells[index]["text"] for _, cells in rows)
         ]
         shown = [(policy, [cells[index] for index in filled_columns]) for policy, cells in rows]
-        joined_tables.append(Table(table.title, [table.columns[index] for index in filled_columns], shown))
+        joined_tables.append(ScoreTable(table.title, [table.columns[index] for index in filled_columns], shown))
     return joined_tables
 
 

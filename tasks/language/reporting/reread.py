@@ -12,7 +12,7 @@ from tasks.algorithms.language.completions import make_completions, token_logps
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.tables.rollouts import FILE, Rollouts
+from tasks.language.tables.rollouts import FILE, RolloutTable
 
 BEFORE = 3  # tokens that are read with one whose text is asked for: some tokenizers drop a space at the start of a text
 AT_ONCE = 32  # answers in one pass
@@ -24,7 +24,7 @@ def rollouts(
     """Write to `out` the rollouts that lie beside the policy in `folder`; nothing where there are none."""
     if not (folder / FILE).is_file():
         return
-    table = tables.read(Rollouts, folder / FILE)
+    table = tables.read(RolloutTable, folder / FILE)
     vocabulary_size = (
         policy.get_input_embeddings().num_embeddings
     )  # a vocabulary may have gaps, and its highest token be beyond its size
@@ -36,7 +36,7 @@ def rollouts(
     table["final_logps"] = logps(policy, table, tokenizer.pad_token_id)
     if reference is not None:
         table["reference_logps"] = logps(reference, table, tokenizer.pad_token_id)
-    tables.write(Rollouts, table, out / FILE)
+    tables.write(RolloutTable, table, out / FILE)
 
 
 def pieces(tokenizer: Tokenizer, tokens: list[int]) -> list[str]:

@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Row:
+class AccuracyRow:
     """The share of some held-out examples that is right, with its interval over prompts."""
 
     name: str
@@ -60,7 +60,7 @@ class Gain:
 class Section:
     """What the templates show; figures are SVGs by name, each with its caption."""
 
-    tables: list[tuple[str, list[Row]]]  # heading -> rows
+    tables: list[tuple[str, list[AccuracyRow]]]  # heading -> rows
     mistakes: list[list[Record]]  # each of them texts side by side, with what is said of them
     figures: dict[str, str] = field(default_factory=dict)
     captions: dict[str, str] = field(default_factory=dict)
@@ -117,10 +117,10 @@ def _share(right: Array, prompts: pd.Series, seed: int, resamples: int) -> Estim
 
 def _rows(
     right: Array, kinds: Mapping[str, NDArray[np.bool_]], prompts: pd.Series, seed: int, resamples: int
-) -> list[Row]:
+) -> list[AccuracyRow]:
     """A row for each kind of examples that there is."""
     return [
-        Row(name, int(mask.sum()), _share(right[mask], prompts[mask], seed, resamples))
+        AccuracyRow(name, int(mask.sum()), _share(right[mask], prompts[mask], seed, resamples))
         for name, mask in kinds.items()
         if mask.any()
     ]
@@ -216,7 +216,7 @@ def _other_side(column: str) -> str:
     return f"{sides[side]}_{rest}" if side in sides and rest else column
 
 
-def _agreement(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
+def _agreement(table: pd.DataFrame, seed: int, resamples: int) -> list[AccuracyRow]:
     """How often each two of the labels' authors, the given scores (the annotator's points, or others') and the model
     order a comparison alike.
 
@@ -239,7 +239,7 @@ def _agreement(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
         both = (first != 0) & (second != 0)
         if both.any():
             alike = _share((first == second)[both].astype(float), by_pair["prompt_id"][both], seed, resamples)
-            rows.append(Row(f"{first_judge} and {second_judge}", int(both.sum()), alike))
+            rows.append(AccuracyRow(f"{first_judge} and {second_judge}", int(both.sum()), alike))
     return rows
 
 
@@ -281,7 +281,7 @@ def _of_solutions(table: pd.DataFrame, seed: int, resamples: int) -> Section:
     return Section(headed_rows, [[*_solution(row)] for row in tables.records(worst)])
 
 
-def _by_class(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
+def _by_class(table: pd.DataFrame, seed: int, resamples: int) -> list[AccuracyRow]:
     steps = table[["prompt_id", "bad", "truth"]].explode(["bad", "truth"], ignore_index=True)
     bad, truth = steps["bad"].to_numpy(dtype=float) > 0.5, steps["truth"].to_numpy(dtype=int)
     kinds = {f"{name} steps": truth == value for value, name in CLASSES.items()}
@@ -293,7 +293,7 @@ def first_wrong(bad: Sequence[float]) -> int:
     return next((position for position, chance in enumerate(bad) if chance > 0.5), -1)
 
 
-def _first_wrong(table: pd.DataFrame, seed: int, resamples: int) -> list[Row]:
+def _first_wrong(table: pd.DataFrame, seed: int, resamples: int) -> list[AccuracyRow]:
     """ProcessBench's two accuracies (arXiv:2412.06559): the first wrong step of a solution that has one, and none of
     one that has none.
     """

@@ -118,7 +118,7 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Table:
+class ScoreTable:
     """One row for each policy, one cell for each metric."""
 
     title: str
@@ -126,7 +126,7 @@ class Table:
     rows: list[tuple[str, list[Cell]]]
 
 
-def tables(results: Results, margin: float = 0.0) -> list[Table]:
+def tables(results: Results, margin: float = 0.0) -> list[ScoreTable]:
     """The few numbers that matter most, then all numbers; `margin` is what counts as equal, in points.
 
     What repeats another number is left out: lenient accuracy where it is strict accuracy, pass@1, which is mean@k, and
@@ -206,20 +206,20 @@ def notes(results: Results) -> list[str]:
     return lines
 
 
-def unanswered(results: Results) -> Table:
+def unanswered(results: Results) -> ScoreTable:
     """What can be said where no right answers are known, each number marked where its change is beyond chance."""
     kinds = [f"{kind}_sampled_{results.hottest}" for kind in ("win_rate", "reward", "kl", "length")]
     wanted = ["reference_loss", *OF_PAIRS, "win_rate_greedy", "reward_greedy", "length_greedy", "ended_greedy", *kinds]
     shown = [name for name in wanted if name in results.metrics]
     rows = [(policy, [_marked(results, policy, name) for name in shown]) for policy in results.judged]
-    return Table("At a glance", [label(name) for name in shown], rows)
+    return ScoreTable("At a glance", [label(name) for name in shown], rows)
 
 
 def _of(how: str) -> str:
     return "each policy's best temperature" if how == BEST else f"temperature {spoken(how)}"
 
 
-def glance(results: Results, margin: float) -> Table:
+def glance(results: Results, margin: float) -> ScoreTable:
     """Right answers, and what each policy gains over the baseline and over the better control; gold answers, and what
     gains them.
     """
@@ -239,10 +239,10 @@ def glance(results: Results, margin: float) -> Table:
         kind = ", control" if policy in results.controls else ""
         rows.append((f"{policy}{kind}", cells + [_marked(results, policy, name) for name in more]))
     columns = ["right answers", "change", "gained, lost", "verdict", *rival, *gold, *map(short, more)]
-    return Table("At a glance", columns, rows)
+    return ScoreTable("At a glance", columns, rows)
 
 
-def untrained(results: Results) -> list[Table]:
+def untrained(results: Results) -> list[ScoreTable]:
     """What the baseline reaches without any training, by a temperature, a vote or a choice among its samples."""
     base = results.judged[results.baseline]
     rows = [
@@ -250,7 +250,7 @@ def untrained(results: Results) -> list[Table]:
         for metric, gain in results.untrained.items()
     ]
     columns = ["right answers", "change to its greedy answers", "gained, lost"]
-    return [Table(f"What {results.baseline} reaches without training", columns, rows)] if rows else []
+    return [ScoreTable(f"What {results.baseline} reaches without training", columns, rows)] if rows else []
 
 
 def means(results: Results, metric: str) -> str:
@@ -262,13 +262,13 @@ def means(results: Results, metric: str) -> str:
     return f"{'sampled' if what.startswith('mean@') else what} {where}"
 
 
-def _table(title: str, metrics: list[str], results: Results) -> Table:
+def _table(title: str, metrics: list[str], results: Results) -> ScoreTable:
     columns = [label(name) if title.startswith("Lenient") else short(name) for name in metrics]
     rows = []
     for policy, estimates in results.judged.items():
         cells = [_cell(kind_of(name), estimates[name]) if name in estimates else EMPTY for name in metrics]
         rows.append((f"{policy}, {at(results.best[policy])}" if "best" in title else policy, cells))
-    return Table(title, columns, rows)
+    return ScoreTable(title, columns, rows)
 
 
 def _marked(results: Results, policy: str, metric: str) -> Cell:

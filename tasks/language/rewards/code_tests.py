@@ -151,7 +151,7 @@ def _fault_of_code(name: str, source: str, function: str | None = None) -> str |
     return None
 
 
-class Worker:
+class ProgramWorker:
     """One process that judges programs, as its parent sees it."""
 
     def __init__(self, seconds: int) -> None:
@@ -209,7 +209,7 @@ class CodeJudge:
 
     def __init__(self, workers: int = 2, seconds: int = 5) -> None:
         """`seconds` of processor time for a program, for each input where it reads inputs."""
-        self._pool = WorkerPool(workers, lambda: Worker(seconds))
+        self._pool = WorkerPool(workers, lambda: ProgramWorker(seconds))
 
     def __enter__(self) -> "CodeJudge":
         """Start a first process, so that a machine without a lock is found before anything is trained."""
@@ -223,5 +223,5 @@ class CodeJudge:
         """For each job 1.0 where the program passes all tests, else 0.0; nan where nobody could judge it."""
         texts = [json.dumps(judged) for judged in jobs]
         different = dict(zip(texts, jobs, strict=True))  # a group's responses often agree
-        verdicts = dict(zip(different, self._pool.map(Worker.judge, different.values()), strict=True))
+        verdicts = dict(zip(different, self._pool.map(ProgramWorker.judge, different.values()), strict=True))
         return [verdicts[text] for text in texts]

@@ -52,7 +52,7 @@ def locked():
 """
 
 
-class Runner:
+class ProgramRunner:
     """The process that starts programs, as the examiner sees it."""
 
     def __init__(self, seconds: int) -> None:
@@ -109,7 +109,7 @@ class Examiner:
 
     def __init__(self, seconds: int) -> None:
         self.seconds = seconds
-        self.runner = Runner(seconds)
+        self.runner = ProgramRunner(seconds)
 
     def passes(self, job: dict[str, Any]) -> bool:
         """Whether the job's program passes all its tests: `pairs` of an input and an output, else `tests`, a list of

@@ -40,7 +40,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ConstraintKind:
     """How one kind of constraint is checked: `holds(response, **arguments)`, all `arguments` needed."""
 
     holds: Callable[..., bool]
@@ -71,14 +71,14 @@ LANGUAGES = (
 )
 LANGUAGE = Field(f"one of {LANGUAGES}", lambda value: value in LANGUAGES.split(", "))
 RELATION = Field("'less than' or 'at least'", lambda value: isinstance(value, str) and value in RELATIONS)
-KINDS: dict[str, Kind] = {}  # by name
+KINDS: dict[str, ConstraintKind] = {}  # by name
 
 
 def kind(name: str, **arguments: Field) -> Callable[[Callable[..., bool]], Callable[..., bool]]:
     """Enter the function below into KINDS."""
 
     def enter(holds: Callable[..., bool]) -> Callable[..., bool]:
-        KINDS[name] = Kind(holds, arguments)
+        KINDS[name] = ConstraintKind(holds, arguments)
         return holds
 
     return enter

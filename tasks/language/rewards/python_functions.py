@@ -34,7 +34,7 @@ METRICS = {  # of a step's samples
 
 
 @dataclass(frozen=True)
-class Judged:
+class FunctionRewards:
     """The function's rewards of N responses: nan where it has none; `failed` where it took too long or ended its
     process.
     """
@@ -43,7 +43,7 @@ class Judged:
     failed: list[bool]
 
 
-class Worker(Child):
+class FunctionWorker(Child):
     """One process with one function, as its parent sees it."""
 
     def __init__(self, name: str) -> None:
@@ -112,10 +112,10 @@ class PythonFunction:
             raise ConfigError(f"params.yaml: reward: {name}: {reason}")
         self.name, self.files, self.seconds = name, Path(kept), seconds
         self.spent = 0.0  # seconds in calls
-        self.worker: Worker | None = None
+        self.worker: FunctionWorker | None = None
         self.warned: set[str] = set()
 
-    def __call__(self, prompts: Sequence[str], responses: Sequence[str], columns: Columns) -> Judged:
+    def __call__(self, prompts: Sequence[str], responses: Sequence[str], columns: Columns) -> FunctionRewards:
         """The rewards of N responses, each to its prompt."""
         started = time.monotonic()
         try:
@@ -129,7 +129,7 @@ class PythonFunction:
             self.worker.close()
             self.worker = None
 
-    def _judge(self, prompts: Sequence[str], responses: Sequence[str], columns: Columns) -> Judged:
+    def _judge(self, prompts: Sequence[str], responses: Sequence[str], columns: Columns) -> FunctionRewards:
         alone = [
             ([prompt], [response], {name: [values[at]] for name, values in columns.items()})
             for at, (prompt, response) in enumerate(zip(prompts, responses, strict=True))
@@ -144,10 +144,10 @@ class PythonFunction:
                     for call in alone:
                         with suppress(ChildEnded):
                             self._values(self._reply(*call), call[0])
-                return Judged(self._values(reply, prompts), [False] * len(alone))
+                return FunctionRewards(self._values(reply, prompts), [False] * len(alone))
         return self._one_by_one(alone)
 
-    def _one_by_one(self, alone: Iterable[tuple[list[str], list[str], Columns]]) -> Judged:
+    def _one_by_one(self, alone: Iterable[tuple[list[str], list[str], Columns]]) -> FunctionRewards:
         values: list[float] = []
         failed: list[bool] = []
         for call in alone:
@@ -160,11 +160,11 @@ class PythonFunction:
                 self._say(f"the call {ended} for the prompt {_shown(call[0][0])}; it has no reward")
                 if len(failed) >= GIVE_UP and all(failed[-GIVE_UP:]):
                     raise DataError(f"{self.name}: {GIVE_UP} calls in a row failed; the last one {ended}") from None
-        return Judged(values, failed)
+        return FunctionRewards(values, failed)
 
     def _reply(self, prompts: Sequence[str], responses: Sequence[str], columns: Columns) -> dict[str, Any]:
         if self.worker is None:
-            self.worker = Worker(self.name)
+            self.worker = FunctionWorker(self.name)
             self._check_files(self.worker.loaded)
         try:
             reply = self.worker.call(prompts, responses, columns, self.seconds)

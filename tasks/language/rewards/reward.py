@@ -18,7 +18,7 @@ Columns = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Answered:
+class AnsweredProblem:
     """One response to one problem."""
 
     question: str
@@ -43,13 +43,13 @@ class Reward:
     where it has none.
     """
 
-    judge: Callable[[Sequence[Answered], Any], Sequence[float]]
+    judge: Callable[[Sequence[AnsweredProblem], Any], Sequence[float]]
     needs_answer: bool  # of the reference
     columns: ByColumns | None
     helper: Callable[[], AbstractContextManager[Any]] | None  # what a stage starts for it and ends, such as processes
     further: Mapping[str, Callable[[float], float]]  # what else is logged, by name: made of each value
 
-    def __call__(self, answered: Answered) -> float:
+    def __call__(self, answered: AnsweredProblem) -> float:
         """The reward of a single response, of a reward without a helper."""
         [value] = self.judge([answered], None)
         return value
@@ -60,11 +60,11 @@ def reward(
     needs_answer: bool = False,
     columns: ByColumns | None = None,
     further: Mapping[str, Callable[[float], float]] | None = None,
-) -> Callable[[Callable[[Answered], float]], Reward]:
+) -> Callable[[Callable[[AnsweredProblem], float]], Reward]:
     """The decorator of a function of one response; it is called only for prompts that have the columns."""
 
-    def made(function: Callable[[Answered], float]) -> Reward:
-        def judge(answered: Sequence[Answered], _: Any) -> list[float]:
+    def made(function: Callable[[AnsweredProblem], float]) -> Reward:
+        def judge(answered: Sequence[AnsweredProblem], _: Any) -> list[float]:
             return [
                 function(response) if columns is None or columns.has(response.columns) else math.nan
                 for response in answered
@@ -80,10 +80,10 @@ def reward_of_many(
     *,
     needs_answer: bool = False,
     columns: ByColumns | None = None,
-) -> Callable[[Callable[[Sequence[Answered], Any], Sequence[float]]], Reward]:
+) -> Callable[[Callable[[Sequence[AnsweredProblem], Any], Sequence[float]]], Reward]:
     """The decorator of a function of N responses and of a helper that a stage starts once for all of its steps."""
 
-    def made(function: Callable[[Sequence[Answered], Any], Sequence[float]]) -> Reward:
+    def made(function: Callable[[Sequence[AnsweredProblem], Any], Sequence[float]]) -> Reward:
         return Reward(function, needs_answer, columns, helper, {})
 
     return made

@@ -24,7 +24,7 @@ from tasks.language.rewards import python_functions
 from tasks.language.rewards.by_name.format import format
 from tasks.language.rewards.by_name.verifiable import verifiable
 from tasks.language.rewards.python_functions import PythonFunction
-from tasks.language.rewards.reward import Answered, Columns, Reward, load
+from tasks.language.rewards.reward import AnsweredProblem, Columns, Reward, load
 from tasks.language.rewards.verifier import Verifier
 
 METRICS = {  # of a step's samples
@@ -83,7 +83,7 @@ def helpers(weights: Weights) -> Iterator[dict[str, Any]]:
 
 
 def rewards(
-    answered: Sequence[Answered],
+    answered: Sequence[AnsweredProblem],
     weights: Weights,
     verifier: Verifier,
     model_scores: Mapping[str, Tensor] | None = None,
@@ -130,7 +130,9 @@ def rewards(
     return Rewards(total, others, parts)
 
 
-def _parts(answered: Sequence[Answered], judged: Mapping[str, Reward], helpers: Mapping[str, Any]) -> dict[str, Tensor]:
+def _parts(
+    answered: Sequence[AnsweredProblem], judged: Mapping[str, Reward], helpers: Mapping[str, Any]
+) -> dict[str, Tensor]:
     """The values (N,) of each of these rewards, and what else is logged of them."""
     parts = {}
     for name, reward in judged.items():
@@ -161,7 +163,7 @@ def fault(row: Mapping[str, Any], columns: Columns, weights: Weights) -> str | N
     return None
 
 
-def _given(answered: Sequence[Answered]) -> tuple[list[str], list[str], dict[str, list[Any]]]:
+def _given(answered: Sequence[AnsweredProblem]) -> tuple[list[str], list[str], dict[str, list[Any]]]:
     """Prompts, responses and columns as a function of the user's gets them; a column that a prompt lacks is None."""
     names = sorted({name for sample in answered for name in sample.columns} - {"question", "solution", "answer"})
     columns: dict[str, list[Any]] = {

@@ -12,7 +12,7 @@ from tasks.language.rewards import worked_steps
 from tasks.language.rewards.answers import final_answer, strict_answer
 from tasks.language.rewards.equations import NOTE, Equation, equations
 from tasks.language.rewards.numerals import amount, number_of, numbers, same_number
-from tasks.language.rewards.worked_steps import Work
+from tasks.language.rewards.worked_steps import StepShares
 
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 COUNTED = re.compile(r"=\s*+[$\d.,]++%?\s++([A-Za-z]{3,})")  # what a result counts: `= 12 pens`
@@ -55,7 +55,7 @@ def score(question: str, solution: str, answer: str, response: str, ended: bool)
     return RubricScore(*_correctness(final, right, answer, work), *reasoning, *clarity)
 
 
-def _correctness(final: str | None, right: bool, answer: str, work: Work) -> tuple[int, str]:
+def _correctness(final: str | None, right: bool, answer: str, work: StepShares) -> tuple[int, str]:
     if right:
         return 5, f"final answer {final} is right"
     reason = f"final answer {final} instead of {answer}" if final is not None else "no final answer"
@@ -68,7 +68,7 @@ def _correctness(final: str | None, right: bool, answer: str, work: Work) -> tup
     return 0, reason
 
 
-def _reasoning_in_steps(work: Work) -> tuple[int, str]:
+def _reasoning_in_steps(work: StepShares) -> tuple[int, str]:
     if work.right == 1:
         return 3, "every step holds and leads to the answer"
     slips = work.credit - work.right

@@ -76,7 +76,7 @@ def in_box(answer: str) -> str:
     return f"{BOX}{answer.replace('%', '')}}}"
 
 
-class Worker:
+class VerifierWorker:
     """One process that judges answers, as its parent sees it."""
 
     def __init__(self, seconds: float) -> None:
@@ -134,7 +134,7 @@ class Verifier:
         """`seconds` of processor time for one judgement; MATH-500's own solutions take 4 ms on average, 0.3 s at
         most.
         """
-        self._pool = WorkerPool(workers, lambda: Worker(seconds))
+        self._pool = WorkerPool(workers, lambda: VerifierWorker(seconds))
         self._ended: set[tuple[str, str]] = set()
 
     def __enter__(self) -> "Verifier":
@@ -170,17 +170,17 @@ class Verifier:
         """
         return [pair in self._ended for pair in zip(golds, responses, strict=True)]
 
-    def _compared(self, worker: Worker, pair: tuple[str, str]) -> float:
+    def _compared(self, worker: VerifierWorker, pair: tuple[str, str]) -> float:
         return self._noted(worker, pair, worker.judge(*pair))
 
-    def _judged(self, worker: Worker, pair: tuple[str, str]) -> float:
+    def _judged(self, worker: VerifierWorker, pair: tuple[str, str]) -> float:
         gold, response = pair
         reference = rewrite(unwrapped(gold))
         answer = rewrite(as_latex(response), powers_of_e=not EULER.search(reference))
         verdict = self._noted(worker, pair, worker.judge(in_box(reference), answer, near=True))
         return 1.0 if verdict == 0 and same_text(gold, response) else verdict
 
-    def _noted(self, worker: Worker, pair: tuple[str, str], verdict: float) -> float:
+    def _noted(self, worker: VerifierWorker, pair: tuple[str, str], verdict: float) -> float:
         if verdict == 0 and not worker.alive():
             self._ended.add(pair)
         return verdict

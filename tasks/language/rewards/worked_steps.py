@@ -16,7 +16,7 @@ Shape = tuple[tuple[str, ...], tuple[Fraction | None, ...]]
 
 
 @dataclass(frozen=True)
-class Reference:
+class ReferenceSteps:
     """The steps that hold of a worked solution, their shapes, and their leaves: operands that are no earlier result."""
 
     steps: tuple[Equation, ...]
@@ -25,7 +25,7 @@ class Reference:
 
 
 @dataclass(frozen=True)
-class Work:
+class StepShares:
     """A response's steps: how many different ones, the share of right ones, the same share with half a point for those
     set up rightly, and the results of the right ones."""
 
@@ -36,7 +36,7 @@ class Work:
 
 
 @lru_cache(maxsize=4096)
-def reference(solution: str) -> Reference:
+def reference(solution: str) -> ReferenceSteps:
     """What the reference solution shows."""
     steps = [step for step in distinct(equations(solution)) if step.holds]
     results: set[Fraction] = set()
@@ -46,10 +46,10 @@ def reference(solution: str) -> Reference:
         shapes.append(_shape(step, results))
         leaves.update(set(step.operands) - results)
         results.add(step.result)
-    return Reference(tuple(steps), tuple(shapes), frozenset(leaves))
+    return ReferenceSteps(tuple(steps), tuple(shapes), frozenset(leaves))
 
 
-def judge(question: str, solution: str, answer: str, steps: list[Equation]) -> Work:
+def judge(question: str, solution: str, answer: str, steps: list[Equation]) -> StepShares:
     """Hold `steps` against the reference `solution`.
 
     Known numbers are the question's, constants that the reference brings in, and results of earlier right steps. A
@@ -59,7 +59,7 @@ def judge(question: str, solution: str, answer: str, steps: list[Equation]) -> W
     taken again neither pays nor costs; it is right where the numbers it needs are known at one of its places.
     """
     if not steps:
-        return Work(0, Fraction(0), Fraction(0), frozenset())
+        return StepShares(0, Fraction(0), Fraction(0), frozenset())
     worked = reference(solution)
     right = _right_steps(question, worked, steps)
     steps = distinct(steps)
@@ -67,14 +67,14 @@ def judge(question: str, solution: str, answer: str, steps: list[Equation]) -> W
     used = {operand for step in right for operand in step.operands}
     if number_of(answer) in reached and worked.leaves <= used:
         share = Fraction(len(right), len(steps))
-        return Work(len(steps), share, share, reached)
+        return StepShares(len(steps), share, share, reached)
     matched = sum(step.result in reached for step in worked.steps)
     longest = max(len(worked.steps), len(steps))
     credit = matched + Fraction(_set_up(worked, steps, right, reached), 2)
-    return Work(len(steps), Fraction(matched, longest), credit / longest, reached)
+    return StepShares(len(steps), Fraction(matched, longest), credit / longest, reached)
 
 
-def sound(question: str, worked: Reference, steps: list[Equation]) -> list[bool]:
+def sound(question: str, worked: ReferenceSteps, steps: list[Equation]) -> list[bool]:
     """Whether each step holds and uses numbers that are known where it stands: see `judge`."""
     numbers_known = {amount(text) for text in numbers(question)} | worked.leaves
     verdicts = []
@@ -85,7 +85,7 @@ def sound(question: str, worked: Reference, steps: list[Equation]) -> list[bool]
     return verdicts
 
 
-def leading(worked: Reference, steps: list[Equation]) -> list[Equation]:
+def leading(worked: ReferenceSteps, steps: list[Equation]) -> list[Equation]:
     """Those of sound steps that end in a result of the reference or lead to one that does; each once, the last
     first.
     """
@@ -97,12 +97,12 @@ def leading(worked: Reference, steps: list[Equation]) -> list[Equation]:
     return right
 
 
-def _right_steps(question: str, worked: Reference, steps: list[Equation]) -> list[Equation]:
+def _right_steps(question: str, worked: ReferenceSteps, steps: list[Equation]) -> list[Equation]:
     """Steps that hold, from known numbers, and end in a result of the reference or lead to a step that does."""
     return leading(worked, [step for step, good in zip(steps, sound(question, worked, steps), strict=True) if good])
 
 
-def _set_up(worked: Reference, steps: list[Equation], right: list[Equation], reached: frozenset[Fraction]) -> int:
+def _set_up(worked: ReferenceSteps, steps: list[Equation], right: list[Equation], reached: frozenset[Fraction]) -> int:
     """How many of the reference's steps that were not reached have a step of their shape among the wrong ones."""
     missing = Counter(
         shape for step, shape in zip(worked.steps, worked.shapes, strict=True) if step.result not in reached

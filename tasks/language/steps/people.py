@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
 from tasks.language.judgements.lines import Answer, Item, StepsValue
-from tasks.language.judgements.record import Record
+from tasks.language.judgements.record import JudgementRecord
 
 
-def judged(record: Record) -> list[tuple[Item, list[int]]]:
+def judged(record: JudgementRecord) -> list[tuple[Item, list[int]]]:
     """Each solution that somebody judged step by step, with the majority's labels; of two judgements by one person the
     later counts.
     """

@@ -6,12 +6,12 @@ from typing import Any
 
 import pandas as pd
 
-from tasks.language.suites.results import Result
+from tasks.language.suites.results import SuiteResult
 
 LONGEST = 6000  # characters of an answer on the page; suite_answers.parquet has all of it
 
 
-def data(results: Sequence[Result], baseline: str) -> dict[str, Any]:
+def data(results: Sequence[SuiteResult], baseline: str) -> dict[str, Any]:
     """Policies, and for each problem what was asked and each policy's greedy answer; null where a policy was not
     asked.
     """
@@ -39,12 +39,12 @@ def data(results: Sequence[Result], baseline: str) -> dict[str, Any]:
     }
 
 
-def _methods(results: Sequence[Result]) -> list[str]:
+def _methods(results: Sequence[SuiteResult]) -> list[str]:
     first = results[0].answers["by_method"].iloc[0]
     return list(json.loads(first)) if first else []
 
 
-def _answers(result: Result, methods: Sequence[str]) -> dict[str, list[Any]]:
+def _answers(result: SuiteResult, methods: Sequence[str]) -> dict[str, list[Any]]:
     """By problem: text, extracted, right, ended, length, the verdicts by method as digits, and the share of the samples
     that are right.
     """

@@ -17,11 +17,11 @@ from tasks.language.data import chat
 from tasks.language.rewards import answers
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.suites import likelihood, prompting, scoring
-from tasks.language.suites.suite import Problem, Suite
+from tasks.language.suites.suite import Suite, SuiteProblem
 
 
 @dataclass(frozen=True)
-class Sampling:
+class AnswerSampling:
     """How a policy answers."""
 
     seed: int
@@ -36,10 +36,10 @@ def fitting(
     suite: Suite,
     model: PretrainedCausalLM,
     tokenizer: Tokenizer,
-    problems: Sequence[Problem],
-    examples: Sequence[Problem],
+    problems: Sequence[SuiteProblem],
+    examples: Sequence[SuiteProblem],
     max_new_tokens: int,
-) -> list[Problem]:
+) -> list[SuiteProblem]:
     """The problems after which the model has positions left for an answer; a line on standard error tells of the
     others.
     """
@@ -69,9 +69,9 @@ def answered(
     suite: Suite,
     model: PretrainedCausalLM,
     tokenizer: Tokenizer,
-    problems: Sequence[Problem],
-    examples: Sequence[Problem],
-    sampling: Sampling,
+    problems: Sequence[SuiteProblem],
+    examples: Sequence[SuiteProblem],
+    sampling: AnswerSampling,
     verifier: Verifier,
 ) -> pd.DataFrame:
     """All answers: the greedy ones, or those that are likeliest, then the samples."""
@@ -90,8 +90,8 @@ def _chosen(
     suite: Suite,
     model: PretrainedCausalLM,
     tokenizer: Tokenizer,
-    problems: Sequence[Problem],
-    examples: Sequence[Problem],
+    problems: Sequence[SuiteProblem],
+    examples: Sequence[SuiteProblem],
     batch_size: int,
 ) -> Iterator[Record]:
     encoded_problems = likelihood.pairs(suite, tokenizer, problems, examples)
@@ -127,9 +127,9 @@ def _generated(
     suite: Suite,
     model: PretrainedCausalLM,
     tokenizer: Tokenizer,
-    problems: Sequence[Problem],
+    problems: Sequence[SuiteProblem],
     prompts: list[list[int]],
-    sampling: Sampling,
+    sampling: AnswerSampling,
     verifier: Verifier,
     temperature: float,
     samples: int,

@@ -13,9 +13,9 @@ from tasks.common import tables, tracking
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.suites import answering, measuring, reading, scoring
-from tasks.language.suites.answering import Sampling
-from tasks.language.suites.suite import Problem
-from tasks.language.tables.benchmarks import Answers, Asked
+from tasks.language.suites.answering import AnswerSampling
+from tasks.language.suites.suite import SuiteProblem
+from tasks.language.tables.benchmarks import Answers, SuiteQuestions
 from tasks.language.tables.evaluation import Measures
 
 SHOWN = 50  # answers in MLflow
@@ -32,11 +32,11 @@ METRICS = {
 def evaluate(
     name: str,
     policy: str,
-    problems: Sequence[Problem],
-    examples: Sequence[Problem],
+    problems: Sequence[SuiteProblem],
+    examples: Sequence[SuiteProblem],
     model: PretrainedCausalLM,
     tokenizer: Tokenizer,
-    sampling: Sampling,
+    sampling: AnswerSampling,
     pass_at: Sequence[int],
     out: Path,
 ) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def evaluate(
         answers = answering.answered(suite, model, tokenizer, kept, examples, sampling, verifier)
     values = measuring.per_problem(answers, pass_at)
     long = values.rename_axis("problem_id").reset_index().melt("problem_id", var_name="metric")
-    tables.write(Asked, asked(kept, readable), out / "suite_problems.parquet")
+    tables.write(SuiteQuestions, asked(kept, readable), out / "suite_problems.parquet")
     tables.write(Answers, answers, out / "suite_answers.parquet")
     tables.write(Measures, long, out / "measures.parquet")
     tracking.log_table(answers.head(SHOWN), f"answers-{name}.json")
@@ -72,7 +72,7 @@ def evaluate(
     return metrics
 
 
-def asked(problems: Sequence[Problem], readable: Sequence[bool]) -> pd.DataFrame:
+def asked(problems: Sequence[SuiteProblem], readable: Sequence[bool]) -> pd.DataFrame:
     """The problems as a table (schema Asked)."""
     rows = [
         {

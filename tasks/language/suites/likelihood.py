@@ -15,13 +15,15 @@ from tasks.common import tracking
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
 from tasks.language.suites import prompting
-from tasks.language.suites.suite import Problem, Suite
+from tasks.language.suites.suite import Suite, SuiteProblem
 
 Tokens = list[int]
 Pairs = list[tuple[Tokens, list[Tokens]]]  # a context and its choices
 
 
-def pairs(suite: Suite, tokenizer: Tokenizer, problems: Sequence[Problem], examples: Sequence[Problem]) -> Pairs:
+def pairs(
+    suite: Suite, tokenizer: Tokenizer, problems: Sequence[SuiteProblem], examples: Sequence[SuiteProblem]
+) -> Pairs:
     """Context and choices of each problem as tokens."""
     encoded_problems = []
     for problem in problems:

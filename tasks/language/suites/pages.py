@@ -11,14 +11,14 @@ from typing import Any
 from tasks.common import pages, plots
 from tasks.common.estimates import Estimate
 from tasks.language.suites import answer_rows, measuring, reading
-from tasks.language.suites.results import Result, by_suite, difference
+from tasks.language.suites.results import SuiteResult, by_suite, difference
 
 TEMPLATES = Path(__file__).parent / "templates"
 TEMPERATURE = re.compile(r"_t(\d+\.\d+)$")
 
 
 @dataclass(frozen=True)
-class Cell:
+class PageCell:
     """What stands in one cell of a table; all empty where there is nothing to say."""
 
     text: str = ""
@@ -27,10 +27,10 @@ class Cell:
     flips: str = ""
 
 
-Cells = list[Cell]
+Cells = list[PageCell]
 
 
-def write(all_results: Sequence[Result], baseline: str, out: Path) -> dict[str, Any]:
+def write(all_results: Sequence[SuiteResult], baseline: str, out: Path) -> dict[str, Any]:
     """`out`/SUITE/suite.html for each suite, and `out`/benchmarks.html; the numbers of the table."""
     grouped = by_suite(all_results)
     for name, results in grouped.items():
@@ -40,7 +40,7 @@ def write(all_results: Sequence[Result], baseline: str, out: Path) -> dict[str, 
     return numbers
 
 
-def table_view(grouped: Mapping[str, Sequence[Result]], baseline: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def table_view(grouped: Mapping[str, Sequence[SuiteResult]], baseline: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The table of policies by suites, with each policy's average over the suites if it was asked all of them."""
     heads = {name: _shared_headline(name, results) for name, results in grouped.items()}
     policies = list(dict.fromkeys(result.policy for results in grouped.values() for result in results))
@@ -51,10 +51,10 @@ def table_view(grouped: Mapping[str, Sequence[Result]], baseline: str) -> tuple[
         }
         means = {name: result.estimate(heads[name]).mean for name, result in policy_results.items()}
         cells = [
-            cell(policy_results[name].estimate(heads[name])) if name in policy_results else Cell() for name in heads
+            cell(policy_results[name].estimate(heads[name])) if name in policy_results else PageCell() for name in heads
         ]
         average = sum(means.values()) / len(means) if len(means) == len(heads) else None
-        rows.append((policy, [*cells, Cell(percent(average)) if average is not None else Cell()]))
+        rows.append((policy, [*cells, PageCell(percent(average)) if average is not None else PageCell()]))
         numbers[policy] = {name: {"mean": mean} for name, mean in means.items()}
         if average is not None:
             numbers[policy]["average"] = average
@@ -67,7 +67,7 @@ def table_view(grouped: Mapping[str, Sequence[Result]], baseline: str) -> tuple[
     return {"sentence": sentence, "columns": columns, "rows": rows, "baseline": baseline}, numbers
 
 
-def suite_view(name: str, results: Sequence[Result], baseline: str) -> dict[str, Any]:
+def suite_view(name: str, results: Sequence[SuiteResult], baseline: str) -> dict[str, Any]:
     """What the page of one suite shows."""
     suite, first, head = reading.suite(name), results[0], _shared_headline(name, results)
     base = next((result for result in results if result.policy == baseline), None)
@@ -86,7 +86,7 @@ def suite_view(name: str, results: Sequence[Result], baseline: str) -> dict[str,
         "rows": [
             (
                 result.policy,
-                [cell(result.estimate(metric)) if metric in result.metrics else Cell() for metric in metrics],
+                [cell(result.estimate(metric)) if metric in result.metrics else PageCell() for metric in metrics],
             )
             for result in results
         ],
@@ -104,7 +104,7 @@ def suite_view(name: str, results: Sequence[Result], baseline: str) -> dict[str,
     }
 
 
-def figures(name: str, results: Sequence[Result]) -> dict[str, str]:
+def figures(name: str, results: Sequence[SuiteResult]) -> dict[str, str]:
     """Accuracy with its interval by policy."""
     head = _shared_headline(name, results)
     values = {result.policy: result.estimate(head) for result in results}
@@ -126,18 +126,18 @@ def percent(value: float) -> str:
     return f"{100 * value:.1f}"
 
 
-def cell(estimate: Estimate) -> Cell:
+def cell(estimate: Estimate) -> PageCell:
     """A mean in percent with its interval."""
-    return Cell(percent(estimate.mean), f"{percent(estimate.low)} to {percent(estimate.high)}")
+    return PageCell(percent(estimate.mean), f"{percent(estimate.low)} to {percent(estimate.high)}")
 
 
-def _shared_headline(name: str, results: Sequence[Result]) -> str:
+def _shared_headline(name: str, results: Sequence[SuiteResult]) -> str:
     """The headline metric that all these results have."""
     common = [metric for metric in results[0].values if all(metric in result.values for result in results)]
     return measuring.headline(reading.suite(name), dict.fromkeys(map(str, common)))
 
 
-def _headline(title: str, metric: str, results: Sequence[Result], baseline: str) -> str:
+def _headline(title: str, metric: str, results: Sequence[SuiteResult], baseline: str) -> str:
     """One sentence: who is best, and whether that is more than chance."""
     best = max(results, key=lambda result: (result.estimate(metric).mean, result.policy == baseline))
     value = best.estimate(metric)
@@ -154,22 +154,22 @@ def _headline(title: str, metric: str, results: Sequence[Result], baseline: str)
     return f"{start}, {percent(change.mean)} points above {baseline}, {sure}."
 
 
-def _change(result: Result, base: Result, metrics: Sequence[str]) -> tuple[str, Cells]:
+def _change(result: SuiteResult, base: SuiteResult, metrics: Sequence[str]) -> tuple[str, Cells]:
     cells = []
     for metric in metrics:
         comparison = difference(result, base, metric)
         if comparison is None:
-            cells.append(Cell())
+            cells.append(PageCell())
             continue
         change, changes = comparison
         mark = "▲" if change.low > 0 else "▼" if change.high < 0 else ""
         flips = f"gained {changes.gained}, lost {changes.lost}, p {changes.p:.2g}" if changes else ""
         interval = f"{100 * change.low:+.1f} to {100 * change.high:+.1f}"
-        cells.append(Cell(f"{100 * change.mean:+.1f}", interval, mark, flips))
+        cells.append(PageCell(f"{100 * change.mean:+.1f}", interval, mark, flips))
     return result.policy, cells
 
 
-def _groups(results: Sequence[Result], metric: str, column: str) -> list[tuple[str, int, Cells]]:
+def _groups(results: Sequence[SuiteResult], metric: str, column: str) -> list[tuple[str, int, Cells]]:
     """By level or subject: its name, its number of problems, and a cell for each policy."""
     estimates_by_policy = [measuring.groups(result.asked, result.values[metric], column) for result in results]
     sizes = results[0].asked[column].value_counts()
@@ -177,13 +177,13 @@ def _groups(results: Sequence[Result], metric: str, column: str) -> list[tuple[s
         (
             kind,
             int(sizes[kind]),
-            [cell(estimates[kind]) if kind in estimates else Cell() for estimates in estimates_by_policy],
+            [cell(estimates[kind]) if kind in estimates else PageCell() for estimates in estimates_by_policy],
         )
         for kind in sorted(estimates_by_policy[0])
     ]
 
 
-def _agreement(results: Sequence[Result]) -> list[tuple[str, Cells]]:
+def _agreement(results: Sequence[SuiteResult]) -> list[tuple[str, Cells]]:
     """By method of extraction: for each policy the accuracy by it, and the share of the answers that it judges as the
     suite's own.
     """
@@ -192,9 +192,9 @@ def _agreement(results: Sequence[Result]) -> list[tuple[str, Cells]]:
         (
             method,
             [
-                Cell(percent(shares[method][0]), f"agrees on {percent(shares[method][1])}")
+                PageCell(percent(shares[method][0]), f"agrees on {percent(shares[method][1])}")
                 if method in shares
-                else Cell()
+                else PageCell()
                 for shares in shares_by_policy
             ],
         )

@@ -7,12 +7,12 @@ from functools import lru_cache
 
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat, prompts
-from tasks.language.suites.suite import Problem, Prompt, Suite
+from tasks.language.suites.suite import Prompt, Suite, SuiteProblem
 
 PLACE = re.compile(r"\{(question|choices|solution|answer|letter)\}")
 
 
-def filled(template: str, problem: Problem, *, chat_turn: bool = False) -> str:
+def filled(template: str, problem: SuiteProblem, *, chat_turn: bool = False) -> str:
     """A template with what it names of the problem; braces in the problem's own text stay.
 
     A turn has no spaces around the question.
@@ -29,7 +29,7 @@ def filled(template: str, problem: Problem, *, chat_turn: bool = False) -> str:
     return PLACE.sub(lambda match: values[match[1]], template)
 
 
-def text(suite: Suite, problem: Problem, examples: Sequence[Problem]) -> str:
+def text(suite: Suite, problem: SuiteProblem, examples: Sequence[SuiteProblem]) -> str:
     """The whole prompt of a suite that is asked in plain text."""
     prompt = suite.prompt
     shown = [f"{filled(prompt.question, example)} {filled(prompt.example, example)}" for example in examples]
@@ -37,7 +37,7 @@ def text(suite: Suite, problem: Problem, examples: Sequence[Problem]) -> str:
 
 
 def encoded(
-    suite: Suite, tokenizer: Tokenizer, problems: Sequence[Problem], examples: Sequence[Problem]
+    suite: Suite, tokenizer: Tokenizer, problems: Sequence[SuiteProblem], examples: Sequence[SuiteProblem]
 ) -> list[list[int]]:
     """The prompts as tokens, with the beginning of the answer where the suite writes it."""
     prompt = suite.prompt
@@ -53,7 +53,7 @@ def encoded(
     return [[*tokens, *begun] for tokens in token_lists]
 
 
-def history(prompt: Prompt, examples: Sequence[Problem]) -> str:
+def history(prompt: Prompt, examples: Sequence[SuiteProblem]) -> str:
     """The examples as turns before the question, as JSON; empty where there are none."""
     turns = [
         turn

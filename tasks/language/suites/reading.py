@@ -16,7 +16,7 @@ from tasks.language.data import forms, problem_forms
 from tasks.language.data.rows import SUFFIXES, Row, parsed, read_file, read_hub
 from tasks.language.rewards import answers, numerals
 from tasks.language.suites.registry import SUITES
-from tasks.language.suites.suite import Columns, Problem, Suite
+from tasks.language.suites.suite import Suite, SuiteColumns, SuiteProblem
 
 LONGEST = 100_000  # characters of one field; MATH-500's longest has 3,360
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -29,7 +29,7 @@ def suite(name: str) -> Suite:
     return SUITES[name]
 
 
-def problems(name: str, folder: Path, revision: str | None, most: int | None = None) -> list[Problem]:
+def problems(name: str, folder: Path, revision: str | None, most: int | None = None) -> list[SuiteProblem]:
     """The first `most` problems of a suite: of a file in `folder`, or of the hub at a commit."""
     suite_spec = suite(name)
     distinct_problems = list(islice(_distinct(_rows(suite_spec, name, folder, revision), suite_spec.columns), most))
@@ -38,7 +38,7 @@ def problems(name: str, folder: Path, revision: str | None, most: int | None = N
     return distinct_problems
 
 
-def examples(name: str, folder: Path, count: int) -> list[Problem]:
+def examples(name: str, folder: Path, count: int) -> list[SuiteProblem]:
     """The first `count` examples for few-shot prompts, from the suite's file of examples."""
     if not count:
         return []
@@ -80,7 +80,7 @@ def _file(name: str, folder: Path, stem: str) -> Iterator[Row]:
     return read_file(files[0])
 
 
-def _distinct(rows: Iterable[Row], columns: Columns) -> Iterator[Problem]:
+def _distinct(rows: Iterable[Row], columns: SuiteColumns) -> Iterator[SuiteProblem]:
     """The problems in order; DataError where one is asked twice, which would count twice."""
     seen: dict[object, str] = {}
     for row in rows:
@@ -92,7 +92,7 @@ def _distinct(rows: Iterable[Row], columns: Columns) -> Iterator[Problem]:
         yield parsed_problem
 
 
-def problem(row: Mapping[str, Any], columns: Columns, name: str) -> Problem:
+def problem(row: Mapping[str, Any], columns: SuiteColumns, name: str) -> SuiteProblem:
     """One row; ValueError that names the field at fault."""
     for field, value in row.items():
         _check_length(value, field)
@@ -108,7 +108,7 @@ def problem(row: Mapping[str, Any], columns: Columns, name: str) -> Problem:
     else:
         answer = _answer(row[answer_field], answer_field, columns)
     question = _question(row, columns)
-    return Problem(
+    return SuiteProblem(
         name, question, answer, solution, _shown(row.get(columns.level)), _shown(row.get(columns.subject)), choices
     )
 
@@ -129,7 +129,7 @@ def _lettered(choices: Sequence[tuple[str, str]], label: str) -> tuple[list[tupl
     return list(zip(letters, (text for _, text in choices), strict=True)), named[label]
 
 
-def _question(row: Mapping[str, Any], columns: Columns) -> str:
+def _question(row: Mapping[str, Any], columns: SuiteColumns) -> str:
     row = {field: value["stem"] if _is_stem(value) else value for field, value in row.items()}
     if columns.joined:
         return " ".join(forms.text(row, field) for field in columns.question)
@@ -146,7 +146,7 @@ def _is_stem(value: object) -> bool:
     return isinstance(value, Mapping) and isinstance(value.get("stem"), str)
 
 
-def _answer(value: object, field: str, columns: Columns) -> str:
+def _answer(value: object, field: str, columns: SuiteColumns) -> str:
     text = _number_or_text(value, field)
     if columns.given == "behind ####":
         number = numerals.parts(answers.unwrapped(text.rpartition(problem_forms.MARK)[2]))

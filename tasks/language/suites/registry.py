@@ -7,7 +7,7 @@ lm-evaluation-harness for ARC. Where the other of the two asks or scores in anot
 
 from dataclasses import replace
 
-from tasks.language.suites.suite import Columns, Hub, Prompt, Suite
+from tasks.language.suites.suite import Hub, Prompt, Suite, SuiteColumns
 
 QWEN, LM_EVAL = "Qwen2.5-Math", "lm-evaluation-harness"
 # The instruction of Qwen2.5-Math's prompt `qwen-boxed` (evaluation/utils.py), which other reports on reasoning use too.
@@ -39,7 +39,7 @@ MATH500 = Suite(
     file="math500/test",
     examples="math500/train",
     hub=Hub("HuggingFaceH4/MATH-500", None, "test"),
-    columns=Columns(("problem", "question"), ("answer",), solution="solution", level="level", subject="subject"),
+    columns=SuiteColumns(("problem", "question"), ("answer",), solution="solution", level="level", subject="subject"),
     prompt=BOXED,
     extraction="qwen",
     scoring="mathematics",
@@ -52,7 +52,7 @@ AIME24 = replace(
     file="aime24/test",
     examples="aime24/train",
     hub=Hub("HuggingFaceH4/aime_2024", None, "train"),
-    columns=Columns(("problem", "question"), ("answer",), solution="solution"),
+    columns=SuiteColumns(("problem", "question"), ("answer",), solution="solution"),
     headline="mean",
 )
 GSM8K = replace(
@@ -61,14 +61,14 @@ GSM8K = replace(
     file="gsm8k/test",
     examples="gsm8k/train",
     hub=Hub("openai/gsm8k", "main", "test"),
-    columns=Columns(("question",), ("answer",), "behind ####", solution="answer"),
+    columns=SuiteColumns(("question",), ("answer",), "behind ####", solution="answer"),
 )
 ARC_EASY = Suite(
     title="ARC-Easy",
     file="arc/easy_test",
     examples="arc/easy_train",
     hub=Hub("allenai/ai2_arc", "ARC-Easy", "test"),
-    columns=Columns(("question",), ("answerKey",), choices=True),
+    columns=SuiteColumns(("question",), ("answerKey",), choices=True),
     prompt=CHOICE,
     extraction="letter",
     scoring="likelihood",
@@ -110,7 +110,7 @@ SUITES: dict[str, Suite] = {
         file="minerva_math/test",
         examples="minerva_math/train",
         hub=Hub("math-ai/minervamath", None, "test"),
-        columns=Columns(
+        columns=SuiteColumns(
             ("problem", "question"), ("answer", "solution"), "in a box", solution="solution", subject="type"
         ),
     ),
@@ -120,7 +120,7 @@ SUITES: dict[str, Suite] = {
         file="olympiadbench/test",
         examples="olympiadbench/train",
         hub=Hub("Hothan/OlympiadBench", "OE_TO_maths_en_COMP", "train"),
-        columns=Columns(("question",), ("final_answer",), solution="solution", subject="subfield"),
+        columns=SuiteColumns(("question",), ("final_answer",), solution="solution", subject="subfield"),
     ),
     "gsm8k": GSM8K,
     "gsm8k-lm-eval": replace(
@@ -145,7 +145,7 @@ SUITES: dict[str, Suite] = {
         file="svamp/test",
         examples="svamp/train",
         hub=Hub("ChilleD/SVAMP", None, "test"),
-        columns=Columns(("Body", "Question"), ("Answer",), subject="Type", joined=True),
+        columns=SuiteColumns(("Body", "Question"), ("Answer",), subject="Type", joined=True),
     ),
     "arc_easy": ARC_EASY,
     "arc_challenge": ARC_CHALLENGE,

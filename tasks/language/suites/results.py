@@ -12,11 +12,11 @@ from tasks.common import paired, tables
 from tasks.common.errors import DataError
 from tasks.common.estimates import Changes, Estimate
 from tasks.language.reporting.differences import read_measures
-from tasks.language.tables.benchmarks import Answers, Asked
+from tasks.language.tables.benchmarks import Answers, SuiteQuestions
 
 
 @dataclass(frozen=True)
-class Result:
+class SuiteResult:
     """The tables of one policy on one suite; `values` has a row for each problem by its id, a column for each
     metric.
     """
@@ -33,26 +33,26 @@ class Result:
         return Estimate(**self.metrics[metric])
 
 
-def read(folder: Path) -> Result:
+def read(folder: Path) -> SuiteResult:
     """The files that evaluating.py wrote to `folder`; DataError with one line where they are not there."""
     if not (folder / "benchmark.json").is_file():
         raise DataError(f"{folder}: no benchmark.json; expected a folder of the stage benchmarks")
     metrics = json.loads((folder / "benchmark.json").read_text())
-    return Result(
+    return SuiteResult(
         metrics["policy"],
         metrics["suite"],
-        tables.read(Asked, folder / "suite_problems.parquet"),
+        tables.read(SuiteQuestions, folder / "suite_problems.parquet"),
         tables.read(Answers, folder / "suite_answers.parquet"),
         read_measures(folder / "measures.parquet"),
         metrics,
     )
 
 
-def by_suite(results: Sequence[Result]) -> dict[str, list[Result]]:
+def by_suite(results: Sequence[SuiteResult]) -> dict[str, list[SuiteResult]]:
     """The results of each suite, suites and policies in the order given; DataError where a policy stands twice in
     one.
     """
-    grouped: dict[str, list[Result]] = {}
+    grouped: dict[str, list[SuiteResult]] = {}
     for result in results:
         others = grouped.setdefault(result.suite, [])
         if result.policy in [other.policy for other in others]:
@@ -63,7 +63,7 @@ def by_suite(results: Sequence[Result]) -> dict[str, list[Result]]:
     return grouped
 
 
-def difference(ours: Result, baseline: Result, metric: str) -> tuple[Estimate, Changes | None] | None:
+def difference(ours: SuiteResult, baseline: SuiteResult, metric: str) -> tuple[Estimate, Changes | None] | None:
     """Ours minus the baseline's over the problems that both were asked, as `posttrain compare` has it; None without
     such problems.
 

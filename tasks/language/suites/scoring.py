@@ -12,14 +12,14 @@ import numpy as np
 from tasks.language.rewards.answers import unwrapped
 from tasks.language.rewards.verifier import Verifier, in_box
 from tasks.language.suites import extraction
-from tasks.language.suites.suite import Problem, Suite
+from tasks.language.suites.suite import Suite, SuiteProblem
 
 LENGTH_NORMALISED = "length normalised"  # the other way to choose by likelihood: acc_norm
 IGNORED = tuple(map(re.compile, (r",", r"\$", r"(?s).*#### ", r"\.$")))  # of lm-evaluation-harness's gsm8k.yaml
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AnswerVerdict:
     """What was taken as the answer, by the suite's own method, and whether it is right, by that method and by
     others.
     """
@@ -43,8 +43,8 @@ class Choice:
 
 
 def verdicts(
-    suite: Suite, problems: Sequence[Problem], responses: Sequence[str], verifier: Verifier, *, compared: bool
-) -> list[Verdict]:
+    suite: Suite, problems: Sequence[SuiteProblem], responses: Sequence[str], verifier: Verifier, *, compared: bool
+) -> list[AnswerVerdict]:
     """One for each response; `compared`: by other methods too, which costs as much again for each."""
     others = extraction.OF_LETTERS if suite.columns.choices else extraction.OF_MATHEMATICS
     methods = dict.fromkeys((suite.extraction, *(others if compared else ())))
@@ -58,7 +58,7 @@ def verdicts(
         else texts_by_method[suite.extraction]
     )
     return [
-        Verdict(
+        AnswerVerdict(
             text,
             right[suite.extraction][row],
             {name: values[row] for name, values in right.items()},
@@ -69,7 +69,7 @@ def verdicts(
 
 
 def right_ones(
-    suite: Suite, problems: Sequence[Problem], extracted: Sequence[str], verifier: Verifier, method: str
+    suite: Suite, problems: Sequence[SuiteProblem], extracted: Sequence[str], verifier: Verifier, method: str
 ) -> tuple[list[bool], list[bool]]:
     """Whether each text is its problem's answer, which an empty one never is, and whether it timed out."""
     golds, never = [problem.answer for problem in problems], [False] * len(problems)
@@ -96,7 +96,7 @@ def comparable(text: str) -> str:
     return text.lower()
 
 
-def choose(problem: Problem, log_likelihoods: Sequence[float]) -> Choice:
+def choose(problem: SuiteProblem, log_likelihoods: Sequence[float]) -> Choice:
     """The choice of the model; of equal ones the first, as lm-evaluation-harness has it (acc and acc_norm)."""
     labels = [label for label, _ in problem.choices]
     lengths = np.array([len(text) for _, text in problem.choices], dtype=np.float64)
@@ -105,7 +105,7 @@ def choose(problem: Problem, log_likelihoods: Sequence[float]) -> Choice:
     return Choice(best, best == problem.answer, normalised, normalised == problem.answer)
 
 
-def readable(suite: Suite, problems: Sequence[Problem], verifier: Verifier) -> list[bool]:
+def readable(suite: Suite, problems: Sequence[SuiteProblem], verifier: Verifier) -> list[bool]:
     """Whether each problem's own answer is right by the suite's scoring: where it is not, no response can be."""
     if suite.columns.choices or suite.scoring == "exact number":
         return [True] * len(problems)

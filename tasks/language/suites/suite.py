@@ -19,7 +19,7 @@ class Hub:
 
 
 @dataclass(frozen=True)
-class Columns:
+class SuiteColumns:
     """The columns of a row; of several names the first that is there counts, and `question` may be the joined texts of
     two.
     """
@@ -54,7 +54,7 @@ class Suite:
     file: str  # in the folder of suites, without the ending
     examples: str  # the file with examples for few-shot prompts; empty: there is none
     hub: Hub
-    columns: Columns
+    columns: SuiteColumns
     prompt: Prompt
     extraction: str  # a key of extraction.METHODS
     scoring: Scoring
@@ -63,7 +63,7 @@ class Suite:
 
 
 @dataclass(frozen=True)
-class Problem:
+class SuiteProblem:
     """One problem of a suite. With choices `answer` is the letter of the right one."""
 
     problem_id: str

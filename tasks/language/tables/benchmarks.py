@@ -7,7 +7,7 @@ from pandera.typing import Series
 from tasks.common.tables import Table
 
 
-class Asked(Table):
+class SuiteQuestions(Table):
     """The problems of a suite that were asked. With choices, `choices` is JSON of labels and texts."""
 
     problem_id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})

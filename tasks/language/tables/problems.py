@@ -35,7 +35,7 @@ def is_messages(text: object) -> bool:
     )
 
 
-class Asked(Table):
+class Questions(Table):
     """What is asked, and what is known of the right answer.
 
     `history` has the turns before the question as JSON, a system prompt first; `columns` the other columns of the row
@@ -64,7 +64,7 @@ class Asked(Table):
         return good
 
 
-class Problems(Asked):
+class Problems(Questions):
     """Problems: GSM8K's form has worked steps, then a last line `#### N`."""
 
     problem_id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
@@ -90,7 +90,7 @@ class Demonstrations(Table):
         return read & (answered ^ (frame["text"] != "")) & ((frame["messages"] == "") ^ (frame["text"] == ""))
 
 
-class Prompts(Asked):
+class Prompts(Questions):
     """What policies are trained on by reward: prompts of one or more data sets, each with how it is judged."""
 
     prompt_id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})

@@ -11,7 +11,7 @@ BY_TOKEN = ("tokens", "logps", "advantages")
 LATER = ("pieces", "final_logps", "reference_logps")  # what an evaluation adds for each token
 
 
-class Rollouts(Table):
+class RolloutTable(Table):
     """Answers to the first prompts of some steps, as they were learned from; those without a reward were not, and have
     advantages of 0. Lists have one entry for each token that is kept.
 

@@ -22,7 +22,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Line:
+class MethodCurve:
     """One method of one model: for each budget the problems' accuracies (B, P), and what a problem costs."""
 
     method: str
@@ -59,14 +59,14 @@ class Samples:
         return cls(array("right").astype(bool), array("vote").astype(np.int64), array("length"), scores)
 
 
-def greedy(table: pd.DataFrame) -> Line:
+def greedy(table: pd.DataFrame) -> MethodCurve:
     """The greedy answers of one model."""
     rows = table[table["greedy"]]
     lengths = rows["tokens"].map(len).to_numpy(dtype=float)[None]
-    return Line("greedy", CHANCE, [1], rows["right"].to_numpy(dtype=float)[None], lengths, 0 * lengths)
+    return MethodCurve("greedy", CHANCE, [1], rows["right"].to_numpy(dtype=float)[None], lengths, 0 * lengths)
 
 
-def by_samples(samples: Samples, count: int, seed: int) -> Iterator[Line]:
+def by_samples(samples: Samples, count: int, seed: int) -> Iterator[MethodCurve]:
     """All methods that take samples as they are; weighted and first-wins votes over `count` random subsets of each
     budget.
     """
@@ -77,12 +77,14 @@ def by_samples(samples: Samples, count: int, seed: int) -> Iterator[Line]:
     tokens = size * samples.lengths.mean(axis=1)  # of a random subset, on average
     ones = np.ones(number)
 
-    def line(method: str, ties: str, values: Sequence[Floats], passes: bool) -> Line:
-        return Line(method, ties, wanted, np.stack(values, axis=1), tokens, size * np.full(problems, float(passes)))
+    def line(method: str, ties: str, values: Sequence[Floats], passes: bool) -> MethodCurve:
+        return MethodCurve(
+            method, ties, wanted, np.stack(values, axis=1), tokens, size * np.full(problems, float(passes))
+        )
 
     correct = samples.right.sum(axis=1)
     passed = np.stack([estimates.pass_at_k(correct, number, k) for k in wanted])
-    yield Line("pass", CHANCE, wanted, passed, tokens, 0 * tokens)
+    yield MethodCurve("pass", CHANCE, wanted, passed, tokens, 0 * tokens)
     rows = [*zip(samples.votes, samples.right, strict=True)]
     yield line("majority", CHANCE, [subsets.majority(*row, wanted) for row in rows], False)
     for ties in (CHANCE, FIRST):
@@ -107,17 +109,17 @@ def by_samples(samples: Samples, count: int, seed: int) -> Iterator[Line]:
             yield line(f"best_{name}", ties, best, read)
 
 
-def by_beams(searches: dict[int, list[Search]], right: dict[int, list[bool]]) -> Line:
+def by_beams(searches: dict[int, list[Search]], right: dict[int, list[bool]]) -> MethodCurve:
     """Beam searches by their budgets, with whether each one's answer is right."""
     wanted = sorted(searches)
     costs = [
         np.array([[getattr(search, name) for search in searches[budget]] for budget in wanted], dtype=float)
         for name in ("generated", "scored")
     ]
-    return Line("beam", FIRST, wanted, np.array([right[budget] for budget in wanted], dtype=float), *costs)
+    return MethodCurve("beam", FIRST, wanted, np.array([right[budget] for budget in wanted], dtype=float), *costs)
 
 
-def table(model: str, lines: Sequence[Line]) -> pd.DataFrame:
+def table(model: str, lines: Sequence[MethodCurve]) -> pd.DataFrame:
     """Rows of Accuracies."""
     rows = []
     for line in lines:

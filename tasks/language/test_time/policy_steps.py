@@ -12,7 +12,7 @@ from tasks.language.data import chat
 from tasks.language.rewards.reward_model_files import breaks
 from tasks.language.test_time import beam, scoring
 from tasks.language.test_time.beam import Begun, Expanded
-from tasks.language.test_time.sampling import Asked
+from tasks.language.test_time.sampling import TestPrompts
 
 
 class Steps:
@@ -28,7 +28,7 @@ class Steps:
         policy: PretrainedCausalLM,
         scorer: PretrainedModel,
         tokenizer: Tokenizer,
-        problem_set: Asked,
+        problem_set: TestPrompts,
     ) -> None:
         """`problem_set` are the problems that are searched."""
         self.config, self.policy, self.scorer, self.problem_set = config, policy, scorer, problem_set

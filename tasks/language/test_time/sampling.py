@@ -26,21 +26,21 @@ from tasks.language.training import architectures
 
 
 @dataclass(frozen=True)
-class Asked:
+class TestPrompts:
     """The test problems, with their prompts as tokens."""
 
     problems: list[Record]
     prompts: list[list[int]]
 
 
-def asked(config: SearchConfig, problems: Path, tokenizer: Tokenizer) -> Asked:
+def asked(config: SearchConfig, problems: Path, tokenizer: Tokenizer) -> TestPrompts:
     """The first test problems; DataError with one line where one has no answer to compare with."""
     rows = tables.records(tables.read(Problems, problems / "test.parquet").head(config.problems))
     if without := [row["problem_id"] for row in rows if not row["answer"]]:
         raise DataError(
             f"{problems / 'test.parquet'}: {without[0]} has no answer; search expects one to each test problem"
         )
-    return Asked(rows, prompts.encode_rows(tokenizer, rows))
+    return TestPrompts(rows, prompts.encode_rows(tokenizer, rows))
 
 
 def load(policy: Path, tokenizer: Tokenizer) -> PretrainedCausalLM:
@@ -57,7 +57,7 @@ def load(policy: Path, tokenizer: Tokenizer) -> PretrainedCausalLM:
     return models.placed(model, tokenizer)
 
 
-def check_positions(config: SearchConfig, model: PretrainedModel, problem_set: Asked) -> None:
+def check_positions(config: SearchConfig, model: PretrainedModel, problem_set: TestPrompts) -> None:
     """DataError with one line where the longest prompt with its answer goes beyond the positions of a policy, or of a
     reward model.
     """
@@ -70,7 +70,7 @@ def sample(
     name: str,
     model: PretrainedCausalLM,
     tokenizer: Tokenizer,
-    problem_set: Asked,
+    problem_set: TestPrompts,
     verifier: Verifier,
 ) -> pd.DataFrame:
     """The greedy answers and the samples of one model, without the reward models' scores (schema SampledAnswers)."""
@@ -102,7 +102,7 @@ def _answers(
     config: SearchConfig,
     model: PretrainedCausalLM,
     tokenizer: Tokenizer,
-    problem_set: Asked,
+    problem_set: TestPrompts,
     temperature: float,
     samples: int,
 ) -> Iterator[Record]:

@@ -21,7 +21,7 @@ from tasks.common import model_files
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.rewards import reward_model_files
-from tasks.language.test_time.sampling import Asked
+from tasks.language.test_time.sampling import TestPrompts
 
 LIKELIHOOD = "likelihood"
 OBJECTIVES = ("pairs", "outcome", "process")
@@ -52,7 +52,9 @@ def load(main_folder: Path, further: Path, tokenizer: Tokenizer) -> dict[str, Pr
     return scorers
 
 
-def add_scores(table: pd.DataFrame, scorers: dict[str, PretrainedModel], problem_set: Asked, pad: int) -> pd.DataFrame:
+def add_scores(
+    table: pd.DataFrame, scorers: dict[str, PretrainedModel], problem_set: TestPrompts, pad: int
+) -> pd.DataFrame:
     """The answers with a column for each score; equal answers to a problem are read once."""
     problem_numbers = {problem["problem_id"]: number for number, problem in enumerate(problem_set.problems)}
     keys = [
@@ -70,7 +72,11 @@ def add_scores(table: pd.DataFrame, scorers: dict[str, PretrainedModel], problem
 
 @torch.no_grad()
 def scores(
-    model: PretrainedModel, objective: str, read: Sequence[tuple[int, tuple[int, ...]]], problem_set: Asked, pad: int
+    model: PretrainedModel,
+    objective: str,
+    read: Sequence[tuple[int, tuple[int, ...]]],
+    problem_set: TestPrompts,
+    pad: int,
 ) -> dict[str, Tensor]:
     """What the reward model says of answers or their beginnings, by the name of the score; (N,) each, on the CPU."""
     names = [*STEPS] if objective == "process" else [objective]

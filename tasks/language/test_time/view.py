@@ -10,8 +10,8 @@ from tasks.common.estimates import Estimate
 from tasks.common.tables import Record
 from tasks.language.configs.search import SearchConfig
 from tasks.language.test_time import methods, picture, scoring
-from tasks.language.test_time.methods import Line
-from tasks.language.test_time.sampling import Asked
+from tasks.language.test_time.methods import MethodCurve
+from tasks.language.test_time.sampling import TestPrompts
 
 ORACLE = "pass"
 SCORES = {
@@ -23,7 +23,7 @@ SCORES = {
     "process_last": "process reward model (last)",
 }
 DRAWN = ("pass", "majority", "best_likelihood", "best_pairs", "best_outcome", "best_process_minimum", "beam")
-Lines = Mapping[str, Sequence[Line]]  # by model
+Lines = Mapping[str, Sequence[MethodCurve]]  # by model
 
 
 def spoken(method: str) -> str:
@@ -35,7 +35,7 @@ def spoken(method: str) -> str:
 
 
 def view(
-    config: SearchConfig, accuracies: pd.DataFrame, lines: Lines, numbers: Mapping[str, Any], problem_set: Asked
+    config: SearchConfig, accuracies: pd.DataFrame, lines: Lines, numbers: Mapping[str, Any], problem_set: TestPrompts
 ) -> tuple[dict[str, str], dict[str, object]]:
     """The figures by name, and what the templates ask for."""
     larger = next(iter(lines))
@@ -78,12 +78,12 @@ def headline(config: SearchConfig, lines: Lines, numbers: Mapping[str, Any]) -> 
         )
 
 
-def _nearest(config: SearchConfig, lines: Sequence[Line], base: Line) -> str:
+def _nearest(config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurve) -> str:
     row = max(compared(config, lines, base), key=lambda candidate: candidate["difference"].mean)
     return f"The nearest is {_place(row)}: {_points(row['difference'])}, at {row['tokens']:.0f} tokens a problem."
 
 
-def compared(config: SearchConfig, lines: Sequence[Line], base: Line) -> Iterator[Record]:
+def compared(config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurve) -> Iterator[Record]:
     """Each method that can be used, at each budget, against greedy answers problem by problem, with a 95 % interval."""
     for line in lines:
         if line.method in (ORACLE, "greedy") or (line.ties == methods.FIRST and line.method != "beam"):
@@ -93,7 +93,7 @@ def compared(config: SearchConfig, lines: Sequence[Line], base: Line) -> Iterato
             yield {"method": line.method, "budget": budget, "difference": difference, "tokens": tokens.mean()}
 
 
-def beating(config: SearchConfig, lines: Sequence[Line], base: Line) -> Iterator[Record]:
+def beating(config: SearchConfig, lines: Sequence[MethodCurve], base: MethodCurve) -> Iterator[Record]:
     """Those whose interval lies above 0 at this budget and at every larger one of the method."""
     rows = [*compared(config, lines, base)]
     for row in rows:

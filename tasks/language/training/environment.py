@@ -32,7 +32,7 @@ SEEDS = 2**43  # with what sampling adds, a larger number might be no seed for t
 SHOWN = 24  # responses of a step in its table of samples
 
 
-class Environment:
+class SamplingEnvironment:
     """Samples from the current policy, and has the samples judged."""
 
     def __init__(

@@ -28,7 +28,7 @@ from tasks.language.rewards import reward_model_files, rewards
 from tasks.language.rewards.answers import without_thinking
 from tasks.language.rewards.by_name.rubric import rubric
 from tasks.language.rewards.python_functions import PythonFunction
-from tasks.language.rewards.reward import Answered
+from tasks.language.rewards.reward import AnsweredProblem
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.training.trained_model import frozen_dtype
 
@@ -125,7 +125,7 @@ class Judge:
             texts = [*map(without_thinking, texts)]
         empty = dict.fromkeys(self.columns)
         answered = [
-            Answered(row["question"], row["solution"], row["answer"], text, complete, empty | _columns(row))
+            AnsweredProblem(row["question"], row["solution"], row["answer"], text, complete, empty | _columns(row))
             for row, text, complete in zip(prompts, texts, ended, strict=True)
         ]
         kinds = [row["reward"] for row in prompts]

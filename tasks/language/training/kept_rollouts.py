@@ -15,7 +15,7 @@ from torch import Tensor
 from tasks.algorithms.language.experience import Experience
 from tasks.common import processes, tables
 from tasks.common.tables import Record
-from tasks.language.tables.rollouts import FILE, Rollouts
+from tasks.language.tables.rollouts import FILE, RolloutTable
 
 STEPS, GROUPS, ANSWERS, TOKENS = 12, 2, 8, 256  # of a training, a step, a prompt and an answer
 
@@ -65,7 +65,7 @@ class KeptRollouts:
     def write(self, out: Path) -> None:
         """Write the table beside the policy in `out`; of several processes the first does."""
         if processes.is_main():
-            tables.write(Rollouts, pd.DataFrame(self.rows), out / FILE)
+            tables.write(RolloutTable, pd.DataFrame(self.rows), out / FILE)
 
     def state_dict(self) -> dict[str, Tensor]:
         """The rows, as the bytes of their JSON."""

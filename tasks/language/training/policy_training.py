@@ -13,7 +13,7 @@ from torch import Tensor
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.algorithms.language.experience import Experience
 from tasks.common import models, tables, tracking
-from tasks.common.checkpoints import Best, Stateful, Training, resumable
+from tasks.common.checkpoints import Best, ResumableTraining, Stateful, resumable
 from tasks.common.config import settings_of
 from tasks.common.errors import ConfigError
 from tasks.common.tokenizers import Tokenizer
@@ -22,7 +22,7 @@ from tasks.language.configs.parts.policies import PolicyConfig
 from tasks.language.rewards.answers import strict_answer
 from tasks.language.tables.problems import Prompts
 from tasks.language.training import trained_model
-from tasks.language.training.environment import Environment
+from tasks.language.training.environment import SamplingEnvironment
 from tasks.language.training.judge import METRICS as JUDGE_METRICS
 from tasks.language.training.judge import further_columns, judging
 from tasks.language.training.kept_rollouts import KeptRollouts
@@ -70,9 +70,9 @@ class Trainee:
         config: PolicyConfig,
         trained: TrainedModel[PretrainedCausalLM],
         tokenizer: Tokenizer,
-        train: Environment,
-        held_out: Environment,
-        checkpoints: Training | None = None,
+        train: SamplingEnvironment,
+        held_out: SamplingEnvironment,
+        checkpoints: ResumableTraining | None = None,
     ) -> None:
         self.config, self.tokenizer = config, tokenizer
         self.trained, self.policy = trained, trained.model
@@ -219,6 +219,6 @@ def trainee(stage: str, config: PolicyConfig, sources: Sources) -> Iterator[Trai
         resumable(stage, config, *vars(sources).values()) as checkpoints,
     ):
         rounded = trained.rounded() if config.sampler_precision == "bf16" else None
-        training = Environment(trained.model, tokenizer, prompts, judge, config, rounded)
-        validating = Environment(trained.model, tokenizer, held_out, judge.grading(), config)
+        training = SamplingEnvironment(trained.model, tokenizer, prompts, judge, config, rounded)
+        validating = SamplingEnvironment(trained.model, tokenizer, held_out, judge.grading(), config)
         yield Trainee(config, trained, tokenizer, training, validating, checkpoints)

@@ -16,7 +16,7 @@ import torch
 from tasks.algorithms.common import sharding
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import sft
-from tasks.algorithms.language.sequences import Batch, grouped, pack, packed, shuffled
+from tasks.algorithms.language.sequences import SequenceBatch, grouped, pack, packed, shuffled
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
 from tasks.common.config import settings_of
@@ -170,7 +170,7 @@ class Encoded:
             packed_batches += [rows[start : start + size] for start in range(0, len(rows), size)]
         return packed_batches
 
-    def batch(self, rows: Sequence[Sequence[int]]) -> Batch:
+    def batch(self, rows: Sequence[Sequence[int]]) -> SequenceBatch:
         """Rows of demonstrations, by their numbers."""
         return pack([[self.rows[number] for number in row] for row in rows], self.pad)
 

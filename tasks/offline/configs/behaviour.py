@@ -8,7 +8,7 @@ from tasks.offline.configs import wrappers
 OWN = ("graph", "key-to-door", "bit-flip", "goal-graph", "reach")  # the environments of this repository
 
 
-class Training(Config):
+class BehaviourTraining(Config):
     """PPO's training in one environment; with 0 steps there is only a random policy."""
 
     # Gymnasium's id or module:id, with the arguments of gymnasium.make in braces or without, or module:folder; any with
@@ -42,7 +42,7 @@ class BehaviourConfig(Config):
 
     branched_by = "environments"
 
-    environments: dict[Branch, Training]  # environments of Gymnasium or another package, or our own
+    environments: dict[Branch, BehaviourTraining]  # environments of Gymnasium or another package, or our own
     # file or folder of the environments that are named module:folder, such as data/agent_episodes, a dep of the stage;
     # environments/none where there are none
     environment_files: LocalPath

@@ -6,7 +6,7 @@ from tasks.common.config import Config, Idle, Name
 from tasks.offline.configs.learners import DataSets, FineTuningConfig, QConfig, check_reached
 
 
-class Variant(Config):
+class CQLVariant(Config):
     """One variant: the weight of the conservative term, whether it is calibrated, and whether learning goes on
     online.
     """
@@ -42,7 +42,7 @@ class CqlConfig(QConfig):
     idle = (Idle(("fine_tuning",), {"variants.*.online": (False,)}),)
 
     datasets: DataSets  # keys of branches.transitions that it learns from
-    variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
+    variants: dict[Name, CQLVariant] = Field(min_length=1)  # variants by the names that tables show
     fine_tuning: TuningConfig  # settings for variants that go on online
     continuous: ContinuousConfig  # settings for continuous actions
 

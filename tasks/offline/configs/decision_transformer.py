@@ -10,7 +10,7 @@ from tasks.offline.configs.learners import LearnerConfig
 Init = Literal["random", "language", "synthetic"]
 
 
-class Asked(Config):
+class ReturnTargets(Config):
     """What is asked of policies of one data set, and how far back they look."""
 
     targets: list[float] = Field(min_length=1)  # returns to ask for; the first one is asked for during training
@@ -28,7 +28,7 @@ class LanguageConfig(Config):
     hub_revision: str  # revision of the repository: a branch, a tag or a commit
 
 
-class Variant(Config):
+class DTVariant(Config):
     """One variant: what its trunk starts from, and how much it learns of text."""
 
     init: Init  # what the trunk starts from: random | language | synthetic
@@ -65,8 +65,9 @@ class DecisionTransformerConfig(LearnerConfig):
         Idle(("synthetic",), {"variants.*.init": ("random", "language")}),
     )
 
-    datasets: dict[Branch, Asked]  # data sets, keys of branches.transitions -> what their policies are asked for
-    variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
+    # data sets, keys of branches.transitions -> what their policies are asked for
+    datasets: dict[Branch, ReturnTargets]
+    variants: dict[Name, DTVariant] = Field(min_length=1)  # variants by the names that tables show
     width: int = Field(ge=1, le=10**5)  # width of a new trunk's hidden states
     layers: int = Field(ge=1, le=1000)  # layers of a new trunk
     heads: int = Field(ge=1, le=1000)  # attention heads of a new trunk, which split the width

@@ -6,7 +6,7 @@ from tasks.common.config import Config, Idle, Name
 from tasks.offline.configs.learners import RELABEL, DataSets, ExplorationConfig, QConfig
 
 
-class Variant(Config):
+class DQNVariant(Config):
     """One variant of the method."""
 
     idle = (Idle(("relabel",), {"replay": (False,)}, neutral="none"),)
@@ -33,7 +33,7 @@ class DqnConfig(QConfig):
     )
 
     datasets: DataSets  # keys of branches.transitions that it learns from
-    variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
+    variants: dict[Name, DQNVariant] = Field(min_length=1)  # variants by the names that tables show
     # copies of each transition with such goals; from a data set the same share of each batch gets them
     relabelled: int = Field(ge=1, le=100)
     exploration: ExplorationConfig  # settings for variants that learn online

@@ -6,7 +6,7 @@ from tasks.common.config import Config, Idle, Name, Sizes
 from tasks.offline.configs.learners import DataSets, FineTuningConfig, LearnerConfig, check_reached
 
 
-class Variant(Config):
+class IQLVariant(Config):
     """One variant of the method."""
 
     online: bool  # goes on in the data set's environment
@@ -18,7 +18,7 @@ class IqlConfig(LearnerConfig):
     named_by = "variants"
     idle = (Idle(("fine_tuning",), {"variants.*.online": (False,)}),)
 
-    variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
+    variants: dict[Name, IQLVariant] = Field(min_length=1)  # variants by the names that tables show
     fine_tuning: FineTuningConfig  # settings for variants that go on online
     datasets: DataSets  # keys of branches.transitions that it learns from
     gamma: float = Field(gt=0, lt=1)  # discount of a reward one step later

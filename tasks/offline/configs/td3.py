@@ -7,7 +7,7 @@ from tasks.offline.configs.learners import RELABEL, ExplorationConfig
 from tasks.offline.configs.td3_bc import TwinDelayedConfig
 
 
-class Variant(Config):
+class TD3Variant(Config):
     """One variant of the method."""
 
     # hindsight: goals that an episode reached in the place of the one asked: none | future | final | episode
@@ -21,7 +21,7 @@ class Td3Config(TwinDelayedConfig):
     needs_actions = "continuous"
     idle = (Idle(("relabelled",), {"variants.*.relabel": ("none",)}),)
 
-    variants: dict[Name, Variant] = Field(min_length=1)  # variants by the names that tables show
+    variants: dict[Name, TD3Variant] = Field(min_length=1)  # variants by the names that tables show
     relabelled: int = Field(ge=1, le=100)  # copies of each transition with such goals
     exploration: ExplorationConfig  # settings for learning online
     # deviation of the noise on actions that are not random, in units of half the box

@@ -9,7 +9,7 @@ from tasks.common.config import Branch, Config, Idle, LocalPath, Seed, stays_bel
 RECORDED = ("random", "medium", "medium-replay", "medium-expert", "expert")
 
 
-class Dataset(Config):
+class EpisodeDataset(Config):
     """One data set: where its episodes come from, and how many it has; all of them where both limits are null."""
 
     idle = (Idle(("location",), {"source": RECORDED}, neutral=None),)
@@ -58,7 +58,7 @@ class TransitionsConfig(Config):
 
     branched_by = "datasets"
 
-    datasets: dict[Branch, Dataset]  # data sets by name
+    datasets: dict[Branch, EpisodeDataset]  # data sets by name
     # environments, keys of branches.behaviour -> what scores are measured between, in the place of what an imported
     # data set or behaviour says
     references: dict[Branch, Scale]

@@ -25,7 +25,7 @@ from tasks.common.errors import DataError
 from tasks.offline.configs.wrappers import BETWEEN
 from tasks.offline.datasets import episodes, origin, stored
 from tasks.offline.datasets.episodes import Array, BadEpisode, Episode
-from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.environments import kept, simulators
 
 ENDS = ("terminals", "timeouts")
@@ -40,7 +40,7 @@ class Imported:
     episodes: list[Episode]
     notes: tuple[str, ...] = ()
     left_out: int = 0  # steps
-    reference: Reference | None = None  # the returns that its scores are measured between
+    reference: ScoreReference | None = None  # the returns that its scores are measured between
 
 
 def minari(folder: Path, environment: str) -> Imported:
@@ -77,7 +77,7 @@ def described(folder: Path, environment: str) -> tuple[dict[str, Any], list[str]
     return metadata, notes
 
 
-def _reference(folder: Path, metadata: Mapping[str, Any]) -> Reference | None:
+def _reference(folder: Path, metadata: Mapping[str, Any]) -> ScoreReference | None:
     """Minari's two reference scores; None if it has neither."""
     ends = [metadata.get(name) for name in ("ref_min_score", "ref_max_score")]
     if ends == [None, None]:
@@ -87,7 +87,7 @@ def _reference(folder: Path, metadata: Mapping[str, Any]) -> Reference | None:
         raise DataError(
             f"{folder}: ref_min_score below ref_max_score expected in metadata.json, got {ends[0]} and {ends[1]}"
         )
-    return Reference(float(numbers[0]), float(numbers[1]))
+    return ScoreReference(float(numbers[0]), float(numbers[1]))
 
 
 def downloaded(name: str) -> Path | None:

@@ -9,7 +9,7 @@ SCALE = (
 
 
 @dataclass(frozen=True)
-class Reference:
+class ScoreReference:
     """Two mean returns that a score is measured between: 100 (R - minimum) / (maximum - minimum)."""
 
     minimum: float

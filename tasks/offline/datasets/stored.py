@@ -22,7 +22,7 @@ from tasks.algorithms.offline.transitions import Spaces, Transitions
 from tasks.common.errors import DataError
 from tasks.offline.datasets import episodes as storage
 from tasks.offline.datasets.episodes import BadEpisode, Episode
-from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.environments import kept, simulators
 
 DATA, METADATA = Path("data/main_data.hdf5"), Path("data/metadata.json")
@@ -30,10 +30,10 @@ MINARI = "0.5.0"  # the format's version, as Minari names it
 
 # The returns that D4RL's scores are measured between (its infos.py); its environments are of version 2, not 5.
 D4RL = {
-    "HalfCheetah": Reference(-280.178953, 12135.0),
-    "Hopper": Reference(-20.272305, 3234.3),
-    "Walker2d": Reference(1.629008, 4592.3),
-    "Ant": Reference(-325.6, 3879.7),
+    "HalfCheetah": ScoreReference(-280.178953, 12135.0),
+    "Hopper": ScoreReference(-20.272305, 3234.3),
+    "Walker2d": ScoreReference(1.629008, 4592.3),
+    "Ant": ScoreReference(-325.6, 3879.7),
 }
 
 
@@ -45,8 +45,8 @@ class StoredDataset:
     transitions: Transitions
     environment: str
     spaces: Spaces
-    reference: Reference  # our own: a random policy's and the best known policy's
-    d4rl: Reference | None  # D4RL's for the environment, where it has one
+    reference: ScoreReference  # our own: a random policy's and the best known policy's
+    d4rl: ScoreReference | None  # D4RL's for the environment, where it has one
     metadata: dict[str, object]  # where the data is from: source, behaviour policies' hashes, seed, ..
 
     def continuous(self, stage: str, method: str) -> Transitions:
@@ -57,7 +57,7 @@ class StoredDataset:
 
 
 def write(
-    path: Path, environment: str, episodes: Sequence[Episode], reference: Reference, metadata: Mapping[str, object]
+    path: Path, environment: str, episodes: Sequence[Episode], reference: ScoreReference, metadata: Mapping[str, object]
 ) -> None:
     """Check the episodes and write them as the data set named like the folder `path`; DataError with one line if
     bad.
@@ -91,7 +91,10 @@ def read(path: Path) -> StoredDataset:
     """The data set in the folder `path`; DataError with one line naming it, the episode and the field if it is bad."""
     try:
         metadata = dict(json.loads((path / METADATA).read_text())["posttrain"])
-        environment, reference = kept.moved(metadata.pop("environment"), path), Reference(**metadata.pop("reference"))
+        environment, reference = (
+            kept.moved(metadata.pop("environment"), path),
+            ScoreReference(**metadata.pop("reference")),
+        )
         episodes = list(storage.read(path / DATA))
     except BadEpisode as error:
         raise DataError(f"data set {path.name}: {error}") from None
@@ -103,7 +106,7 @@ def read(path: Path) -> StoredDataset:
     return StoredDataset(path.name, transitions, environment, spaces, reference, d4rl_reference(environment), metadata)
 
 
-def d4rl_reference(environment: str) -> Reference | None:
+def d4rl_reference(environment: str) -> ScoreReference | None:
     """D4RL's reference for the environment, whatever its version; None if there is none."""
     return D4RL.get(simulators.unversioned(environment))
 

@@ -7,7 +7,7 @@ from pandera.typing import Series
 from tasks.common.tables import Table
 
 
-class Measured(Table):
+class BehaviourReturns(Table):
     """Returns of whole episodes played by the policies that record data."""
 
     policy: Series[str] = pa.Field(isin=("random", "medium", "expert"))

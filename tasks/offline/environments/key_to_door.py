@@ -18,7 +18,7 @@ SIZE = 2 * SIDE * SIDE + ROOMS  # of an observation
 
 
 @dataclass(frozen=True)
-class State:
+class KeyToDoorState:
     """Where an episode stands; `key` and `door` are cells, as `cell` is: row * SIDE + column."""
 
     cell: int
@@ -29,13 +29,13 @@ class State:
     carrying: bool = False
 
 
-def begin(generator: np.random.Generator) -> State:
+def begin(generator: np.random.Generator) -> KeyToDoorState:
     """An episode's first state: agent and key apart from each other."""
     cell, key = generator.choice(SIDE * SIDE, 2, replace=False)
-    return State(int(cell), int(key), int(generator.integers(SIDE * SIDE)))
+    return KeyToDoorState(int(cell), int(key), int(generator.integers(SIDE * SIDE)))
 
 
-def step(state: State, action: int, generator: np.random.Generator) -> tuple[State, float, bool]:
+def step(state: KeyToDoorState, action: int, generator: np.random.Generator) -> tuple[KeyToDoorState, float, bool]:
     """The next state, the reward, and whether that was the end. Walls stop the agent; a new room puts it anywhere."""
     row, column = divmod(state.cell, SIDE)
     down, right = ACTIONS[action]
@@ -53,7 +53,7 @@ def step(state: State, action: int, generator: np.random.Generator) -> tuple[Sta
     return replace(state, room=state.room + 1, moves=0, cell=int(elsewhere)), 0.0, False
 
 
-def observe(state: State) -> NDArray[np.float32]:
+def observe(state: KeyToDoorState) -> NDArray[np.float32]:
     """What the agent sees, one-hot: its cell, the cell of the key or door in this room if there is one, and the
     room.
     """

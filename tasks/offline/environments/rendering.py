@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from tasks.offline.environments import goals, key_to_door
-from tasks.offline.environments.rollouts import Played, Player, play
+from tasks.offline.environments.rollouts import EpisodeOutcomes, Player, play
 from tasks.offline.environments.simulators import GRAPH, GraphEnv, KeyToDoorEnv, Plain
 
 SIZE = (300, 200)  # pixels
@@ -28,7 +28,7 @@ SKY, GROUND, GRID, COLOUR, INK = "#f4f6f8", "#cfd6dc", "#aab4bd", "#0072B2", "#1
 HEIGHT, ROOM, FINER = 2.0, 0.28, 2  # metres seen; of reach, from above; each pixel is drawn as FINER x FINER
 
 
-def film(environment: str, player: Player, seed: int) -> tuple[bytes, Played]:
+def film(environment: str, player: Player, seed: int) -> tuple[bytes, EpisodeOutcomes]:
     """One whole episode as a GIF of at most LIMIT bytes, and what it came to."""
     os.environ.setdefault("SDL_VIDEODRIVER", "dummy")  # pygame draws to memory
     camera = Camera()
@@ -108,7 +108,7 @@ def _walk(successors: NDArray[np.int64], goal: int, trail: Sequence[int]) -> Ima
     return _small(image)
 
 
-def _room(state: key_to_door.State) -> Image.Image:
+def _room(state: key_to_door.KeyToDoorState) -> Image.Image:
     """The three rooms side by side: the agent a disc (filled dark with the key), the key a ring, the door a bar."""
     image, pen = _canvas()
     cell = image.width / (key_to_door.ROOMS * (key_to_door.SIDE + 1))

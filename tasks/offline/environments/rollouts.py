@@ -83,7 +83,7 @@ def as_player(policy: Memoryless | Player | Targeted) -> Player:
 
 
 @dataclass(frozen=True)
-class Played:
+class EpisodeOutcomes:
     """What E episodes came to."""
 
     episodes: list[Episode]
@@ -131,7 +131,7 @@ def play(
     seed: int,
     watch: Callable[[simulators.Plain], None] | None = None,
     limit: int | None = None,
-) -> Played:
+) -> EpisodeOutcomes:
     """Play `episodes` whole episodes, seeded `seed`, `seed + 1`, ...; each until it ends or is truncated.
 
     `limit` is the number of steps after which an episode is truncated, in the place of the environment's own. `watch`
@@ -165,7 +165,7 @@ def play(
     for scene in scenes:
         scene.close()
     played = [episode(*parts) for parts in zip(seen, actions_taken, rewards, ends, strict=True)]
-    return Played(played, scenes[0].unlimited)
+    return EpisodeOutcomes(played, scenes[0].unlimited)
 
 
 def _tensor(observations: list[NDArray[Any]]) -> Tensor:

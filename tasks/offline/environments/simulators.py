@@ -76,7 +76,7 @@ class KeyToDoorEnv(gymnasium.Env[Seen, int]):
         """Every episode ends by itself, whatever the `limit`."""
         self.observation_space = spaces.Box(0, 1, (key_to_door.SIZE,), np.float32)
         self.action_space = spaces.Discrete(len(key_to_door.ACTIONS))  # type: ignore[assignment]  # the same
-        self.state: key_to_door.State
+        self.state: key_to_door.KeyToDoorState
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Seen, Info]:
         """Begin in the first room."""

@@ -9,7 +9,7 @@ from tasks.algorithms.offline.networks.actors import Behaviour
 from tasks.common.errors import DataError
 from tasks.offline.datasets import episodes, stored
 from tasks.offline.datasets.episodes import Episode
-from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.environments import kept
 from tasks.offline.policies import files
 
@@ -35,12 +35,12 @@ def replay(folder: Path) -> list[Episode]:
     return list(episodes.read(folder / REPLAY / stored.DATA))
 
 
-def reference(folder: Path) -> Reference:
+def reference(folder: Path) -> ScoreReference:
     """The two returns that a score is measured between; DataError with one line if nothing says what a good one is."""
     described = json.loads((folder / REFERENCE).read_text())
     if "maximum" not in described:
         raise DataError(f"{folder}: {UNKNOWN.format(folder.name)}")
-    return Reference(described["minimum"], described["maximum"])
+    return ScoreReference(described["minimum"], described["maximum"])
 
 
 def environment(folder: Path) -> str:

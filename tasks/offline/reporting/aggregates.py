@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tasks.common.estimates import Estimate
-from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.reporting.measurements import Description
-from tasks.offline.reporting.results import Result
+from tasks.offline.reporting.results import VariantResult
 
 Array = NDArray[np.float64]
 Scores = Mapping[str, Array]  # by data set
@@ -47,13 +47,13 @@ class Together:
     profiles: Mapping[str, Array]  # by variant: the share of runs above each level, (L,)
 
 
-def together(first: Sequence[Result], data: Mapping[str, Description]) -> list[Together]:
+def together(first: Sequence[VariantResult], data: Mapping[str, Description]) -> list[Together]:
     """The data sets on which the same variants were measured, two or more of each; `first` has a result for each
     variant and data set.
     """
     scores: dict[str, dict[str, Array]] = {}  # data set -> variant -> seeds
     for outcome in first:
-        score = Reference(**data[outcome.dataset]["reference"]).score
+        score = ScoreReference(**data[outcome.dataset]["reference"]).score
         scores.setdefault(outcome.dataset, {})[outcome.variant] = np.array([score(value) for value in outcome.returns])
     groups: dict[frozenset[str], list[str]] = {}
     for dataset, by_variant in scores.items():

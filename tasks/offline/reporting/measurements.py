@@ -22,7 +22,7 @@ CURVES, PROGRESS, FITS, PICTURE = "curves.csv", "returns.csv", "fitted_q.csv", "
 CLAIMED, FITTED = "claimed", "fitted"
 
 
-class Episodes(Table):
+class PlayedEpisodes(Table):
     """Whole episodes that a policy played; `target` is the return that it was asked for, null where it cannot be
     asked.
     """
@@ -74,7 +74,7 @@ class Starts(Table):
         return (frame["total"] <= frame["optimum"]) & ~(frame["recorded"] > frame["optimum"])
 
 
-class Cost(TypedDict):
+class TrainingCost(TypedDict):
     """What training a variant took."""
 
     steps: int  # of gradient descent
@@ -114,7 +114,7 @@ class Trained(TypedDict):
     reference: Ends
     d4rl: Ends | None
     data: DataFacts
-    cost: dict[str, Cost]  # by variant
+    cost: dict[str, TrainingCost]  # by variant
 
 
 class Description(Trained):
@@ -125,7 +125,7 @@ class Description(Trained):
 
 
 @dataclass(frozen=True)
-class Scores:
+class ReturnScores:
     """One folder of data/returns."""
 
     name: str
@@ -139,11 +139,11 @@ class Scores:
     picture: bytes
 
 
-def read(path: Path) -> Scores:
+def read(path: Path) -> ReturnScores:
     """What `returns` wrote to the folder `path`; DataError with one line naming file, column and row if it is bad."""
-    return Scores(
+    return ReturnScores(
         path.name,
-        tables.read(Episodes, path / EPISODES),
+        tables.read(PlayedEpisodes, path / EPISODES),
         tables.read(Values, path / VALUES),
         tables.read(Starts, path / STARTS),
         pd.read_csv(path / CURVES),

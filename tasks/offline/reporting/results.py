@@ -14,8 +14,8 @@ import pandas as pd
 
 from tasks.common.errors import DataError
 from tasks.common.estimates import Estimate, over_seeds
-from tasks.offline.datasets.normalized_score import Reference
-from tasks.offline.reporting.measurements import CLAIMED, FITTED, Description, Ends, Scores
+from tasks.offline.datasets.normalized_score import ScoreReference
+from tasks.offline.reporting.measurements import CLAIMED, FITTED, Description, Ends, ReturnScores
 
 MEAN, BEST = "data mean", "data best"  # the data's own returns, beside the methods
 Unit = Literal["reference", "d4rl"]  # which two returns a score is measured between
@@ -24,7 +24,7 @@ GREEDY = "greedy behaviour"
 
 
 @dataclass(frozen=True)
-class Result:
+class VariantResult:
     """One variant of a method on one data set, asked for one return if it can be asked; by seed, undiscounted."""
 
     policy: str
@@ -51,7 +51,7 @@ class Result:
         return _label(self.variant, self.target)
 
 
-def results(measured: Iterable[Scores]) -> list[Result]:
+def results(measured: Iterable[ReturnScores]) -> list[VariantResult]:
     """Every variant and target of every policy, in the order given."""
     outcomes = []
     for scores in measured:
@@ -61,7 +61,7 @@ def results(measured: Iterable[Scores]) -> list[Result]:
             first = variant not in seen
             seen.add(variant)
             identity = (scores.name, described["dataset"], described["environment"])
-            outcomes.append(Result(*identity, variant, target, first, returns))
+            outcomes.append(VariantResult(*identity, variant, target, first, returns))
     twice = pd.Series([(outcome.dataset, outcome.variant) for outcome in outcomes if outcome.first]).value_counts()
     if (twice > 1).any():
         dataset, variant = twice.index[0]
@@ -82,7 +82,7 @@ def _label(variant: str, target: float) -> str:
 
 def scored(estimate: Estimate, reference: Ends) -> Estimate:
     """A return as a normalised score."""
-    score = Reference(**reference).score
+    score = ScoreReference(**reference).score
     return Estimate(score(estimate.mean), score(estimate.low), score(estimate.high))
 
 
@@ -92,7 +92,7 @@ def side(estimate: Estimate, other: Estimate) -> int:
 
 
 @dataclass(frozen=True)
-class Cell:
+class ResultCell:
     """A number as a table shows it; `best`: clearly above all others in its row."""
 
     text: str = ""
@@ -101,18 +101,18 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class ResultsTable:
     """One row for each data set: its own mean and best, then the variants."""
 
     title: str
     note: str
     columns: list[str]
-    rows: list[tuple[str, list[Cell]]]
+    rows: list[tuple[str, list[ResultCell]]]
 
 
 def table(
-    title: str, note: str, outcomes: Sequence[Result], data: Mapping[str, Description], reference: Unit | None
-) -> Table:
+    title: str, note: str, outcomes: Sequence[VariantResult], data: Mapping[str, Description], reference: Unit | None
+) -> ResultsTable:
     """Returns, or scores by the `reference` of that name in each description; data sets without it are left out.
 
     `data` has a description for each data set, and `outcomes` the results that are shown (one a variant).
@@ -127,12 +127,12 @@ def table(
         unit = partial(scored, reference=between) if between else lambda estimate: estimate
         estimates = {outcome.variant: unit(outcome.estimate) for outcome in outcomes if outcome.dataset == dataset}
         fact_means = {name: unit(estimate).mean for name, estimate in facts(described).items()}
-        cells = [Cell(number(fact_means[name]) if name in fact_means else "") for name in fact_names]
+        cells = [ResultCell(number(fact_means[name]) if name in fact_means else "") for name in fact_names]
         for variant in variants:
             others = [other for name, other in estimates.items() if name != variant]
-            cells.append(_cell(estimates[variant], others) if variant in estimates else Cell())
+            cells.append(_cell(estimates[variant], others) if variant in estimates else ResultCell())
         rows.append((dataset, cells))
-    return Table(title, note, [*fact_names, *variants], rows)
+    return ResultsTable(title, note, [*fact_names, *variants], rows)
 
 
 def facts(described: Description) -> dict[str, Estimate]:
@@ -144,9 +144,9 @@ def facts(described: Description) -> dict[str, Estimate]:
     return {name: Estimate(value, value, value) for name, value in values.items()}
 
 
-def _cell(estimate: Estimate, others: Sequence[Estimate]) -> Cell:
+def _cell(estimate: Estimate, others: Sequence[Estimate]) -> ResultCell:
     best = bool(others) and all(side(estimate, other) == 1 for other in others)
-    return Cell(number(estimate.mean), interval(estimate), best)
+    return ResultCell(number(estimate.mean), interval(estimate), best)
 
 
 def number(value: float) -> str:
@@ -170,7 +170,7 @@ def bounds(estimate: Estimate) -> str:
     return f"{number(estimate.low)} to {number(estimate.high)}"
 
 
-def stitched(measured: Iterable[Scores]) -> list[str]:
+def stitched(measured: Iterable[ReturnScores]) -> list[str]:
     """Whether policies find shorter paths through the graph than were recorded, in sentences: a data set's walks, then
     policies.
 
@@ -206,7 +206,7 @@ def _from_starts(label: str, played: pd.DataFrame) -> str:
     )
 
 
-def without_curve(measured: Iterable[Scores]) -> list[str]:
+def without_curve(measured: Iterable[ReturnScores]) -> list[str]:
     """One sentence naming the variants that were evaluated once only, so that no curve shows how they came there; none
     if there are none.
     """
@@ -251,7 +251,7 @@ class Belief:
         return {1: "over-estimated", 0: "not clearly off", -1: "under-estimated"}[side(self.claimed, self.truth)]
 
 
-def beliefs(scores: Scores) -> list[Belief]:
+def beliefs(scores: ReturnScores) -> list[Belief]:
     """A row for each variant with an estimate."""
     rows = []
     for variant, estimates in scores.values.groupby("variant", sort=False):

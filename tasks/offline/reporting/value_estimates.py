@@ -14,7 +14,7 @@ from torch import Tensor
 from tasks.algorithms.offline import fitted_q
 from tasks.offline.configs.returns import FittedQConfig
 from tasks.offline.datasets.stored import StoredDataset
-from tasks.offline.environments.rollouts import Played, Player, play
+from tasks.offline.environments.rollouts import EpisodeOutcomes, Player, play
 
 TAIL = 1e-3  # gamma^t from which on rewards are left out
 
@@ -27,7 +27,7 @@ class Truth:
     cut: float
 
 
-def truth(environment: str, player: Player, played: Played, gamma: float, seed: int) -> Truth:
+def truth(environment: str, player: Player, played: EpisodeOutcomes, gamma: float, seed: int) -> Truth:
     """The truth of what was `played` from `seed` on; episodes that the time limit cut short are played again without
     it.
 
@@ -39,13 +39,13 @@ def truth(environment: str, player: Player, played: Played, gamma: float, seed: 
     return Truth(float(played.discounted(gamma).mean()), _cut(played, horizon))
 
 
-def _cut(played: Played, horizon: float) -> float:
+def _cut(played: EpisodeOutcomes, horizon: float) -> float:
     return float((played.truncated & (played.lengths < horizon)).mean())
 
 
 def fitted(
     config: FittedQConfig,
-    policies: Sequence[fitted_q.Policy],
+    policies: Sequence[fitted_q.DeterministicPolicy],
     seeds: Sequence[int],
     dataset: StoredDataset,
     starts: Tensor,

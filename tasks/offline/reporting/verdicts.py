@@ -11,15 +11,15 @@ from typing import Literal
 
 from tasks.common.errors import ConfigError
 from tasks.common.estimates import Estimate, difference, over_seeds
-from tasks.offline.datasets.normalized_score import Reference
+from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.reporting.measurements import Description
-from tasks.offline.reporting.results import Result, facts, interval, number
+from tasks.offline.reporting.results import VariantResult, facts, interval, number
 
 Came = Literal["holds", "undecided", "fails"]
 
 
 @dataclass(frozen=True)
-class Verdict:
+class OfflineVerdict:
     """Whether an expectation holds, fails (the other one is higher, or both are equal), or is undecided: 0 is within
     the difference's interval.
     """
@@ -29,14 +29,14 @@ class Verdict:
 
 
 def judge(
-    higher: str, lower: str, dataset: str, outcomes: Sequence[Result], data: Mapping[str, Description]
-) -> Verdict:
+    higher: str, lower: str, dataset: str, outcomes: Sequence[VariantResult], data: Mapping[str, Description]
+) -> OfflineVerdict:
     """Whether one of two variants, or of what `facts` has, scores higher on a data set, as was expected."""
     if dataset not in data:
         raise ConfigError(
             f"params.yaml: offline_report.expectations: no data set {dataset}; there are {', '.join(data)}"
         )
-    score = Reference(**data[dataset]["reference"]).score
+    score = ScoreReference(**data[dataset]["reference"]).score
     seeds = {outcome.variant: outcome.returns for outcome in outcomes if outcome.dataset == dataset}
     fact_returns = {name: (fact.mean,) for name, fact in facts(data[dataset]).items()}
     for name in (higher, lower):
@@ -56,19 +56,19 @@ def judge(
     if higher in fact_returns and lower in fact_returns:
         apart = Estimate(apart.mean, apart.mean, apart.mean)
     if isclose(apart.low, 0.0, abs_tol=1e-9) and isclose(apart.high, 0.0, abs_tol=1e-9):
-        return Verdict("fails", f"{numbers}. {higher} was expected to be higher, and the two are equal.")
+        return OfflineVerdict("fails", f"{numbers}. {higher} was expected to be higher, and the two are equal.")
     by = f"by {number(abs(apart.mean))}{_bounds(apart)}"
     if apart.low > 0:
-        return Verdict("holds", f"{numbers}. As expected, {higher} is higher, {by}.")
+        return OfflineVerdict("holds", f"{numbers}. As expected, {higher} is higher, {by}.")
     if apart.high < 0:
-        return Verdict("fails", f"{numbers}. Against what was expected, {higher} is lower, {by}.")
+        return OfflineVerdict("fails", f"{numbers}. Against what was expected, {higher} is lower, {by}.")
     if isclose(apart.mean, 0.0, abs_tol=1e-9):
-        return Verdict("undecided", f"{numbers}. Undecided: the two are equal in the mean.")
+        return OfflineVerdict("undecided", f"{numbers}. Undecided: the two are equal in the mean.")
     way = "higher" if apart.mean > 0 else "lower"
-    return Verdict("undecided", f"{numbers}. Undecided: {higher} is {way} in the mean, {by}.")
+    return OfflineVerdict("undecided", f"{numbers}. Undecided: {higher} is {way} in the mean, {by}.")
 
 
-def headline(verdicts: Sequence[Verdict]) -> list[str]:
+def headline(verdicts: Sequence[OfflineVerdict]) -> list[str]:
     """How many expectations came out, in one sentence; none if nothing was expected."""
     if not verdicts:
         return []

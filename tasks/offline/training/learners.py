@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tasks.algorithms.offline.half_precision import steps_in
 from tasks.common import models, tables
-from tasks.common.checkpoints import State, Training, resumable
+from tasks.common.checkpoints import ResumableTraining, State, resumable
 from tasks.common.tracking import Row, part
 from tasks.offline.configs.learners import LearnerConfig
 from tasks.offline.datasets.stored import StoredDataset, read
@@ -91,7 +91,13 @@ def run(
 
 
 def _train(
-    training: Training, name: str, config: LearnerConfig, dataset: StoredDataset, seed: int, build: Build, out: Path
+    training: ResumableTraining,
+    name: str,
+    config: LearnerConfig,
+    dataset: StoredDataset,
+    seed: int,
+    build: Build,
+    out: Path,
 ) -> list[Row]:
     """One variant with one seed: its rows, each with the gradient step it ends at; the policy goes to out/name.
 

@@ -11,7 +11,7 @@ from tasks.offline.datasets.episodes import Episode, episode
 from tasks.offline.environments import simulators
 
 
-class Collector:
+class VectorCollector:
     """`count` copies of an environment; a copy whose episode has ended begins the next one.
 
     Every ended episode is kept.

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from tasks.algorithms.offline import hindsight
 from tasks.algorithms.offline.hindsight import Hindsight
-from tasks.algorithms.offline.replay import Replay
-from tasks.algorithms.offline.transitions import Batch, Referenced, Transitions, joined, mixed
+from tasks.algorithms.offline.replay import ReplayBuffer
+from tasks.algorithms.offline.transitions import Referenced, TransitionBatch, Transitions, joined, mixed
 from tasks.offline.configs.learners import RELABEL, ExplorationConfig, FineTuningConfig
 from tasks.offline.environments import simulators
 
@@ -35,7 +35,7 @@ def hindsight_of(environment: str, relabel: RELABEL, copies: int) -> Hindsight |
     return None if relabel == "none" else Hindsight(simulators.goals_of(environment), relabel, copies)
 
 
-class Step(NamedTuple):
+class EpisodeStep(NamedTuple):
     """One step of the episode so far; observations are the environment's own."""
 
     observation: Tensor
@@ -70,11 +70,11 @@ class Explorer:
         self.env, self.spaces = simulators.make(environment), simulators.spaces_of(environment)
         self.act, self.preprocess, self.config, self.generator = act, preprocess, config, generator
         self.hindsight, self.gamma, self.played, self.device = relabelling, gamma, 0, device
-        self.replay = Replay(self.spaces, config.replay, device)
-        self.seed, self.episode = seed, list[Step]()
+        self.replay = ReplayBuffer(self.spaces, config.replay, device)
+        self.seed, self.episode = seed, list[EpisodeStep]()
         self.observation = self._reset()
 
-    def batches(self, size: int, *, replay: bool = True) -> Iterator[Batch]:
+    def batches(self, size: int, *, replay: bool = True) -> Iterator[TransitionBatch]:
         """Batches from the memory, or without `replay` of the last steps, without end; the environment goes on by some
         steps before each.
         """
@@ -129,11 +129,11 @@ class Explorer:
             self.seed += 1
             self.observation = self._reset()
 
-    def _move(self, action: Tensor) -> tuple[Step, bool]:
+    def _move(self, action: Tensor) -> tuple[EpisodeStep, bool]:
         """What the action led to, and whether the episode was cut off there."""
         observation, reward, terminated, truncated, _ = self.env.step(action.cpu().numpy())
         following = self._tensor(observation)
-        self.episode.append(Step(self.observation, action, reward, following, terminated))
+        self.episode.append(EpisodeStep(self.observation, action, reward, following, terminated))
         self.observation = following
         return self.episode[-1], truncated
 
@@ -141,7 +141,7 @@ class Explorer:
         """The episode that has ended once more for each copy."""
         observations, actions, rewards, following, terminated = zip(*self.episode, strict=True)
         earned, ended = (torch.tensor(column).to(self.device) for column in (rewards, terminated))
-        whole = Batch(torch.stack(observations), torch.stack(actions), earned, torch.stack(following), ended)
+        whole = TransitionBatch(torch.stack(observations), torch.stack(actions), earned, torch.stack(following), ended)
         for copy in hindsight.copies(whole, relabelling, self.generator):
             before, after = self.preprocess(copy.observations), self.preprocess(copy.next_observations)
             self.replay.extend(replace(copy, observations=before, next_observations=after))

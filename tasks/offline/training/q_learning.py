@@ -10,14 +10,14 @@ from tasks.algorithms.offline import dqn
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.hindsight import Hindsight, Relabelled
 from tasks.algorithms.offline.networks.mlp import Normaliser, QValues
-from tasks.algorithms.offline.networks.target import Target
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.networks.target import TargetNetwork
+from tasks.algorithms.offline.transitions import TransitionBatch
 from tasks.common.errors import DataError
 from tasks.offline.configs.learners import QConfig
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training.learners import Learner
 
-Kind = TypeVar("Kind", bound=Batch)
+Kind = TypeVar("Kind", bound=TransitionBatch)
 
 
 def network(config: QConfig, dataset: StoredDataset) -> QValues:
@@ -32,13 +32,13 @@ def network(config: QConfig, dataset: StoredDataset) -> QValues:
 
 
 def learner(
-    config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[Batch], *, target: bool = True
+    config: QConfig, objective: dqn.Loss, policy: QValues, batches: Iterable[TransitionBatch], *, target: bool = True
 ) -> Learner:
     """A learner from these batches, which are normalised as the policy does it; without `target` the online network
     values its own targets.
     """
     every, rate = (config.target_every, config.target_rate) if target else (1, 1.0)
-    following = Target(policy.layers, every=every, rate=rate)
+    following = TargetNetwork(policy.layers, every=every, rate=rate)
     optimizer = Adam(policy.parameters(), config.learning_rate)
     steps = dqn.fit(policy, following, optimizer, batches, objective)
     return Learner(policy, {"policy": policy, "target": following, "optimizer": optimizer}, steps)

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from flows.console import display
 from flows.console.display import Lines, LiveTable
-from flows.console.summary import Screen, duration, headlines, log_end, show_plan, show_results, tally
+from flows.console.summary import PlainConsole, duration, headlines, log_end, show_plan, show_results, tally
 from flows.engine.state import Event, PlannedStage, StageResult
 
 
@@ -36,7 +36,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_piped_output_has_a_line_for_each_change_and_now_and_then_for_progress(clock: Clock, tmp_path: Path) -> None:
     out, log = io.StringIO(), tmp_path / "mlruns/logs/sft.log"
-    with Lines(Screen(out), planned("sft", "reward_model"), tmp_path) as lines:
+    with Lines(PlainConsole(out), planned("sft", "reward_model"), tmp_path) as lines:
         lines(Event("sft", "running", "param sft.epochs changed 1 -> 2", log=log))
         for step in range(1, 151):
             clock.now += 1
@@ -57,7 +57,7 @@ def test_piped_output_has_a_line_for_each_change_and_now_and_then_for_progress(c
 def test_the_time_left_of_the_run_and_the_loss_of_what_trains_are_told(clock: Clock, tmp_path: Path) -> None:
     out, known = io.StringIO(), {"sft": 30.0, "dpo": 100.0}
     stages = [PlannedStage("sft", "never run", (), 1, 0), PlannedStage("dpo", "never run", ("sft",), 1, 0)]
-    with Lines(Screen(out), stages, tmp_path, known, jobs=1) as lines:
+    with Lines(PlainConsole(out), stages, tmp_path, known, jobs=1) as lines:
         lines(Event("sft", "running"))
         for step, seconds in ((1, 10), (11, 60)):
             clock.now += seconds
@@ -77,7 +77,7 @@ def test_the_time_left_of_the_run_and_the_loss_of_what_trains_are_told(clock: Cl
 def test_piped_output_says_what_a_stage_waits_for(tmp_path: Path) -> None:
     out = io.StringIO()
     held = "waits for device 0, held by sft of /home/ann (pid 7 on host)"
-    with Lines(Screen(out), planned("grpo"), tmp_path) as lines:
+    with Lines(PlainConsole(out), planned("grpo"), tmp_path) as lines:
         lines(Event("grpo", "waiting", "never run"))  # as planned
         for text in (held, held, held.replace("sft", "dpo")):
             lines(Event("grpo", "waiting", text))
@@ -92,7 +92,7 @@ def test_piped_output_says_what_a_stage_waits_for(tmp_path: Path) -> None:
 
 def test_piped_output_has_no_control_characters_even_in_names_that_look_like_markup(tmp_path: Path) -> None:
     out = io.StringIO()
-    with Lines(Screen(out), planned("evaluate@sft"), tmp_path) as lines:
+    with Lines(PlainConsole(out), planned("evaluate@sft"), tmp_path) as lines:
         lines(Event("evaluate@sft", "failed", "got [red]x[/red] in [0]", seconds=1))
     assert "got [red]x[/red] in [0]" in out.getvalue()
     assert not re.search(r"[\x00-\x09\x0b-\x1f]", out.getvalue())
@@ -197,7 +197,7 @@ def test_the_end_says_what_failed_with_its_log_and_how_to_go_on(tmp_path: Path) 
         StageResult("dpo", "failed", "exit status 1", log=log),
         StageResult("report", "skipped", "dpo failed"),
     ]
-    show_results(Screen(out), results, tmp_path, 65)
+    show_results(PlainConsole(out), results, tmp_path, 65)
     text = out.getvalue()
     assert text.startswith("\ndpo failed: exit status 1\n  line 40\n")
     assert "  100%\n" in text
@@ -211,13 +211,15 @@ def test_the_end_says_what_failed_with_its_log_and_how_to_go_on(tmp_path: Path) 
 
 def test_the_end_of_a_good_run_is_one_line(tmp_path: Path) -> None:
     out = io.StringIO()
-    show_results(Screen(out), [StageResult("a", "ran"), StageResult("b", "up-to-date")], tmp_path, 2)
+    show_results(PlainConsole(out), [StageResult("a", "ran"), StageResult("b", "up-to-date")], tmp_path, 2)
     assert out.getvalue() == "1 ran, 1 up to date in 2.0 s\n"
 
 
 def test_the_plan_says_why(tmp_path: Path) -> None:
     out = io.StringIO()
-    show_plan(Screen(out), [PlannedStage("a", None, (), 1, 0), PlannedStage("long", "dep x[1] changed", ("a",), 1, 0)])
+    show_plan(
+        PlainConsole(out), [PlannedStage("a", None, (), 1, 0), PlannedStage("long", "dep x[1] changed", ("a",), 1, 0)]
+    )
     assert out.getvalue() == "a     up to date\nlong  dep x[1] changed\n1 of 2 stages would run\n"
 
 
@@ -246,14 +248,14 @@ def test_what_a_shared_cache_gave_is_told_where_no_run_here_made_it(tmp_path: Pa
         ([ran, StageResult("b", "restored", mlflow_run_id="2")], False),
     ):
         out = io.StringIO()
-        show_results(Screen(out), results, tmp_path, 1.0)
+        show_results(PlainConsole(out), results, tmp_path, 1.0)
         assert ("restored from a shared cache, with no run here that made it: b\n" in out.getvalue()) == told
 
 
 def test_a_record_that_failed_is_told_and_fails_no_stage(tmp_path: Path) -> None:
     out = io.StringIO()
     results = [StageResult("a", "ran", unrecorded="mlruns/mlflow.db: disk I/O error"), StageResult("b", "ran")]
-    show_results(Screen(out), results, tmp_path, 1.0)
+    show_results(PlainConsole(out), results, tmp_path, 1.0)
     assert (
         "what MLflow has of this run is incomplete: mlruns/mlflow.db: disk I/O error\n2 ran in 1.0 s" in out.getvalue()
     )

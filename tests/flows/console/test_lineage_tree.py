@@ -8,7 +8,7 @@ from io import StringIO
 from hypothesis import given, settings
 
 from flows.console.lineage_tree import short, tree
-from flows.console.summary import Screen
+from flows.console.summary import PlainConsole
 from flows.lineage.chain import Link
 from flows.lineage.document import printable
 from tests.flows.lineage.links import CURVE, PROBLEMS, RAW, SFT, chains, reachable
@@ -30,7 +30,7 @@ WIDE = Link(
 
 def test_each_link_is_told_in_full_once() -> None:
     out = StringIO()
-    Screen(out, soft_wrap=False).print(tree(REPORT))
+    PlainConsole(out, soft_wrap=False).print(tree(REPORT))
     assert [line.rstrip() for line in out.getvalue().splitlines()] == [
         f"data/report  {'3' * 32}",
         f"made by report, run {'b' * 32}",

@@ -7,7 +7,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
-from flows.console.summary import Screen, cut_off, episodes, left_out
+from flows.console.summary import PlainConsole, cut_off, episodes, left_out
 
 METRICS = {
     "grpo": {"completions/clipped_ratio": 0.83},
@@ -84,7 +84,7 @@ def test_text_of_others_has_no_power_over_the_terminal(monkeypatch):
     """In whatever form it is printed; styles are rich's own."""
     hostile, shown = "a\x1b[31mb\x9b2J é", r"a\x1b[31mb\x9b2J é"
     file = io.StringIO()
-    screen, table = Screen(file), Table(hostile)
+    screen, table = PlainConsole(file), Table(hostile)
     table.add_row(Text(hostile, "bold"))
     for content in (hostile, Text(hostile, "bold red"), table):
         screen.print(content, markup=False)
@@ -92,5 +92,5 @@ def test_text_of_others_has_no_power_over_the_terminal(monkeypatch):
     assert all(char.isprintable() for char in file.getvalue().replace("\n", ""))
     colours = io.StringIO()
     monkeypatch.setenv("FORCE_COLOR", "1")
-    Screen(colours).print(Text(hostile, "bold"), end="")
+    PlainConsole(colours).print(Text(hostile, "bold"), end="")
     assert colours.getvalue() == f"\x1b[1m{shown}\x1b[0m"

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from flows.engine import attempts
-from flows.engine.attempts import Note
+from flows.engine.attempts import AttemptNote
 from flows.engine.dvc_repository import PlanError
 from flows.machine import stage_lock
 
 
-def note(stage: str = "sft", shared: bool = True) -> Note:
-    return Note(stage, "a1", shared, "key", "http://server/api", "run-1")
+def note(stage: str = "sft", shared: bool = True) -> AttemptNote:
+    return AttemptNote(stage, "a1", shared, "key", "http://server/api", "run-1")
 
 
 def test_a_note_is_read_as_it_was_written(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from flows.engine import guard
-from flows.engine.guard import Guard, Message
+from flows.engine.guard import Message, ServerGuard
 
 TOKEN = "secret"
 HERE = {"host": "127.0.0.1:4200"}
@@ -33,7 +33,7 @@ def ask(
 
     raw = [(name.encode(), value.encode()) for name, value in headers.items()]
     scope = {"type": kind, "method": method, "path": "/api/runs", "query_string": query.encode(), "headers": raw}
-    asyncio.run(Guard(served, TOKEN, 4200)(scope, receive, send))
+    asyncio.run(ServerGuard(served, TOKEN, 4200)(scope, receive, send))
     if sent[0]["type"] == "websocket.close":
         return sent[0]["code"], {}, b""
     return sent[0]["status"], {k.decode(): v.decode() for k, v in sent[0]["headers"]}, sent[1]["body"]
@@ -80,7 +80,7 @@ def test_the_printed_address_leads_to_the_pages_by_a_cookie_of_their_own() -> No
     [(name, kept)] = cookie.items()
     assert (kept["httponly"], kept["samesite"], kept["path"]) == (True, "Strict", "/")
     assert ask({**HERE, "cookie": f"other=1; {name}={kept.value}"})[::2] == (200, b"served")
-    assert Guard(served, "another", 4200).cookie != name, "two repositories' pages on one host"
+    assert ServerGuard(served, "another", 4200).cookie != name, "two repositories' pages on one host"
     assert ask(HERE, "token=wrong")[0] == ask(HERE, "token=secret", method="POST")[0] == 403
     assert ask({"host": "evil.example"}, "token=secret")[0] == 403
 

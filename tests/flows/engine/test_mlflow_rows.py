@@ -17,7 +17,7 @@ from mlflow.entities import Metric, Param
 from flows.engine import mlflow_rows
 from flows.engine.dvc_repository import PlanError
 from flows.engine.dvc_stage import StageRecords
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from flows.engine.mlflow_rows import Rows
 from tasks.common import tracking
 from tests.flows.engine.toy import Toy
@@ -284,7 +284,7 @@ def test_rows_are_complete_before_the_outs_count(leaves: Toy, monkeypatch: pytes
 
     MLflow is so slow here that it still writes the first rows when the command ends, which is noticed all the same.
     """
-    recorder, ended, noticed, at_record = FlowRun(leaves.root, "language"), Event(), [], []
+    recorder, ended, noticed, at_record = FlowRecorder(leaves.root, "language"), Event(), [], []
 
     def log_batch(run_id: str, **given: Any) -> None:
         if given.get("metrics") and not noticed:
@@ -311,7 +311,7 @@ def test_rows_are_complete_before_the_outs_count(leaves: Toy, monkeypatch: pytes
 
 
 def test_a_stage_that_fails_keeps_its_rows_and_a_bad_line_fails_none(leaves: Toy) -> None:
-    recorder = FlowRun(leaves.root, "language")
+    recorder = FlowRecorder(leaves.root, "language")
 
     def ended(how: str) -> tuple[str, str, str, int]:
         leaves.set(a=how)
@@ -329,7 +329,7 @@ def test_a_stage_that_fails_keeps_its_rows_and_a_bad_line_fails_none(leaves: Toy
 def test_what_mlflow_could_not_take_for_a_while_comes_later(
     leaves: Toy, monkeypatch: pytest.MonkeyPatch, away: int
 ) -> None:
-    recorder, faults = FlowRun(leaves.root, "language"), iter([OSError("the network is away")] * away)
+    recorder, faults = FlowRecorder(leaves.root, "language"), iter([OSError("the network is away")] * away)
 
     def log_batch(run_id: str, **given: Any) -> None:
         if given.get("metrics") and (fault := next(faults, None)):

@@ -13,7 +13,7 @@ import pytest
 
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_lock import Entry
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from flows.engine.state import StageResult
 from flows.lineage import pipeline_record
 from flows.lineage.auditing import Audit, audit
@@ -58,7 +58,7 @@ CODE = ["work.py", "helper.py"]
 POLICIES = ("b", "c")
 
 
-class Recorder(FlowRun):
+class Recorder(FlowRecorder):
     """Logs what a stage logs itself: its parameters, and its metrics at step 0 and on the way."""
 
     def made(self, run_id: str, stage: str, entry: Entry) -> None:

@@ -5,7 +5,7 @@ parameters say.
 import shutil
 from pathlib import Path
 
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from tests.flows.engine.toy import Toy
 
 HOSTILE = '<script>alert(1)</script>\x1b[31m & "5"'
@@ -61,7 +61,7 @@ def evaluated(toy: Toy, empty_mlflow: Path) -> Toy:
 
 def run_recorded(toy: Toy) -> str:
     """Bring all stages up to date as one pipeline run; its id."""
-    recorder = FlowRun(toy.root, "language")
+    recorder = FlowRecorder(toy.root, "language")
     results = toy.run(recorder=recorder)
     assert not [result for result in results.values() if result.state == "failed"]
     recorder.close(results.values())

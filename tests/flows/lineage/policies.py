@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from flows.engine.state import StageResult
 from flows.lineage import history, pipeline_record
 from tests.flows.engine.toy import Toy
@@ -107,7 +107,7 @@ class Ran:
 def run(toy: Toy, **params: Mapping[str, Any]) -> tuple[history.PipelineRun, dict[str, StageResult]]:
     """Change parameters, run the flow as `posttrain run language` does, and return its record."""
     toy.set(**{section: {**toy.params[section], **values} for section, values in params.items()})
-    recorder = FlowRun(toy.root, "language")
+    recorder = FlowRecorder(toy.root, "language")
     planned = toy.plan("report")
     results = toy.run("report", recorder=recorder)
     for result in results.values():

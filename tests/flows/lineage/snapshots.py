@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 
 
 def made(
@@ -12,7 +12,7 @@ def made(
     params: dict[str, Any] | None = None,
     cmd: str = "run",
     **more: Any,
-) -> Record:
+) -> ExecutionRecord:
     """The record of a stage that read `deps` and made `outs`, paths with their hashes; one out by its name if none is
     given.
     """
@@ -21,8 +21,8 @@ def made(
         kind: [{"path": path, "md5": md5} for path, md5 in of.items()]
         for kind, of in (("deps", deps or {}), ("outs", outs))
     }
-    return Record(stage, {"cmd": cmd, "params": {"params.yaml": params or {}}, **listed}, **more)
+    return ExecutionRecord(stage, {"cmd": cmd, "params": {"params.yaml": params or {}}, **listed}, **more)
 
 
-def snapshot(*records: Record) -> dict[str, Record]:
+def snapshot(*records: ExecutionRecord) -> dict[str, ExecutionRecord]:
     return {record.stage: record for record in records}

@@ -12,7 +12,7 @@ from mlflow import MlflowClient
 from flows.engine import dvc_lock, dvc_stage, mlflow_runs, mlflow_seal
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_repository import PlanError
-from flows.engine.mlflow_recording import FlowRun, settle
+from flows.engine.mlflow_recording import FlowRecorder, settle
 from flows.engine.records import mlflow_files
 from flows.lineage import history
 from flows.lineage.chain import Link, chain
@@ -32,7 +32,7 @@ def once(template: Path, empty_mlflow: Path, tmp_path_factory: pytest.TempPathFa
     toy.save()
     (toy.root / "mlruns").mkdir()
     shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
-    toy.run(recorder=FlowRun(toy.root, "language"))
+    toy.run(recorder=FlowRecorder(toy.root, "language"))
     return toy
 
 
@@ -89,7 +89,7 @@ def test_restored_and_unchanged_stages_lead_to_the_run_that_made_them(recorded: 
     first = {path: link.run_id for path, link in flat(chain(recorded.root, "d")).items()}
     d_of_before = chain(recorded.root, "d").hash
     recorded.set(b=2)
-    recorder = FlowRun(recorded.root, "language")
+    recorder = FlowRecorder(recorded.root, "language")
     second = recorded.run(recorder=recorder)
     recorder.close(second.values())
     assert second["d"].mlflow_run_id != first["data/d"]
@@ -103,7 +103,7 @@ def test_restored_and_unchanged_stages_lead_to_the_run_that_made_them(recorded: 
     assert {path: link.run_id for path, link in links.items()} == first, "a hash of the past leads to its own runs"
 
     recorded.set(b=1)
-    third = recorded.run(recorder=FlowRun(recorded.root, "language"))
+    third = recorded.run(recorder=FlowRecorder(recorded.root, "language"))
     assert (third["b"].state, third["d"].state) == ("restored", "restored")
     assert {f"data/{name}": result.mlflow_run_id for name, result in third.items()} | {"raw.txt": None} == first
 
@@ -138,20 +138,20 @@ def test_a_run_by_plain_dvc_repro_is_adopted(recorded: Toy) -> None:
 
 
 def test_failed_and_killed_runs_are_no_ones_source(recorded: Toy) -> None:
-    recorder = FlowRun(recorded.root, "language")
+    recorder = FlowRecorder(recorded.root, "language")
     recorded.stages["c"]["cmd"] = "exit 1"
     recorded.save()
     failed = recorded.run("c", recorder=recorder)["c"]
     assert failed.mlflow_run_id is not None
     assert recorder.client.get_run(failed.mlflow_run_id).info.status == "FAILED"
     left = recorder.start("c", recorded.lock["stages"]["c"], "a process that is killed now")
-    again = FlowRun(recorded.root, "language")
+    again = FlowRecorder(recorded.root, "language")
     assert [again.client.get_run(run_id).info.status for run_id in (left, recorder.parent)] == ["KILLED", "KILLED"]
     assert chain(recorded.root, "c").run_id not in (failed.mlflow_run_id, left)
 
 
 def test_a_run_that_failed_or_was_deleted_made_nothing_beside_others(recorded: Toy) -> None:
-    recorder = FlowRun(recorded.root, "language")
+    recorder = FlowRecorder(recorded.root, "language")
     for stage, end in (("a", "true"), ("b", "true"), ("c", "false")):
         recorded.stages[stage]["cmd"] += f" && {end}"
     recorded.save()
@@ -169,13 +169,13 @@ def test_a_run_that_failed_or_was_deleted_made_nothing_beside_others(recorded: T
 
 
 def test_a_kill_right_after_the_record_leaves_no_gap(recorded: Toy) -> None:
-    recorder = FlowRun(recorded.root, "language")
+    recorder = FlowRecorder(recorded.root, "language")
     entry = recorded.lock["stages"]["c"]
     left = recorder.start("c", entry, "killed once its result was recorded")
     recorder.made(left, "c", entry)
     other = recorder.start("c", entry, "killed before")
     recorder.made(other, "c", {**entry, "outs": [{"path": "data/c", "md5": "0" * 32}]})
-    again = FlowRun(recorded.root, "language")
+    again = FlowRecorder(recorded.root, "language")
     assert [again.client.get_run(run_id).info.status for run_id in (left, other)] == ["FINISHED", "KILLED"]
 
 
@@ -192,16 +192,16 @@ def test_what_is_restored_after_a_kill_before_the_lock_file_has_its_run(
     recorded.set(c=7)
     with monkeypatch.context() as patch:
         patch.setattr(dvc_stage, "write_entry", write)
-        assert recorded.run("c", recorder=FlowRun(recorded.root, "language"))["c"].state == "ran"
+        assert recorded.run("c", recorder=FlowRecorder(recorded.root, "language"))["c"].state == "ran"
     recorded.root = tmp_path / "killed"
-    result = recorded.run("c", recorder=FlowRun(recorded.root, "language"))["c"]
+    result = recorded.run("c", recorder=FlowRecorder(recorded.root, "language"))["c"]
     assert result.state == "restored"
     assert result.mlflow_run_id is not None
     assert chain(recorded.root, "c").run_id == result.mlflow_run_id
 
 
 def test_stages_that_start_together_may_share_new_inputs(recorded: Toy) -> None:
-    recorder = FlowRun(recorded.root, "language")
+    recorder = FlowRecorder(recorded.root, "language")
     together = Barrier(4)
 
     def start(index: int) -> str:
@@ -220,7 +220,7 @@ def test_stages_that_start_together_may_share_new_inputs(recorded: Toy) -> None:
 
 def test_a_stage_finds_its_run(recorded: Toy) -> None:
     recorded.stage("e", cmd='mkdir -p data; echo "$MLFLOW_RUN_ID $MLFLOW_TRACKING_URI" > data/e')
-    result = recorded.run("e", recorder=FlowRun(recorded.root, "language"))["e"]
+    result = recorded.run("e", recorder=FlowRecorder(recorded.root, "language"))["e"]
     assert recorded.read("data/e").split() == [result.mlflow_run_id, mlflow_database.address(recorded.root)]
 
 
@@ -229,7 +229,7 @@ def test_the_commit_and_what_differs_from_it(recorded: Toy) -> None:
     subprocess.run(["git", "add", "."], cwd=recorded.root, check=True)
     subprocess.run(["git", *identity, "commit", "-qm", "x"], cwd=recorded.root, check=True)
     recorded.set(c=2)
-    recorded.run(recorder=FlowRun(recorded.root, "language"))
+    recorded.run(recorder=FlowRecorder(recorded.root, "language"))
     link = flat(chain(recorded.root, "d"))["data/c"]
     head = subprocess.run(["git", "rev-parse", "HEAD"], cwd=recorded.root, capture_output=True, text=True, check=True)
     assert link.commit == head.stdout.strip()
@@ -245,7 +245,7 @@ def test_what_is_not_on_record_is_one_clear_line(recorded: Toy) -> None:
 @pytest.mark.parametrize("moment", ["made", "end", "find"])
 def test_a_stage_that_ended_well_is_not_failed_by_its_record(recorded: Toy, moment: str) -> None:
     """The database is damaged at several moments, such as between the command's end and the record of its outs."""
-    recorder = FlowRun(recorded.root, "language")
+    recorder = FlowRecorder(recorded.root, "language")
 
     def damage(*given: object) -> object:
         (recorded.root / "mlruns/mlflow.db").write_bytes(b"torn" * 300)
@@ -283,7 +283,7 @@ def test_the_file_of_a_run_that_could_not_be_written_breaks_no_chain(
     before = mlflow_files.write
     monkeypatch.setattr(mlflow_files, "write", write)
     recorded.set(d=2)
-    result = recorded.run(recorder=FlowRun(recorded.root, "language"))["d"]
+    result = recorded.run(recorder=FlowRecorder(recorded.root, "language"))["d"]
     assert result.state == "ran"
     assert (result.unrecorded == "") == (away == 1)
     link = chain(recorded.root, "d")
@@ -294,12 +294,12 @@ def test_the_file_of_a_run_that_could_not_be_written_breaks_no_chain(
 def test_a_damaged_database_is_one_line_before_anything_runs(recorded: Toy) -> None:
     (recorded.root / "mlruns/mlflow.db").write_bytes(b"torn" * 300)
     with pytest.raises(PlanError, match=r"^mlruns/mlflow.db: file is not a database; if it is damaged, delete mlruns/"):
-        FlowRun(recorded.root, "language")
+        FlowRecorder(recorded.root, "language")
 
 
 def test_what_a_kill_behind_the_last_stage_left_is_settled_with_nothing_to_run(recorded: Toy) -> None:
     """The stage is recorded by DVC, but neither its run nor the flow's run has ended."""
-    recorder = FlowRun(recorded.root, "language")
+    recorder = FlowRecorder(recorded.root, "language")
     recorded.set(d=2)
     results = recorded.run(recorder=recorder)
     last = results["d"].mlflow_run_id

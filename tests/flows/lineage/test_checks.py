@@ -12,7 +12,7 @@ from rich.console import Console
 from flows.console.audit_text import show, summary
 from flows.engine.dvc_lock import hashes
 from flows.lineage.checks import database
-from flows.lineage.checks.entries import Difference, differences, shown
+from flows.lineage.checks.entries import EntryDifference, differences, shown
 from flows.lineage.checks.findings import Audit
 from flows.lineage.checks.origins import swapped
 from flows.lineage.checks.stored import tree_hash
@@ -36,11 +36,11 @@ def test_two_entries_differ_in_these_values() -> None:
     }
     assert differences(ENTRY, ENTRY) == []
     assert differences(ENTRY, other) == [
-        Difference("param", "x.rate", 0.1, 0.2),
-        Difference("param", "x.sets.two", None, 2),
-        Difference("dep", "data/a", "a" * 32, "c" * 32),
-        Difference("dep", "data/b", None, "d" * 32),
-        Difference("out's size of", "data/x", (5, 2), (6, 2)),
+        EntryDifference("param", "x.rate", 0.1, 0.2),
+        EntryDifference("param", "x.sets.two", None, 2),
+        EntryDifference("dep", "data/a", "a" * 32, "c" * 32),
+        EntryDifference("dep", "data/b", None, "d" * 32),
+        EntryDifference("out's size of", "data/x", (5, 2), (6, 2)),
     ]
     assert [one.label for one in differences(ENTRY, other)][:3] == ["x.rate", "x.sets.two", "dep data/a"]
     assert shown(None) == "missing"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine import dvc_lock
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from flows.lineage import folders
 from flows.lineage.chain import Link, chain
 from tests.flows.engine.toy import Toy
@@ -39,7 +39,7 @@ def gathered(once: Toy, tmp_path: Path) -> Toy:
 
 
 def run(toy: Toy) -> None:
-    recorder = FlowRun(toy.root, "language")
+    recorder = FlowRecorder(toy.root, "language")
     recorder.close(toy.run(recorder=recorder).values())
 
 

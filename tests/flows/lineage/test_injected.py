@@ -111,7 +111,7 @@ def test_modules_in_the_folders_of_pythonpath_count(tmp_path: Path, monkeypatch:
 
 def test_the_command_of_a_copy_has_none_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
-    variables = command.variables(record.Record("a", {}), tmp_path)
+    variables = command.variables(record.ExecutionRecord("a", {}), tmp_path)
     assert "/elsewhere" not in variables["PYTHONPATH"].split(os.pathsep)
     assert variables["PYTHONPATH"].split(os.pathsep)[1:] == [str(tmp_path)]
 

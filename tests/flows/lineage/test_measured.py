@@ -7,12 +7,14 @@ import pandas as pd
 import pytest
 
 from flows.lineage.checks.findings import Audit
-from flows.lineage.checks.measured import Measured
+from flows.lineage.checks.measured import EvaluationCheck
 from flows.lineage.checks.subjects import Subject
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 
 FOLDER, METRICS = "data/evaluate/b", "data/metrics/evaluate@b.json"
-SUBJECT = Subject(Record("evaluate@b", {"outs": [{"path": FOLDER}, {"path": METRICS}]}, "f" * 32), current=True)
+SUBJECT = Subject(
+    ExecutionRecord("evaluate@b", {"outs": [{"path": FOLDER}, {"path": METRICS}]}, "f" * 32), current=True
+)
 NUMBERS = {
     "best_temperature": 0.5,
     "asked": 4,
@@ -23,7 +25,7 @@ NUMBERS = {
 
 def found(root: Path) -> list[str]:
     audit = Audit()
-    Measured(audit, root).check([SUBJECT])
+    EvaluationCheck(audit, root).check([SUBJECT])
     assert audit.remarks == []
     return [finding.line for finding in audit.faults]
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from flows.console import new_judgements as shown
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from flows.engine.state import StageResult
 from flows.lineage import new_judgements
 from flows.lineage.comparison import measured
@@ -98,7 +98,7 @@ def judged(once: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
 def run(toy: Toy) -> tuple[Changed | None, dict[str, StageResult]]:
     planned = toy.plan()
     known = new_judgements.before(toy.root, planned)
-    recorder = FlowRun(toy.root, "language")
+    recorder = FlowRecorder(toy.root, "language")
     results = toy.run(recorder=recorder)
     recorder.close(results.values())
     return known and new_judgements.changed(toy.root, known, planned, [*results.values()]), results

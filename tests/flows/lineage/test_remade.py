@@ -12,7 +12,7 @@ import pytest
 from flows.engine.dvc_lock import joined
 from flows.engine.records import provenance
 from flows.lineage import record, verdicts
-from flows.lineage.verdicts import Verdict
+from flows.lineage.verdicts import ReproductionVerdict
 from flows.lineage.verifying import CannotReproduceError
 from tests.flows.lineage.audited import Audited, flip
 
@@ -64,7 +64,9 @@ def test_a_report_is_made_again_once_for_each_result(audited: Audited, monkeypat
 
 def test_a_difference_on_another_machine_is_a_remark(audited: Audited) -> None:
     entry = audited.lock["stages"]["b"]
-    verdicts.note(audited.root, entry, Verdict(False, "data/b/model.bin", "byte 3 is another", ["cpu", "torch"]))
+    verdicts.note(
+        audited.root, entry, ReproductionVerdict(False, "data/b/model.bin", "byte 3 is another", ["cpu", "torch"])
+    )
     audit = audited.audit()
     assert audit.faults == []
     [remark] = audit.remarks
@@ -86,6 +88,6 @@ def test_a_report_that_cannot_be_made_again_is_a_remark(audited: Audited, monkey
 
 def test_where_nothing_can_be_written_nothing_is_noted(tmp_path: Path) -> None:
     (tmp_path / ".dvc").write_text("a file")
-    verdicts.note(tmp_path, {}, Verdict(True))
+    verdicts.note(tmp_path, {}, ReproductionVerdict(True))
     assert verdicts.read(tmp_path, {}) is None
     assert (tmp_path / ".dvc").read_text() == "a file"

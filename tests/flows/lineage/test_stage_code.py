@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from flows.lineage import git_files, record, verifying
 from flows.lineage.acceptance import accepting
 from flows.lineage.auditing import audit
@@ -32,7 +32,7 @@ def coded_once(tmp_path_factory: pytest.TempPathFactory, template: Path, empty_m
         (toy.root / "mlruns").mkdir()
         shutil.copyfile(empty_mlflow, toy.root / "mlruns/mlflow.db")
         toy.commit()
-        recorder = FlowRun(toy.root, "language")
+        recorder = FlowRecorder(toy.root, "language")
         results = toy.run(recorder=recorder)
         recorder.close(results.values())
         assert {result.state for result in results.values()} == {"ran"}
@@ -86,7 +86,7 @@ def test_a_stage_is_made_again_with_the_code_that_ran(coded: Audited) -> None:
 def test_a_record_of_other_code_cannot_be_made_again(coded: Audited) -> None:
     wanted = verifying.wanted(coded.root, "first")
     entry = {**wanted.entry, "deps": [{**wanted.entry["deps"][0], "md5": "0" * 32}]}
-    other = record.Record(**{**vars(wanted), "entry": entry})
+    other = record.ExecutionRecord(**{**vars(wanted), "entry": entry})
     with pytest.raises(CannotReproduceError, match=r"data/code/first\.json: expected 00000000, but commit"):
         verifying.verify(coded.root, other, lambda _: None, lambda *_: None)
 
@@ -120,7 +120,7 @@ def test_code_that_a_section_chose_is_known_by_the_run_s_own_params(
     monkeypatch.setattr(sources, "contents", lambda *of: {**git_files.contents(*of), "params.yaml": before})
     monkeypatch.setattr(checkout, "apply_patch", lambda *_: None)
     coded.set(third={"reward": {"bad": 1.0}})
-    recorder = FlowRun(coded.root, "language")
+    recorder = FlowRecorder(coded.root, "language")
     recorder.close(coded.run(recorder=recorder).values())
     assert audit(coded.root).faults == []
     assert verify(coded, "third").verdict == "equal"

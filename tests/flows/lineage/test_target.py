@@ -6,7 +6,7 @@ from flows.engine import dvc_lock
 from flows.engine.dvc_repository import PlanError
 from flows.lineage import cached, record
 from flows.lineage.auditing import audit
-from flows.lineage.target import Target, resolve
+from flows.lineage.target import LineageTarget, resolve
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.policies import Ran
 
@@ -16,12 +16,12 @@ def test_everything_that_a_person_may_name(policies_once: Ran, rerun: Ran) -> No
     dpo, of_now = results["dpo"], dvc_lock.hashes(toy.lock["stages"]["dpo"], "outs")["data/dpo"]
     then = dpo.outs["data/dpo"]
     assert then != of_now
-    now = Target("data/dpo", of_now, "dpo")
+    now = LineageTarget("data/dpo", of_now, "dpo")
     for text in ("dpo", "data/dpo", str(toy.root / "data/dpo"), "data/dpo/model.safetensors", of_now):
         assert resolve(toy.root, text) == now, text
     run_id = dpo.mlflow_run_id
     for text in (run_id, run_id[:10], then, "language.dpo/1", "models:/language.dpo/1"):
-        assert resolve(toy.root, text) == Target("data/dpo", then, "dpo", run_id), text
+        assert resolve(toy.root, text) == LineageTarget("data/dpo", then, "dpo", run_id), text
     best = resolve(toy.root, "language.dpo@best")
     assert (best.hash, best.stage) == (then, "dpo")
     report = resolve(toy.root, first.id)
@@ -30,7 +30,7 @@ def test_everything_that_a_person_may_name(policies_once: Ran, rerun: Ran) -> No
         first.id,
         results["report"].mlflow_run_id,
     )
-    assert resolve(toy.root, "work.py") == Target(
+    assert resolve(toy.root, "work.py") == LineageTarget(
         "work.py", dvc_lock.hashes(toy.lock["stages"]["dpo"], "deps")["work.py"]
     )
 
@@ -69,7 +69,9 @@ def test_a_number_of_a_policy_of_the_other_flows(toy: Toy, stage: str) -> None:
     lock = {"schema": "2.0", "stages": {stage: {"cmd": "python work.py", "outs": [out]}}}
     (toy.root / "dvc.lock").write_text(json.dumps(lock))
     policy = stage.partition("@")[2]
-    assert resolve(toy.root, f"{policy}/return") == Target(measured, "1" * 32, stage, metric=("return/mean", 1.5))
+    assert resolve(toy.root, f"{policy}/return") == LineageTarget(
+        measured, "1" * 32, stage, metric=("return/mean", 1.5)
+    )
 
 
 @pytest.mark.parametrize(

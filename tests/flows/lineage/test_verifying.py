@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from flows.engine.dvc_repository import PlanError
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from flows.lineage import verifying
-from flows.lineage.record import Record
+from flows.lineage.record import ExecutionRecord
 from flows.lineage.verifying import CannotReproduceError, Verification
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.quick import copy_folder
@@ -53,7 +53,7 @@ def commit(toy: Toy) -> str:
 
 def run(toy: Toy) -> None:
     """Run what is out of date, on record in MLflow."""
-    results = toy.run(recorder=FlowRun(toy.root, "language"))
+    results = toy.run(recorder=FlowRecorder(toy.root, "language"))
     assert {result.state for result in results.values()} <= {"ran", "up-to-date"}, results
 
 
@@ -289,7 +289,7 @@ def test_a_copy_has_the_files_that_were_hashed(trained: Toy) -> None:
     trained.write("make.sh", "cat raw/rows/*.txt > data/r\n")
     trained.stage("r", cmd="sh make.sh", deps=["raw", "make.sh"])
     commit(trained)
-    assert trained.run("r", recorder=FlowRun(trained.root, "language"))["r"].state == "ran"
+    assert trained.run("r", recorder=FlowRecorder(trained.root, "language"))["r"].state == "ran"
     assert verify(trained, "r").verdict == "equal"
 
     (trained.root / "raw/more").symlink_to("rows")
@@ -329,7 +329,7 @@ def test_versions_that_differ_are_told(trained: Toy) -> None:
 
 
 def test_a_scratch_copy_that_is_kept(trained: Toy, no_scratch_copy_is_left: Path) -> None:
-    of: Record = verifying.wanted(trained.root, "t")
+    of: ExecutionRecord = verifying.wanted(trained.root, "t")
     found = verifying.verify(trained.root, of, lambda line: None, lambda *steps: None, keep=True)
     assert found.copy is not None
     assert found.copy.parent == no_scratch_copy_is_left

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from flows.engine.dvc_command import Runner, StageFailed
+from flows.engine.dvc_command import CommandRunner, StageFailed
 from flows.engine.state import Grant
 from flows.machine.supervisor import Command
 from flows.machine.warm_start import NEVER_BEGAN, WarmCommand, WarmStarts, parsed
@@ -222,7 +222,7 @@ def test_without_its_server_a_stage_starts_cold(
     """The server is killed while it imports; the stage runs all the same, and so does the next."""
     root = package.parent
     (package / "says.py").write_text("print('here')\n")
-    runner = Runner(root, slow)
+    runner = CommandRunner(root, slow)
     grant = Grant(environ={**ENVIRON, "PYTHONPATH": str(root)})
 
     before, begun, start = set(psutil.Process().children()), threading.Event(), slow.start

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows import serve_command
-from flows.console.summary import Screen
+from flows.console.summary import PlainConsole
 from flows.orchestration import keeper, server
 from flows.running import WrongUseError
 from tests import prefect_server
@@ -50,7 +50,7 @@ def test_a_schedule_starts_the_flow_and_its_stage_runs(toy: Toy) -> None:
 @pytest.mark.parametrize("cron", ["every day", "0 2 * *", "61 * * * *"])
 def test_a_wrong_schedule_is_one_line_before_a_server_is_started(cron: str, tmp_path: Path) -> None:
     with pytest.raises(WrongUseError, match=r"^--cron: expected five fields such as '0 2 \* \* \*', got '") as caught:
-        serve_command._serve(tmp_path, Screen(), ["language", "agents"], ["language"], cron)
+        serve_command._serve(tmp_path, PlainConsole(), ["language", "agents"], ["language"], cron)
     assert cron in str(caught.value)
     assert not (tmp_path / keeper.NOTE).exists()
     assert not server.kept(tmp_path)

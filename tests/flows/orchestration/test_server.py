@@ -20,7 +20,7 @@ import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows import running, up_to_date
-from flows.console.summary import Screen
+from flows.console.summary import PlainConsole
 from flows.engine.dvc_repository import PlanError
 from flows.orchestration import keeper, server
 from flows.orchestration.server import may_be_configured
@@ -317,16 +317,16 @@ def test_the_server_starts_while_a_run_still_plans_and_only_where_there_is_work(
     monkeypatch.setattr(up_to_date, "server_ahead", lambda root, wanted: nullcontext(lambda: events.append("server")))
     with monkeypatch.context() as patch:
         patch.setattr(up_to_date, "brought_up_to_date", planned)
-        running.run(root, Screen(io.StringIO()), ["dpo"])
+        running.run(root, PlainConsole(io.StringIO()), ["dpo"])
     assert events[0] == "server"
     assert events[-1] == "planned"
     assert call(root, "run")[0] == 0
     events.clear()
-    running.run(root, Screen(io.StringIO()))
+    running.run(root, PlainConsole(io.StringIO()))
     assert events == [], "nothing has changed"
     monkeypatch.setattr("flows.engine.plan.plan", lambda *arguments: events.append("planning") or [])
     with suppress(IndexError):
-        running.run(root, Screen(io.StringIO()), ["dpo"], force=["dpo"])
+        running.run(root, PlainConsole(io.StringIO()), ["dpo"], force=["dpo"])
     assert events == ["server", "planning"]
 
 

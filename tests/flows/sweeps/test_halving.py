@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine.dvc_repository import PlanError
-from flows.sweeps.halving import Group, Reached, Rung, file, from_curve, read
+from flows.sweeps.halving import Group, Rung, RungMetric, file, from_curve, read
 from flows.sweeps.measure import Measure
 from tests.flows.engine.toy import Toy
 from tests.flows.sweeps.swept import Swept, swept
@@ -30,7 +30,7 @@ def group(metric: str = "accuracy", seeds: int = 1) -> Group:
 
 def reach(of: Group, number: int, **values: float) -> None:
     for node, value in values.items():
-        of.reached[node, number] = Reached(2 * 2**number, 8, value)
+        of.reached[node, number] = RungMetric(2 * 2**number, 8, value)
 
 
 def alive(of: Group, number: int) -> str:
@@ -85,7 +85,7 @@ def test_a_setting_of_which_a_seed_has_failed_is_behind_and_takes_no_place() -> 
 def test_trainings_of_different_lengths_are_not_compared() -> None:
     of = group()
     reach(of, 0, a0=0.1, b0=0.4, c0=0.3)
-    of.reached["d0", 0] = Reached(4, 16, 0.2)
+    of.reached["d0", 0] = RungMetric(4, 16, 0.2)
     with pytest.raises(PlanError, match="points train fit for 8, 16 steps, so they cannot be compared at one"):
         of.behind("a0", 1)
 
@@ -93,8 +93,8 @@ def test_trainings_of_different_lengths_are_not_compared() -> None:
 def test_a_curve_says_what_its_training_had_reached() -> None:
     curve = "step,loss,accuracy\n1,3,0.1\n2,2,\n3,1,0.3\n4,0.5,0.4\n"
     half = Rung("fit", 1, HALF)
-    assert from_curve(curve, half, "loss") == Reached(2, 4, 2.0)
-    assert from_curve(curve, Rung("fit", 0, Fraction(1, 16)), "loss") == Reached(1, 4, 3.0)
+    assert from_curve(curve, half, "loss") == RungMetric(2, 4, 2.0)
+    assert from_curve(curve, Rung("fit", 0, Fraction(1, 16)), "loss") == RungMetric(1, 4, 3.0)
     for missing in ("accuracy", "reward"):
         with pytest.raises(ValueError):  # noqa: PT011
             from_curve(curve, half, missing)
@@ -283,7 +283,7 @@ def test_a_number_of_another_metric_is_not_taken_for_the_one_that_is_asked_for(t
     one, other = (file(tmp_path, "fit", Rung("fit", 0, HALF), metric) for metric in ("a-b", "a_b"))
     assert one == other
     one.write_text('{"metric": "a-b", "step": 4, "total": 8, "value": 0.5}')
-    assert (read(one, "a-b"), read(one, "a_b")) == (Reached(4, 8, 0.5), None)
+    assert (read(one, "a-b"), read(one, "a_b")) == (RungMetric(4, 8, 0.5), None)
     one.write_text('{"metric": "a-b", "st')
     assert read(one, "a-b") is None
 

@@ -17,7 +17,7 @@ import pytest
 from mlflow import MlflowClient
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows.console.summary import Screen
+from flows.console.summary import PlainConsole
 from flows.engine import guard, mlflow_store
 from flows.engine.dvc_repository import PlanError
 from flows.engine.guard import free_port
@@ -45,7 +45,7 @@ def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path, monk
     out = StringIO()
     with temporary_settings({PREFECT_API_URL: "http://prefect.example:4200/api"}):
         monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example:4200/api")
-        assert servers.serve(tmp_path, Screen(out)) == 1
+        assert servers.serve(tmp_path, PlainConsole(out)) == 1
     elsewhere, starting, _, *ended = out.getvalue().splitlines()
     assert elsewhere == "Prefect  http://prefect.example:4200 (PREFECT_API_URL)"
     assert starting == "Starting MLflow; this takes up to half a minute."
@@ -85,7 +85,7 @@ def test_of_servers_elsewhere_only_the_address_is_printed(tmp_path: Path, monkey
     out, address = StringIO(), "http://me:made-up-word@prefect.example:4200/api"
     monkeypatch.setenv("PREFECT_API_URL", address)
     with temporary_settings({PREFECT_API_URL: address}):
-        assert servers.serve(tmp_path, Screen(out)) == 0
+        assert servers.serve(tmp_path, PlainConsole(out)) == 0
     assert out.getvalue().splitlines() == [
         "Prefect  http://prefect.example:4200 (PREFECT_API_URL)",
         "MLflow   https://mlflow.example:5000/ (MLFLOW_TRACKING_URI)",
@@ -97,7 +97,7 @@ def test_a_database_elsewhere_gets_its_page_here(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "postgresql://me:made-up-word@db.example/runs")
     monkeypatch.setattr(mlflow_database, "look", lambda _: None)  # as where it can be opened
     out = StringIO()
-    environ = servers._mlflow(tmp_path, Screen(out))
+    environ = servers._mlflow(tmp_path, PlainConsole(out))
     assert environ is not None
     assert environ["_MLFLOW_SERVER_FILE_STORE"] == "postgresql://me:made-up-word@db.example/runs"
     assert "MLflow   postgresql://db.example/runs (MLFLOW_TRACKING_URI)" in out.getvalue()

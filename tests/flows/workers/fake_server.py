@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from flows.workers.prefect_api import Away, FlowRun, Worker
+from flows.workers.prefect_api import Away, PoolWorker, PrefectFlowRun
 
 ENDED = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
 
@@ -16,7 +16,7 @@ class FakeServer:
 
     def __init__(self) -> None:
         self.url = "http://fake/api"
-        self.runs: dict[str, FlowRun] = {}
+        self.runs: dict[str, PrefectFlowRun] = {}
         self.keys: dict[str, str] = {}
         self.statuses: dict[str, dict[str, Any]] = {}
         self.logs: dict[str, list[str]] = {}
@@ -38,9 +38,9 @@ class FakeServer:
     def close(self) -> None:
         pass
 
-    def workers(self, pool: str) -> list[Worker] | None:
+    def workers(self, pool: str) -> list[PoolWorker] | None:
         self._answer()
-        return [Worker(name, True, "") for name in self.online]
+        return [PoolWorker(name, True, "") for name in self.online]
 
     def held(self, pool: str) -> str:
         self._answer()
@@ -53,10 +53,10 @@ class FakeServer:
         self._answer()
         if key not in self.keys:
             run = self.keys[key] = f"run-{next(self._ids)}"
-            self.runs[run] = FlowRun(run, name, "SCHEDULED", parameters)
+            self.runs[run] = PrefectFlowRun(run, name, "SCHEDULED", parameters)
         return self.keys[key]
 
-    def flow_run(self, run: str) -> FlowRun | None:
+    def flow_run(self, run: str) -> PrefectFlowRun | None:
         self._answer()
         return self.runs.get(run)
 
@@ -64,7 +64,7 @@ class FakeServer:
         self._answer()
         before = self.runs[run]
         self.history.setdefault(run, []).append(state)
-        self.runs[run] = FlowRun(run, before.name, state, before.parameters)
+        self.runs[run] = PrefectFlowRun(run, before.name, state, before.parameters)
         return True
 
     def states(self, run: str) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine import attempts
-from flows.engine.attempts import Note
+from flows.engine.attempts import AttemptNote
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_command import StageFailed, WorkerLost
 from flows.engine.dvc_repository import PlanError
@@ -20,7 +20,7 @@ from flows.workers import attempt as attempt_module
 from flows.workers import dvc_transfer, in_copy, prefect_worker, reporter
 from flows.workers.attempt import Attempt
 from flows.workers.job import Job, Status
-from flows.workers.prefect_api import Worker
+from flows.workers.prefect_api import PoolWorker
 from flows.workers.reporter import Reporter
 from tasks.common import mlflow_address
 from tests.flows.engine.toy import Toy
@@ -38,7 +38,7 @@ def submitted(server: FakeServer, root: Path, **more: object) -> Attempt:
 
 
 def note(root: Path, attempt: str = "attempt-1") -> None:
-    attempts.write(root, Note("b", attempt, True, "key", "http://fake/api", "run-0"))
+    attempts.write(root, AttemptNote("b", attempt, True, "key", "http://fake/api", "run-0"))
 
 
 def good(root: Path) -> Path:
@@ -213,7 +213,7 @@ def test_what_killed_workers_announced_is_forgotten_after_a_day() -> None:
     server, now = FakeServer(), time.time()
     heard = {"lives": (True, 0.0), "away": (False, 3600.0), "killed": (False, 1.1 * prefect_worker.OLD_SECONDS)}
     server.workers = lambda pool: [  # type: ignore[method-assign]
-        Worker(name, online, datetime.fromtimestamp(now - age, UTC).isoformat())
+        PoolWorker(name, online, datetime.fromtimestamp(now - age, UTC).isoformat())
         for name, (online, age) in heard.items()
     ]
     for name, age in (("lives", 10.0), ("away", 10.0), ("killed", 1.2), ("unlisted", 1.1), ("young", 0.9)):

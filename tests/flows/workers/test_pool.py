@@ -216,11 +216,11 @@ def test_stopping_the_run_gives_the_attempt_up(world: World) -> None:
     assert attempts.left_behind(world.root) == []
 
 
-def note(world: World, **more: Any) -> attempts.Note:
+def note(world: World, **more: Any) -> attempts.AttemptNote:
     run = world.server.submit("gpu", "b", {}, "earlier")
     world.server.set_state(run, "RUNNING")
     fields = {"stage": "b", "attempt": "earlier", "shared": False, "key": run_cache_key(ENTRY), "url": world.server.url}
-    found = attempts.Note(**{**fields, "run": run, **more})
+    found = attempts.AttemptNote(**{**fields, "run": run, **more})
     attempts.write(world.root, found)
     return found
 

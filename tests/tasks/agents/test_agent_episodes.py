@@ -14,7 +14,7 @@ from tasks.agents import agent_episodes
 from tasks.agents.agent_episodes import AgentEpisodesConfig
 from tasks.agents.environments import as_gymnasium
 from tasks.agents.environments.splits import split_of
-from tasks.agents.playing.playing import Episode
+from tasks.agents.playing.playing import GameEpisode
 from tasks.agents.playing.transcribed import Transcribed
 from tasks.common.errors import ConfigError, DataError
 from tasks.offline import bc, behaviour, dqn, returns, transitions
@@ -156,12 +156,12 @@ def test_an_episode_with_a_rare_action_is_left_out():
 
 def test_an_episode_that_the_context_cut_short_is_truncated(recorded):
     game = as_gymnasium.games.Game(1, None, [])
-    whole = Episode(game, None, ["a"], ["b"], [1.0])
+    whole = GameEpisode(game, None, ["a"], ["b"], [1.0])
     assert agent_episodes._transcribed(whole).terminated
     whole.context_cut = True
     assert not agent_episodes._transcribed(whole).terminated
     for reason in ("faults", "turns_cut"):
-        unfinished = Episode(game, None, ["a"], ["b"], [1.0], counted={reason: 1.0})
+        unfinished = GameEpisode(game, None, ["a"], ["b"], [1.0], counted={reason: 1.0})
         assert not agent_episodes._transcribed(unfinished).terminated
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from tasks.agents import agent_returns, agents_report
 from tasks.agents.agents_report import AgentsReportConfig
-from tasks.agents.configs.agents_report import Expectation
+from tasks.agents.configs.agents_report import AgentExpectation
 from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
 from tasks.agents.reporting import figures, verdicts
-from tasks.agents.reporting.measured import Policy
+from tasks.agents.reporting.measured import PolicyEpisodes
 from tasks.common import models, tables
 from tasks.common.errors import ConfigError
 from tests.tasks.agents import small
@@ -113,7 +113,7 @@ def policy(name, greedy, sampled, trained=True):
         for seed, total in enumerate(totals)
         for game in range(2)
     ]
-    return Policy(name, "rooms", trained, pd.DataFrame(rows), pd.DataFrame(), None)
+    return PolicyEpisodes(name, "rooms", trained, pd.DataFrame(rows), pd.DataFrame(), None)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_a_gain_counts_against_the_best_temperature_of_the_clone(greedy, came):
         "agent": policy("agent", greedy, [0.0] * len(greedy)),
         "clone": policy("clone", [0.1], [0.3], trained=False),
     }
-    found = verdicts.judge(Expectation(higher="agent", lower="clone", by="return"), known)
+    found = verdicts.judge(AgentExpectation(higher="agent", lower="clone", by="return"), known)
     assert found.came == came
     assert "temperatures 0 and 1" in found.sentence
 
@@ -147,7 +147,7 @@ def in_games(name, totals, seeds=1, trained=False, environment="rooms"):
         for temperature in (0.0, 1.0)
         for game, total in enumerate(totals)
     ]
-    return Policy(name, environment, trained, pd.DataFrame(rows), pd.DataFrame(), None)
+    return PolicyEpisodes(name, environment, trained, pd.DataFrame(rows), pd.DataFrame(), None)
 
 
 def test_that_seeds_agree_decides_nothing_where_games_do_not():
@@ -156,7 +156,7 @@ def test_that_seeds_agree_decides_nothing_where_games_do_not():
     """
     one, other = [1.0, 1.0, 0.0] + [0.0] * 27, [0.0, 0.0, 1.0] + [0.0] * 27
     known = {"one": in_games("one", one, seeds=2, trained=True), "other": in_games("other", other)}
-    found = verdicts.judge(Expectation(higher="one", lower="other", by="return"), known)
+    found = verdicts.judge(AgentExpectation(higher="one", lower="other", by="return"), known)
     assert found.came == "undecided"
     assert "+0.033 against other (temperatures 0 and 0; -0.081 to +0.148)" in found.sentence
 
@@ -172,15 +172,15 @@ def test_two_clones_are_compared_by_their_games():
         "other": in_games("other", other),
         "elsewhere": in_games("elsewhere", other, environment="cave"),
     }
-    assert verdicts.judge(Expectation(higher="one", lower="other", by="return"), known).came == "holds"
-    assert verdicts.judge(Expectation(higher="one", lower="elsewhere", by="return"), known).came == "undecided"
+    assert verdicts.judge(AgentExpectation(higher="one", lower="other", by="return"), known).came == "holds"
+    assert verdicts.judge(AgentExpectation(higher="one", lower="elsewhere", by="return"), known).came == "undecided"
     known["far"] = in_games("far", [total + 1 for total in one])
-    assert verdicts.judge(Expectation(higher="far", lower="elsewhere", by="return"), known).came == "holds"
+    assert verdicts.judge(AgentExpectation(higher="far", lower="elsewhere", by="return"), known).came == "holds"
 
 
 def test_one_trained_seed_is_no_fact_however_many_games_it_wins():
     known = {"one": in_games("one", [1.0, 0.9] * 25, trained=True), "other": in_games("other", [0.0] * 50)}
-    assert verdicts.judge(Expectation(higher="one", lower="other", by="return"), known).came == "undecided"
+    assert verdicts.judge(AgentExpectation(higher="one", lower="other", by="return"), known).came == "undecided"
 
 
 @pytest.mark.parametrize(("faster", "came"), [(0.3, "holds"), (0.0, "undecided"), (-0.3, "fails")])
@@ -194,14 +194,14 @@ def test_which_of_two_learns_faster_is_seen_by_the_returns_of_their_training(fas
             for step, early in enumerate((0.0, 0.5 + more, 1.0))
         ]
         known[name] = replace(policy(name, [1.0] * 3, [0.0] * 3), curve=pd.DataFrame(rows))
-    found = verdicts.judge(Expectation(higher="one", lower="other", by="learning"), known)
+    found = verdicts.judge(AgentExpectation(higher="one", lower="other", by="learning"), known)
     assert found.came == came
     assert f"one earns while it learns {faster / 3:+.3f} against other" in found.sentence
 
 
 def test_the_headline_counts():
     assert verdicts.headline([]) == "Nothing was expected of these policies."
-    came = [verdicts.Verdict(one, "") for one in ("holds", "holds", "fails", "undecided")]
+    came = [verdicts.AgentVerdict(one, "") for one in ("holds", "holds", "fails", "undecided")]
     assert verdicts.headline(came) == "Of 4 expectations: 2 came out, 1 undecided, 1 did not come out."
 
 

@@ -11,8 +11,8 @@ from tasks.agents import agents_report
 from tasks.agents.agents_report import AgentsReportConfig
 from tasks.agents.playing import playing, purchases
 from tasks.agents.playing import recorded as recordings
-from tasks.agents.playing.collecting import Collector
-from tasks.agents.playing.playing import Episode
+from tasks.agents.playing.collecting import GameCollector
+from tasks.agents.playing.playing import GameEpisode
 from tasks.algorithms.agents.transcripts import Transcript
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.common import checkpoints, models
@@ -38,7 +38,7 @@ class Scripted:
     def episode(self, number, total, turns):
         transcript = Transcript()
         transcript.observe([number], 0)
-        return Episode(None, transcript, rewards=[0.0] * (turns - 1) + [total])
+        return GameEpisode(None, transcript, rewards=[0.0] * (turns - 1) + [total])
 
 
 def numbers(transcripts):
@@ -155,7 +155,7 @@ def test_a_budget_that_buys_nothing_is_one_line(cloned, teacher, recorded, tmp_p
 
 def test_what_another_model_says_is_learned_in_the_learner_s_words(cloned, teacher, recorded, words):
     model, its = models.load_model(teacher), models.load_tokenizer(teacher)
-    plays = Collector(model, its, recordings.read_world(recorded), 0, 4, 1, playing.sampling(model, its, 8, 0.0))
+    plays = GameCollector(model, its, recordings.read_world(recorded), 0, 4, 1, playing.sampling(model, its, 8, 0.0))
     bought = purchases.anothers(plays, words, dollars=100.0, price=10.0)
     [first, *_] = plays.groups(1)
     said = words.decode(bought.episodes[0].action(0), skip_special_tokens=True).strip()

@@ -9,7 +9,7 @@ import pytest
 from tasks.agents import agents_report
 from tasks.agents.agents_report import AgentsReportConfig
 from tasks.agents.reporting import knowing
-from tasks.agents.reporting.measured import Policy
+from tasks.agents.reporting.measured import PolicyEpisodes
 from tests.tasks.agents import small
 
 Game = tuple[int, float, int, int, *tuple[int, ...]]
@@ -42,7 +42,7 @@ def policy(games=GAMES, seeds=(-1,)):
                 episodes.append(key | {"total": total, "counted": json.dumps(counted), "optimum": 1.0})
                 logps = [log(probability) / 2] * 2
                 turns.append(key | {"turn": 0, "logps": logps})
-    return Policy("one", "exam", False, pd.DataFrame(episodes), pd.DataFrame(turns), None)
+    return PolicyEpisodes("one", "exam", False, pd.DataFrame(episodes), pd.DataFrame(turns), None)
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_answers_are_the_greedy_ones_with_the_probability_of_all_their_tokens():
 def test_the_last_turn_of_an_episode_is_its_answer():
     one = policy([(8, 0.9, 1, 1)])
     before = one.turns.assign(turn=-1, logps=[[log(0.1)]] * len(one.turns))
-    longer = Policy("one", "exam", False, one.episodes, pd.concat([one.turns, before]), None)
+    longer = PolicyEpisodes("one", "exam", False, one.episodes, pd.concat([one.turns, before]), None)
     assert knowing.answers(longer)["probability"].tolist() == pytest.approx([0.9])
 
 
@@ -129,7 +129,7 @@ def test_a_policy_that_answers_nothing_has_no_accuracy():
 
 def test_other_environments_are_not_asked(panels):
     one = policy()
-    other = Policy("one", "rooms", False, one.episodes.assign(counted='{"won": 1}'), one.turns, None)
+    other = PolicyEpisodes("one", "rooms", False, one.episodes.assign(counted='{"won": 1}'), one.turns, None)
     assert knowing.view([other]) == ({}, {})
     tables, drawn = knowing.view([one, other])
     assert list(tables) == ["exam"]

@@ -8,14 +8,14 @@ import pytest
 
 from tasks.algorithms.language import rollouts
 from tasks.chat import conversation
-from tasks.chat.conversation import Conversation, Sampling
+from tasks.chat.conversation import ChatSampling, Conversation
 from tasks.common import models
 from tasks.common.errors import DataError
 from tests.tasks import forks
 from tests.tasks.chats import chat_tokenizer
 from tests.tasks.tiny import llama
 
-GREEDY = Sampling(temperature=0.0, max_new_tokens=6, seed=0)
+GREEDY = ChatSampling(temperature=0.0, max_new_tokens=6, seed=0)
 
 
 def talk(template="ChatML", sampling=GREEDY, positions=512, answers=None, monkeypatch=None):
@@ -65,9 +65,9 @@ def test_the_model_reads_all_turns_as_its_template_writes_them():
 
 
 def test_a_seed_draws_the_same_answers_and_each_turn_draws_anew(monkeypatch):
-    first, again, other = (say(talk(sampling=Sampling(1.0, 6, seed)), "Hi") for seed in (0, 0, 1))
+    first, again, other = (say(talk(sampling=ChatSampling(1.0, 6, seed)), "Hi") for seed in (0, 0, 1))
     assert first == again != other
-    made = talk(sampling=Sampling(1.0, 6, 7), answers=["a", "b", "c"], monkeypatch=monkeypatch)
+    made = talk(sampling=ChatSampling(1.0, 6, 7), answers=["a", "b", "c"], monkeypatch=monkeypatch)
     for reset in (False, True, False):
         say(made, "Hi")
         if reset:
@@ -125,7 +125,7 @@ def test_the_oldest_turns_are_forgotten_where_the_context_is_full(monkeypatch):
 
 
 def test_a_question_that_alone_is_too_long_is_refused_and_leaves_the_turns():
-    made = talk(positions=64, sampling=Sampling(0.0, 100, 0))
+    made = talk(positions=64, sampling=ChatSampling(0.0, 100, 0))
     with pytest.raises(DataError, match=r"^m: the question has 59 tokens .* the context of 64 has room for 48 beside"):
         made.ask("x" * 40)
     assert made.turns == []
@@ -136,7 +136,7 @@ def test_a_question_that_alone_is_too_long_is_refused_and_leaves_the_turns():
 
 def test_a_character_of_several_tokens_appears_when_it_is_whole(monkeypatch):
     made = talk(answers=["né 🙂 ok"], monkeypatch=monkeypatch)
-    made.sampling = Sampling(0.0, 99, 0)
+    made.sampling = ChatSampling(0.0, 99, 0)
     assert [*made.ask("Hi")] == ["n", "né", "né 🙂", "né 🙂 o", "né 🙂 ok"]
     assert made.notes == []
 

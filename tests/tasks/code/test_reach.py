@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.code.looked_at import LOOKED_AT
-from tasks.code.reach import Code, Reached
+from tasks.code.reach import PackageCode, StageReach
 from tests.repository import ROOT
 
 TREE = {
@@ -79,7 +79,7 @@ def digests(tree, **options):
     def source(path):
         return tree[path].encode() if path in tree else None
 
-    return Reached(Code(source, "work", **options), "work.stage").digests()
+    return StageReach(PackageCode(source, "work", **options), "work.stage").digests()
 
 
 def edited(path, old, new, tree=TREE):
@@ -299,7 +299,7 @@ def test_a_module_without_influence_counts_for_nothing():
 def test_files_beside_a_module_are_named():
     tree = edited("work/tables.py", "return lazily", "open(Path(__file__).parent / 'pages/a.html')\n    return lazily")
     source = {path: content.encode() for path, content in tree.items()}
-    reached = Reached(Code(source.get, "work"), "work.stage")
+    reached = StageReach(PackageCode(source.get, "work"), "work.stage")
     assert reached.files() == {"work/pages/a.html"}
     assert "source" not in reached.digests()["work/tables.py"], "it names a file, and does not read its own"
 
@@ -378,7 +378,7 @@ def drawn(rng):
 
 
 def test_what_was_looked_at_is_still_there_and_still_reads_something():
-    code = Code(lambda path: (ROOT / path).read_bytes() if (ROOT / path).is_file() else None)
+    code = PackageCode(lambda path: (ROOT / path).read_bytes() if (ROOT / path).is_file() else None)
     for name in LOOKED_AT:
         module, _, definition = name.rpartition(".")
         assert any(part.reads for part in code.module(module).definitions[definition]), name

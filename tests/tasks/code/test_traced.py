@@ -8,7 +8,7 @@ from ruamel.yaml import YAML
 from tasks import contract
 from tasks.code import chosen
 from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
-from tasks.code.reach import Code, Reached
+from tasks.code.reach import PackageCode, StageReach
 from tests import repository
 from tests.clone import Clone
 
@@ -40,7 +40,7 @@ threading.setprofile(note)
 def reached_lines(code, module, looked_up):
     """Path -> the first and the last line of each part that the stage reaches."""
     lines = {}
-    for name, part in Reached(code, module, looked_up).parts.values():
+    for name, part in StageReach(code, module, looked_up).parts.values():
         first = min(one.lineno for one in ast.walk(part.node) if hasattr(one, "lineno"))
         lines.setdefault(code.path(name), []).append((first, part.node.end_lineno))
     return lines
@@ -59,7 +59,7 @@ def test_what_runs_is_reached(flow, tmp_path):
     def source(path):
         return (clone.root / path).read_bytes() if (clone.root / path).is_file() else None
 
-    code, choices = Code(source, "tasks", WITHOUT_INFLUENCE, LOOKED_AT), chosen.working_choices(clone.root)
+    code, choices = PackageCode(source, "tasks", WITHOUT_INFLUENCE, LOOKED_AT), chosen.working_choices(clone.root)
     modules = contract.stage_modules(YAML(typ="safe").load(clone.root / "dvc.yaml"))
     ignored = {f"{name.replace('.', '/')}.py" for name in WITHOUT_INFLUENCE}
     lines, missed, traced = {}, set(), set()

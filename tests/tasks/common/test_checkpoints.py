@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.common import checkpoints
-from tasks.common.checkpoints import Best, Training, resumable
+from tasks.common.checkpoints import Best, ResumableTraining, resumable
 from tasks.common.config import Config
 from tasks.common.errors import WaitingError
 from tests.tasks.optimizers import make_optimizer
@@ -64,7 +64,7 @@ class Toy:
             yield {"loss": loss.item(), "best": self.best.score}
 
     def train(self, killed_after=None, key="a key"):
-        checkpoint = Training("toy", key)
+        checkpoint = ResumableTraining("toy", key)
         rows = checkpoint.run(lambda start: self.fit(start, killed_after), self.state, STEPS)
         checkpoint.remove()
         return rows
@@ -139,7 +139,7 @@ def test_a_state_that_was_forgotten_is_noticed(whole):
 
 def test_killed_when_the_last_step_was_done(whole):
     toy = Toy()
-    Training("toy", "a key").run(toy.fit, toy.state, STEPS)
+    ResumableTraining("toy", "a key").run(toy.fit, toy.state, STEPS)
     assert FILE.exists(), "only the end of the stage removes it"
     after = Toy()
     assert after.train() == whole["muon"][0]
@@ -252,8 +252,8 @@ def test_checkpoints_take_a_small_share_of_the_time(monkeypatch):
     monkeypatch.setattr(checkpoints.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 30.0)
     monkeypatch.setattr(checkpoints, "SHARE", 0.05)
-    monkeypatch.setattr(Training, "_write", write)
-    Training("toy", "a key").run(steps, {}, 200)
+    monkeypatch.setattr(ResumableTraining, "_write", write)
+    ResumableTraining("toy", "a key").run(steps, {}, 200)
     assert written == [32.0, 74.0, 116.0, 158.0, 200.0]
 
 
@@ -338,7 +338,7 @@ def bad_weight(toy, _):
 def test_what_is_no_number_stops_the_training_before_it_is_kept(spoil, told, at):
     toy = Toy()
     with pytest.raises(TrainingError) as stopped:
-        Training("toy", "a key").run(spoiled(toy, at, spoil), toy.state, STEPS, ended=True)
+        ResumableTraining("toy", "a key").run(spoiled(toy, at, spoil), toy.state, STEPS, ended=True)
     assert str(stopped.value) == f"toy: step {at}: {told}"
     assert FILE.exists() == (at > 1)
     if FILE.exists():
@@ -352,4 +352,4 @@ def test_the_last_weights_are_looked_at_though_no_checkpoint_is_due(monkeypatch,
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", every_second)
     toy = Toy()
     with pytest.raises(TrainingError, match=f"^toy: step {10 * STEPS}: model's weight"):
-        Training("toy", "a key").run(spoiled(toy, STEPS, bad_weight), toy.state, STEPS, steps_a_row=10)
+        ResumableTraining("toy", "a key").run(spoiled(toy, STEPS, bad_weight), toy.state, STEPS, steps_a_row=10)

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.common import source_code
-from tasks.common.source_code import LARGEST, Source, state
+from tasks.common.source_code import LARGEST, CodeState, state
 from tests.tasks.common.sources import git, make
 
 
@@ -35,7 +35,7 @@ def rebuilt(root, source, tmp_path):
 def test_a_clean_tree_has_a_commit_and_no_patch(root):
     (root / "ignored").write_text("not seen")
     (root / "dvc.lock").write_text("its content is recorded with the runs")
-    assert state(root) == Source(git(root, "rev-parse", "HEAD").strip(), "no")
+    assert state(root) == CodeState(git(root, "rev-parse", "HEAD").strip(), "no")
 
 
 def test_commit_and_patch_make_the_working_files(root, tmp_path):
@@ -93,11 +93,11 @@ def test_the_users_settings_of_git_change_no_patch(root, tmp_path):
 
 
 def test_without_git_or_a_commit_only_the_hashes_tell(tmp_path):
-    assert state(tmp_path) == Source("none", "unknown", note=state(tmp_path).note)
+    assert state(tmp_path) == CodeState("none", "unknown", note=state(tmp_path).note)
     assert "not a git repository" in state(tmp_path).note
     git(tmp_path, "init", "--quiet")
     (tmp_path / "a.py").write_text("1\n")
-    assert state(tmp_path) == Source("none", "a.py")
+    assert state(tmp_path) == CodeState("none", "a.py")
     assert state(tmp_path).digest is None
 
 
@@ -141,7 +141,7 @@ def test_while_nothing_changes_the_difference_is_made_once(root, monkeypatch):
     (root / "new.py").write_text("n\n")
     assert state(root).dirty == "a.py new.py"
     git(root, "commit", "--quiet", "--message", "second", "a.py")
-    assert state(root) == Source(git(root, "rev-parse", "HEAD").strip(), "new.py", state(root).patch)
+    assert state(root) == CodeState(git(root, "rev-parse", "HEAD").strip(), "new.py", state(root).patch)
 
 
 def test_files_that_go_meanwhile_and_the_records_of_runs_do_no_harm(root, monkeypatch):

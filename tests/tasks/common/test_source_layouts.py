@@ -8,7 +8,7 @@ import pytest
 from flows.lineage import git_files
 from flows.lineage.git_files import Tree
 from flows.lineage.reproduction import checkout
-from tasks.common.source_code import Source, state
+from tasks.common.source_code import CodeState, state
 from tests.tasks.common.sources import git, make
 
 
@@ -83,13 +83,15 @@ def test_a_checkout_of_another_user_is_unknown_until_git_is_told_to_trust_it(
     assert source.note.startswith("git: fatal: detected dubious ownership in repository at ")
     for name, value in {"COUNT": "1", "KEY_0": "safe.directory", "VALUE_0": "*"}.items():
         monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
-    assert state(root) == Source(commit, "no")
+    assert state(root) == CodeState(commit, "no")
 
 
 def test_without_git_installed_a_repository_is_unknown(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(root))
-    assert state(root) == Source("unknown", "unknown", note="git: it cannot be started (No such file or directory)")
-    assert state(root.parent) == Source("none", "unknown", note="git: it cannot be started (No such file or directory)")
+    assert state(root) == CodeState("unknown", "unknown", note="git: it cannot be started (No such file or directory)")
+    assert state(root.parent) == CodeState(
+        "none", "unknown", note="git: it cannot be started (No such file or directory)"
+    )
 
 
 def moved_into_a_subfolder(root: Path) -> Path:
@@ -153,7 +155,7 @@ def test_in_every_layout_the_record_makes_the_files_that_ran(
     """
     place = lay_out(root)
     commit = git(place, "rev-parse", "HEAD").strip()
-    assert state(place) == Source(commit, "no")
+    assert state(place) == CodeState(commit, "no")
     (place / "a.py").write_text("edited\n")
     (place / "blob").write_bytes(b"\0\1\2")
     (place / "gone.py").unlink()
@@ -196,7 +198,7 @@ def test_a_repository_that_git_dir_names_counts_where_it_has_the_files(
     other.mkdir()
     (other / "x.py").write_text("1\n")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "apart.git"))
-    assert state(root) == Source(commit, "no")
+    assert state(root) == CodeState(commit, "no")
     assert state(other).commit == "none"
     assert state(other).note.startswith("git: the repository that it would take")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tasks.common import source_code
-from tasks.common.source_code import Source, state
+from tasks.common.source_code import CodeState, state
 from tests import repository
 from tests.tasks.common.sources import git, make
 
@@ -113,7 +113,7 @@ def test_a_secret_that_was_committed_and_is_taken_out_is_not_in_the_patch(root: 
 def test_where_only_a_secret_differs_the_code_is_the_commit_s(root: Path) -> None:
     (root / ".env").write_text("HF_TOKEN=hf_SECRET123\n")
     source = state(root)
-    assert source == Source(git(root, "rev-parse", "HEAD").strip(), "no", None, source.note)
+    assert source == CodeState(git(root, "rev-parse", "HEAD").strip(), "no", None, source.note)
     assert source.note.startswith("1 file that differs is neither named nor kept")
 
 

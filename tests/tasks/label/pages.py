@@ -18,7 +18,7 @@ from tasks.label.guard import HEADER, LOOPBACK
 from tasks.label.numbers import numbers
 from tasks.label.server import application
 from tasks.label.session import Session
-from tasks.language.judgements.assignment import Assignment, Settings
+from tasks.language.judgements.assignment import Assignment, AssignmentSettings
 from tasks.language.judgements.lines import item_id, line_of, steps_of
 from tasks.language.judgements.record import Writer
 from tests.tasks import forks
@@ -26,7 +26,7 @@ from tests.tasks import forks
 ROOT = Path(__file__).parents[3]
 TOKEN = "the-token-of-the-tests"
 COUNTS = {"pairwise": 2, "ranking": 4, "steps": 1, "edit": 2}
-QUIET = Settings(seed=0, overlap=2, gold=0.0, repeats=0.0, gap=0)
+QUIET = AssignmentSettings(seed=0, overlap=2, gold=0.0, repeats=0.0, gap=0)
 
 
 def item(mode, number, texts=None, gold=None, prompt="", history=""):

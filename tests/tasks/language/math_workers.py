@@ -30,7 +30,7 @@ class Workers:
                 kept.pop().end()
 
 
-class KeptWorker(verifier.Worker):
+class KeptWorker(verifier.VerifierWorker):
     """A process that a verifier gives back instead of ending it."""
 
     def __init__(self, seconds: float, workers: Workers) -> None:

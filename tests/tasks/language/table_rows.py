@@ -1,7 +1,7 @@
 """A good row of every table of the language flow and of the episodes."""
 
 from tasks.common.documents import Documents
-from tasks.language.tables.benchmarks import Answers, Asked
+from tasks.language.tables.benchmarks import Answers, SuiteQuestions
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.judgements import Judgements
@@ -9,11 +9,11 @@ from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
 from tasks.language.tables.reviews import Reviews
-from tasks.language.tables.rollouts import Rollouts
+from tasks.language.tables.rollouts import RolloutTable
 from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.tables.solutions import Solutions
 from tasks.language.tables.steering import Continuations, SteeringMeasures
-from tasks.offline.datasets.tables import Measured, Recorded
+from tasks.offline.datasets.tables import BehaviourReturns, Recorded
 
 GOOD = {
     Problems: {
@@ -164,7 +164,7 @@ GOOD = {
         "reward": 0.25,
         "kl": -0.5,
     },
-    Asked: {
+    SuiteQuestions: {
         "problem_id": "math500-0",
         "question": "How many?",
         "answer": "7",
@@ -184,7 +184,7 @@ GOOD = {
         "length": 3,
         "ended": True,
     },
-    Rollouts: {
+    RolloutTable: {
         "step": 1,
         "group": 0,
         "sample": 1,
@@ -220,6 +220,6 @@ GOOD = {
     },
     SteeringMeasures: {"policy": "ppo", "measure": "kl", "mean": 0.5, "low": 0.25, "high": 0.75},
     Measures: {"problem_id": "test-0", "metric": "rubric_greedy", "value": 7.0},
-    Measured: {"policy": "medium", "episode": 3, "total": -12.5},
+    BehaviourReturns: {"policy": "medium", "episode": 3, "total": -12.5},
     Recorded: {"episode": 3, "total": 2.0, "length": 7, "terminated": True},
 }

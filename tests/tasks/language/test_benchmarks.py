@@ -11,7 +11,7 @@ from tasks.common.errors import ConfigError, DataError
 from tasks.language import benchmark_pages, benchmarks
 from tasks.language.configs.benchmark_pages import BenchmarkPagesConfig
 from tasks.language.configs.benchmarks import BenchmarksConfig
-from tasks.language.tables.benchmarks import Answers, Asked
+from tasks.language.tables.benchmarks import Answers, SuiteQuestions
 from tests.conftest import PARAMS
 
 CELL = {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 3}
@@ -58,7 +58,7 @@ def test_each_problem_has_one_greedy_answer_and_its_samples(cells):
 def test_a_choice_is_the_likelier_text(cells):
     out, found = cells
     answers = tables.read(Answers, out / "sft-arc/suite_answers.parquet")
-    asked = tables.read(Asked, out / "sft-arc/suite_problems.parquet").set_index("problem_id")
+    asked = tables.read(SuiteQuestions, out / "sft-arc/suite_problems.parquet").set_index("problem_id")
     for row in answers.to_dict("records"):
         values = [float(line.split()[0]) for line in row["response"].split("\n")]
         assert row["extracted"] == "AB"[values.index(max(values))]

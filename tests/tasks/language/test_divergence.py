@@ -40,7 +40,7 @@ def test_one_bad_gradient_stops_the_stage(ready, easy_sums, tmp_path, monkeypatc
         kept.append((len(rows), all(w.isfinite().all() for part in weights for w in part.values())))
 
     monkeypatch.setattr(Optimizer, "step", spoiled)
-    monkeypatch.setattr(checkpoints.Training, "_write", keep)
+    monkeypatch.setattr(checkpoints.ResumableTraining, "_write", keep)
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
     with pytest.raises(TrainingError) as stopped:

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from tasks.language.training.environment import Environment
+from tasks.language.training.environment import SamplingEnvironment
 from tests.tasks.policies import train
 
 SHORT = {"steps": 2, "evaluate_every": 0}
@@ -44,7 +44,7 @@ def curve(home, out, **changes):
 @pytest.fixture
 def sampled_once(monkeypatch):
     """Trainings with the same seed sample the same answers, so those of the first are handed to all others."""
-    sample, kept = Environment.sample, {}
+    sample, kept = SamplingEnvironment.sample, {}
 
     def sample_or_repeat(self, places, samples, draw, *more):
         key = (tuple(places), samples, draw)
@@ -52,7 +52,7 @@ def sampled_once(monkeypatch):
             kept[key] = sample(self, places, samples, draw, *more)
         return kept[key]
 
-    monkeypatch.setattr(Environment, "sample", sample_or_repeat)
+    monkeypatch.setattr(SamplingEnvironment, "sample", sample_or_repeat)
 
 
 def test_each_aggregation_is_the_mean_it_says(ready, sampled_once, tmp_path):

@@ -14,7 +14,7 @@ from tasks.common import tables
 from tasks.common.errors import StageError
 from tasks.language.configs.problems import HabitsConfig, ProblemsConfig
 from tasks.language.data import forms, word_problems
-from tasks.language.data.word_problems import Kind
+from tasks.language.data.word_problems import ProblemKind
 from tasks.language.problems import SPLITS, generated, run
 from tasks.language.tables.problems import OTHER_KINDS, Demonstrations, Problems
 from tests import repository
@@ -79,7 +79,7 @@ def test_what_steps_there_are_follows_the_weights():
 
 def test_too_few_problems_exist(monkeypatch):
     """Three problems, drawn again and again; the splits want 76."""
-    drawn = itertools.cycle([word_problems.generate(random.Random(seed), Kind(1, 30)) for seed in range(3)])
+    drawn = itertools.cycle([word_problems.generate(random.Random(seed), ProblemKind(1, 30)) for seed in range(3)])
     monkeypatch.setattr(word_problems, "generate", lambda *_: next(drawn))
     with pytest.raises(StageError, match=r"too few different problems exist; raise problems\.largest"):
         generated(CONFIG)

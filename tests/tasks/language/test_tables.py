@@ -4,7 +4,7 @@ import pytest
 
 from tasks.common.documents import Documents
 from tasks.common.tables import Table
-from tasks.language.tables.benchmarks import Answers, Asked
+from tasks.language.tables.benchmarks import Answers, SuiteQuestions
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.judgements import Judgements
@@ -12,11 +12,11 @@ from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
 from tasks.language.tables.reviews import Reviews
-from tasks.language.tables.rollouts import Rollouts
+from tasks.language.tables.rollouts import RolloutTable
 from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.tables.solutions import Solutions
 from tasks.language.tables.steering import Continuations, SteeringMeasures
-from tasks.offline.datasets.tables import Measured, Recorded
+from tasks.offline.datasets.tables import BehaviourReturns, Recorded
 from tests.tasks.language.table_rows import GOOD
 from tests.tasks.test_check import leaves
 
@@ -101,16 +101,16 @@ BAD = [
     (Solutions, {"prompt": ""}, "prompt"),
     (Solutions, {"right": "yes"}, "right"),
     *((Solutions, change, "one label for each step") for change in UNFIT),
-    (Asked, {"answer": ""}, "answer"),
-    (Asked, {"readable": "yes"}, "readable"),
+    (SuiteQuestions, {"answer": ""}, "answer"),
+    (SuiteQuestions, {"readable": "yes"}, "readable"),
     (Answers, {"temperature": -1.0}, "temperature"),
     (Answers, {"length": -1}, "length"),
     (Answers, {"right": None}, "right"),
-    (Rollouts, {"step": 0}, "step"),
-    (Rollouts, {"temperature": 0.0}, "temperature"),
-    (Rollouts, {"length": 1}, "lists of one length"),
-    (Rollouts, {"advantages": [0.5]}, "lists of one length"),
-    (Rollouts, {"logps": [-0.5, 0.1]}, "at most 0"),
+    (RolloutTable, {"step": 0}, "step"),
+    (RolloutTable, {"temperature": 0.0}, "temperature"),
+    (RolloutTable, {"length": 1}, "lists of one length"),
+    (RolloutTable, {"advantages": [0.5]}, "lists of one length"),
+    (RolloutTable, {"logps": [-0.5, 0.1]}, "at most 0"),
     (Generations, {"length": 0}, "length"),
     (Generations, {"reward": float("nan")}, "reward"),
     (Reviews, {"part": "validation"}, "part"),
@@ -123,9 +123,9 @@ BAD = [
     (SteeringMeasures, {"high": float("nan")}, "high"),
     (Measures, {"value": float("nan")}, "value"),
     (Measures, {"metric": ""}, "metric"),
-    (Measured, {"policy": "best"}, "policy"),
-    (Measured, {"total": float("nan")}, "total"),
-    (Measured, {"episode": -1}, "episode"),
+    (BehaviourReturns, {"policy": "best"}, "policy"),
+    (BehaviourReturns, {"total": float("nan")}, "total"),
+    (BehaviourReturns, {"episode": -1}, "episode"),
     (Recorded, {"length": 0}, "length"),
     (Recorded, {"total": None}, "total"),
 ]
@@ -138,15 +138,15 @@ UNIQUE = [
     Solutions,
     SampledAnswers,
     Accuracies,
-    Asked,
+    SuiteQuestions,
     Answers,
-    Rollouts,
+    RolloutTable,
     Generations,
     Reviews,
     Continuations,
     SteeringMeasures,
     Measures,
-    Measured,
+    BehaviourReturns,
     Recorded,
 ]
 

@@ -6,7 +6,7 @@ import pytest
 
 from flows.params import editing
 from tasks.memory import advice, shapes, terms
-from tasks.memory.workloads import STAGES, Options, workload
+from tasks.memory.workloads import STAGES, MemoryOptions, workload
 from tests.conftest import PARAMS, SECTIONS
 
 GIVEN = {name: SECTIONS[name].model_validate(PARAMS[name]) for name in (*STAGES, "tokenizer", "preferences")}
@@ -14,7 +14,7 @@ MODEL = shapes.of_size("0.5B")
 
 
 def work(stage, **options):
-    return workload(stage, MODEL, GIVEN, Options(**options))
+    return workload(stage, MODEL, GIVEN, MemoryOptions(**options))
 
 
 def total(stage_work):
@@ -59,7 +59,7 @@ def test_a_setting_does_what_was_counted(stage):
                     inner = inner[key]
                 inner[edit.key[-1]] = edit.value
             given = {**GIVEN, stage: SECTIONS[stage].model_validate(values[stage])}
-            planned = workload(stage, MODEL, given, Options())
+            planned = workload(stage, MODEL, given, MemoryOptions())
             same = replace(planned, prompt=change.work.prompt)  # which is assumed from the answer's length
             assert total(same) == total(change.work), change.settings
 
@@ -86,13 +86,13 @@ def test_changes_are_added_up_until_they_are_enough():
 
 
 def test_nothing_makes_a_model_fit_that_is_too_large():
-    huge = workload("sft", shapes.of_size("400B"), GIVEN, Options())
+    huge = workload("sft", shapes.of_size("400B"), GIVEN, MemoryOptions())
     assert advice.advise(huge, 10**9) is None
 
 
 def test_rejection_sft_trains_on_its_batch_size_and_samples_for_its_prompts():
     section = GIVEN["rejection_sft"]
     assert section.batch_size != section.prompts_per_batch
-    work = workload("rejection_sft", MODEL, GIVEN, Options())
+    work = workload("rejection_sft", MODEL, GIVEN, MemoryOptions())
     assert (work.batch, work.sampled) == (section.batch_size, section.prompts_per_batch * section.samples)
-    assert workload("rejection_sft", MODEL, GIVEN, Options(batch=3)).batch == 3
+    assert workload("rejection_sft", MODEL, GIVEN, MemoryOptions(batch=3)).batch == 3

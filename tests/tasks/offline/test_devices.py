@@ -163,7 +163,9 @@ def of_one_init(method, actions):
 def test_all_is_learned_on_the_stage_s_device(method, actions, data, tmp_path, monkeypatch):
     changes = of_one_init(method, actions)
     here = learn(method, data / actions, tmp_path / "here", "cpu", monkeypatch, **changes)
-    monkeypatch.setattr(checkpoints.Training, "_write", lambda *_: None)  # it keeps tensors that have no bytes there
+    monkeypatch.setattr(
+        checkpoints.ResumableTraining, "_write", lambda *_: None
+    )  # it keeps tensors that have no bytes there
     with elsewhere.Mode() as mode:
         there = learn(method, data / actions, tmp_path / "there", elsewhere.NAME, monkeypatch, **changes)
     assert mode.away & STEPS
@@ -198,7 +200,7 @@ def test_goals_are_relabelled_on_the_stage_s_device(method, tmp_path, monkeypatc
     environment, changes = RELABELLED[method]
     data = record(tmp_path / environment, environment, 2)
     here = learn(method, data, tmp_path / "here", "cpu", monkeypatch, **changes)
-    monkeypatch.setattr(checkpoints.Training, "_write", lambda *_: None)
+    monkeypatch.setattr(checkpoints.ResumableTraining, "_write", lambda *_: None)
     with elsewhere.Mode() as mode:
         there = learn(method, data, tmp_path / "there", elsewhere.NAME, monkeypatch, **changes)
     assert not mode.at_home & WORK

@@ -12,7 +12,7 @@ from PIL import Image
 from tasks.common import tables
 from tasks.common.errors import StageError
 from tasks.offline import offline_report
-from tasks.offline.configs.offline_report import Expectation, OfflineReportConfig
+from tasks.offline.configs.offline_report import OfflineExpectation, OfflineReportConfig
 from tasks.offline.offline_report import run
 from tasks.offline.reporting import measurements
 from tests.conftest import PARAMS
@@ -38,10 +38,10 @@ CONFIG = OfflineReportConfig(
     selected={},
     best_by="score",
     expectations=[
-        Expectation(dataset="LunarLander-v3-medium", higher="data mean", lower="DQN"),
-        Expectation(dataset="LunarLander-v3-medium", higher="CQL", lower="DQN"),
-        Expectation(dataset="LunarLander-v3-medium", higher="DT", lower="10%BC"),
-        Expectation(dataset="Hopper-v5-medium-expert", higher="DT", lower="10%BC"),
+        OfflineExpectation(dataset="LunarLander-v3-medium", higher="data mean", lower="DQN"),
+        OfflineExpectation(dataset="LunarLander-v3-medium", higher="CQL", lower="DQN"),
+        OfflineExpectation(dataset="LunarLander-v3-medium", higher="DT", lower="10%BC"),
+        OfflineExpectation(dataset="Hopper-v5-medium-expert", higher="DT", lower="10%BC"),
     ],
 )
 SEEDS, EPISODES = (0, 1, 2), 5
@@ -87,7 +87,7 @@ def measure(rng, name, out):
                     starts.append(
                         {**key, "recorded": -3.0 if start < 2 else -7.0 if start < 5 else np.nan, "total": -3.0}
                     )
-    tables.write(measurements.Episodes, pd.DataFrame(episodes), out / measurements.EPISODES)
+    tables.write(measurements.PlayedEpisodes, pd.DataFrame(episodes), out / measurements.EPISODES)
     for schema, rows, file in (
         (measurements.Values, values, measurements.VALUES),
         (measurements.Starts, starts, measurements.STARTS),

@@ -274,7 +274,7 @@ BAD = {
 def test_bad_episodes_are_refused(what, found, tmp_path):
     spoil, told = BAD[what]
     with pytest.raises(StageError, match=told):
-        tables.write(measurements.Episodes, spoil(found.episodes), tmp_path / measurements.EPISODES)
+        tables.write(measurements.PlayedEpisodes, spoil(found.episodes), tmp_path / measurements.EPISODES)
     assert not (tmp_path / measurements.EPISODES).exists()
 
 

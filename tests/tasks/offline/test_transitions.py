@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from tasks import check
 from tasks.common.errors import StageError
 from tasks.offline import behaviour, transitions
-from tasks.offline.configs.transitions import Dataset, TransitionsConfig
+from tasks.offline.configs.transitions import EpisodeDataset, TransitionsConfig
 from tasks.offline.datasets import stored
 from tasks.offline.datasets.episodes import episode
 from tasks.offline.environments import simulators
@@ -31,7 +31,7 @@ def record(
     home, out, environment, source, *, steps=None, episodes=None, location=None, seed=0, raw=None, references=None
 ):
     """The stage with one data set, named like the folder `out`."""
-    dataset = Dataset(environment=environment, source=source, location=location, steps=steps, episodes=episodes)
+    dataset = EpisodeDataset(environment=environment, source=source, location=location, steps=steps, episodes=episodes)
     config = TransitionsConfig(datasets={out.name: dataset}, references=references or {}, path="raw", seed=seed)
     return run(config, home / environment, raw or home, out)
 

@@ -4,13 +4,15 @@ from pathlib import Path
 
 import numpy as np
 
-from tasks.offline.configs.behaviour import BehaviourConfig, Training
+from tasks.offline.configs.behaviour import BehaviourConfig, BehaviourTraining
 from tasks.offline.datasets import stored
 from tasks.offline.datasets.episodes import Episode
 from tasks.offline.datasets.stored import Reference
 from tasks.offline.environments import simulators
 
-CART = Training(id=None, steps=8192, medium=0.4, evaluate_every=2, learning_rate=0.002, gamma=0.98, entropy=0.0)
+CART = BehaviourTraining(
+    id=None, steps=8192, medium=0.4, evaluate_every=2, learning_rate=0.002, gamma=0.98, entropy=0.0
+)
 NO_FILES = Path("environments/none")
 NONE = CART.model_copy(update={"steps": 0})
 BEHAVIOUR = BehaviourConfig(

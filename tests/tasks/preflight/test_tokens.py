@@ -8,7 +8,7 @@ from tasks.common import models
 from tasks.common.errors import StageError
 from tasks.language.data import forms
 from tasks.memory import shapes, terms
-from tasks.memory.workloads import Options, workload
+from tasks.memory.workloads import MemoryOptions, workload
 from tasks.preflight import estimates, rewards, tokens
 from tests.conftest import PARAMS, SECTIONS
 
@@ -121,16 +121,16 @@ def test_time_and_memory_by_hand():
     Memory is the sum that `posttrain plan-memory` has.
     """
     twice = CONFIGS["sft"].model_copy(update={"epochs": 2})
-    assert estimates.work("sft", twice, 100, 50) == estimates.Work(10000, 0)
+    assert estimates.work("sft", twice, 100, 50) == estimates.StageWork(10000, 0)
     grpo = estimates.work("grpo", CONFIGS["grpo"], 0, 36)
     answers = 50 * 24 * 8
-    assert grpo == estimates.Work(answers * 2 * 100, answers * 100)
+    assert grpo == estimates.StageWork(answers * 2 * 100, answers * 100)
     assert estimates.work("evaluate", CONFIGS["evaluate"], 100, 50) is None
     shape = shapes.of_size("50M")
     sft, grpo = estimates.lines(CONFIGS, ["sft", "grpo", "dpo"], shape, {"sft": (100, 50), "grpo": (9, 36)})
     assert sft.startswith("sft: at least ")
     for line, section, sequence in ((sft, "sft", 50), (grpo, "grpo", 36 + CONFIGS["grpo"].max_new_tokens)):
-        planned, _ = terms.peak(terms.terms(workload(section, shape, CONFIGS, Options(sequence=sequence))))
+        planned, _ = terms.peak(terms.terms(workload(section, shape, CONFIGS, MemoryOptions(sequence=sequence))))
         assert planned > 16 * shape.weights
         assert line.endswith(f"about {planned / 1e9:.1f} GB of memory")
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.offline.networks.mlp import Normaliser, mlp
-from tasks.algorithms.offline.transitions import Batch, Spaces
+from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
 
 METRICS = {
     "critic_loss": "The critics' mean squared errors to their targets, summed over the critics.",
@@ -43,7 +43,7 @@ class Critics(nn.Module):
         return torch.stack([member(seen) for member in self.members]).float()
 
 
-def bellman(batch: Batch, next_values: Tensor, gamma: float) -> Tensor:
+def bellman(batch: TransitionBatch, next_values: Tensor, gamma: float) -> Tensor:
     """r + gamma V(s'): (B,). V(s') counts unless the episode terminated; a truncated one would have gone on."""
     return batch.rewards + gamma * ~batch.terminated * next_values
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tasks.algorithms.offline.networks.critics import follow
 
 
-class Target(nn.Module):
+class TargetNetwork(nn.Module):
     """A copy of `online`, moved towards it by `rate` of the way at every `every`-th update.
 
     `rate` 1 is the hard update of Mnih et al. 2015, `every` 1 with a small rate is Polyak averaging. The number of

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from tasks.language.rewards.code_tests import CodeJudge, check, given, job
-from tasks.language.rewards.reward import Answered, ByColumns, reward_of_many
+from tasks.language.rewards.reward import AnsweredProblem, ByColumns, reward_of_many
 
 METRICS = {
     "code": "The share of the samples whose program passes all tests of its problem, of prompts that have tests; 0 "
@@ -13,7 +13,7 @@ METRICS = {
 
 
 @reward_of_many(CodeJudge, columns=ByColumns(given, check))
-def code(answered: Sequence[Answered], judge: CodeJudge) -> list[float]:
+def code(answered: Sequence[AnsweredProblem], judge: CodeJudge) -> list[float]:
     """1 where the program passes all tests, else 0; nan where the prompt has none, or nobody could judge the
     program.
     """

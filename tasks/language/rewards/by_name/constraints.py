@@ -3,7 +3,7 @@
 import math
 
 from tasks.language.rewards.constraints import check, given, share_kept
-from tasks.language.rewards.reward import Answered, ByColumns, reward
+from tasks.language.rewards.reward import AnsweredProblem, ByColumns, reward
 
 METRICS = {
     "constraints": "The mean share of their constraints that the samples keep, from 0 to 1, of prompts that have "
@@ -19,6 +19,6 @@ def all_kept(share: float) -> float:
 
 
 @reward(columns=ByColumns(given, check), further={"all_constraints": all_kept})
-def constraints(answered: Answered) -> float:
+def constraints(answered: AnsweredProblem) -> float:
     """The share of the prompt's constraints that the response keeps."""
     return share_kept(answered.response, answered.columns)

@@ -1,13 +1,13 @@
 """The reward by the rubric."""
 
 from tasks.language.rewards import rubric as points
-from tasks.language.rewards.reward import Answered, reward
+from tasks.language.rewards.reward import AnsweredProblem, reward
 
 METRICS = {"rubric": "The mean rubric points of the samples over ten, from 0 to 1; computed where the rubric counts."}
 
 
 @reward(needs_answer=True)
-def rubric(answered: Answered) -> float:
+def rubric(answered: AnsweredProblem) -> float:
     """The rubric's points divided by ten."""
     score = points.score(answered.question, answered.solution, answered.answer, answered.response, answered.ended)
     return score.total / 10

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tasks.language.rewards.reward import Answered, reward_of_many
+from tasks.language.rewards.reward import AnsweredProblem, reward_of_many
 from tasks.language.rewards.verifier import Verifier
 
 METRICS = {
@@ -12,6 +12,6 @@ METRICS = {
 
 
 @reward_of_many(Verifier, needs_answer=True)
-def verifiable(answered: Sequence[Answered], verifier: Verifier) -> list[float]:
+def verifiable(answered: Sequence[AnsweredProblem], verifier: Verifier) -> list[float]:
     """1 where the final answer is the reference's, else 0; nan where the reference cannot be read."""
     return verifier([response.answer for response in answered], [response.response for response in answered])

@@ -25,7 +25,7 @@ from flows.engine.recording import journal, journalled_run, settling
 from flows.engine.recording.journal import Journal, Reading
 from flows.engine.recording.journalled_run import JournalledRun, as_event, as_result, as_source, as_text
 from flows.engine.state import StageResult
-from tasks.common.source_code import Source
+from tasks.common.source_code import CodeState
 from tests.flows.engine import in_order
 from tests.flows.engine.toy import Toy
 
@@ -108,8 +108,10 @@ def test_a_result_comes_back_from_an_event(result: StageResult) -> None:
     assert as_result(json.loads(json.dumps(as_text(result)))) == result
 
 
-@pytest.mark.parametrize("source", [Source("none", "unknown"), Source("ab", "no", None), Source("ab", "a", b"\xff\0")])
-def test_the_state_of_the_code_comes_back_from_an_event(source: Source) -> None:
+@pytest.mark.parametrize(
+    "source", [CodeState("none", "unknown"), CodeState("ab", "no", None), CodeState("ab", "a", b"\xff\0")]
+)
+def test_the_state_of_the_code_comes_back_from_an_event(source: CodeState) -> None:
     assert as_source(json.loads(json.dumps(as_event(source)))) == source
 
 
@@ -183,7 +185,7 @@ def test_a_commit_during_the_run_is_told_with_the_stages_after_it(
 ) -> None:
     toy: Toy = make_toy("toy")
     toy.stage("a")
-    sources = iter([Source("1" * 40, "no"), Source("1" * 40, "no"), Source("2" * 40, "no")])
+    sources = iter([CodeState("1" * 40, "no"), CodeState("1" * 40, "no"), CodeState("2" * 40, "no")])
     monkeypatch.setattr(journalled_run.source_code, "state", lambda root: next(sources))
     monkeypatch.setattr(journalled_run, "OURS", "x")
     recorder = JournalledRun(toy.root, "language")

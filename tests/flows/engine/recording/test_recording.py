@@ -21,7 +21,7 @@ from flows.engine import mlflow_runs
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_repository import PlanError
 from flows.engine.execute import Execution
-from flows.engine.mlflow_recording import FlowRun
+from flows.engine.mlflow_recording import FlowRecorder
 from flows.engine.recording import journal, journalled_run, settling
 from flows.engine.recording.journalled_run import JournalledRun
 from flows.engine.recording.recorder import Recorder
@@ -116,7 +116,7 @@ def test_a_stage_computes_with_the_products_that_its_run_is_recorded_with(
     monkeypatch.setattr(journalled_run, "LATER", 3600.0)  # nothing is recorded
     monkeypatch.setenv("POSTTRAIN_PRODUCTS", "onednn")
     recording: Recorder = (
-        JournalledRun(tmp_path, "language") if recorder == "journalled" else FlowRun(tmp_path, "language")
+        JournalledRun(tmp_path, "language") if recorder == "journalled" else FlowRecorder(tmp_path, "language")
     )
     monkeypatch.setenv("POSTTRAIN_PRODUCTS", "torch")
     run_id = recording.start("a", {"cmd": "python -m tasks.a", "deps": [], "outs": []}, "never run")
@@ -131,7 +131,7 @@ def test_a_journal_makes_the_records_that_the_run_itself_would_have_made(varied:
     ended = time.time()
     assert states == [("a", "ran"), ("b", "ran"), ("bad", "failed"), ("lost", "skipped")]
     settling.settle(toy.root)
-    results = run(other, FlowRun(other.root, "language"))
+    results = run(other, FlowRecorder(other.root, "language"))
     assert [(result.stage, result.state) for result in results] == states
     found, expected = recorded(toy.root), recorded(other.root)
     assert found.keys() == expected.keys() == {"language", "a", "b", "bad"}
@@ -164,7 +164,7 @@ def test_the_process_that_records_may_be_killed_at_any_time(varied: Any) -> None
             except OSError:
                 continue
     settling.settle(toy.root)
-    run(other, FlowRun(other.root, "language"))
+    run(other, FlowRecorder(other.root, "language"))
     assert recorded(toy.root) == recorded(other.root)
 
 

@@ -15,7 +15,7 @@ from flows.engine import mlflow_runs, mlflow_seal, mlflow_store
 from flows.engine.dvc_lock import Entry, joined
 from flows.engine.dvc_repository import PlanError
 from flows.engine.dvc_stage import run_cache_key
-from flows.engine.mlflow_recording import FlowRun, settle
+from flows.engine.mlflow_recording import FlowRecorder, settle
 from flows.engine.records import mlflow_files
 from flows.engine.records.local_reader import LocalReader
 from flows.engine.records.mlflow_reader import SharedReader
@@ -33,14 +33,14 @@ class Clone:
     """A folder whose flow has recorded one run of the stage sft."""
 
     root: Path
-    flow: FlowRun
+    flow: FlowRecorder
     run_id: str
 
 
 def recorded(root: Path, made: str) -> Clone:
     (root / ".dvc").mkdir(parents=True, exist_ok=True)
     (root / ".dvc/config").write_text("[core]\n    no_scm = True\n")
-    flow = FlowRun(root, "language")
+    flow = FlowRecorder(root, "language")
     run_id = flow.start("sft", entry(made), "first")
     for step, value in enumerate((math.nan, math.inf, -0.0, 0.1)):
         flow.client.log_metric(run_id, "loss", value, step=step)
@@ -86,7 +86,7 @@ def test_two_clones_share_one_database(tmp_path: Path, database: sqlite3.Connect
     tagged = f"SELECT value FROM tags WHERE run_uuid = '{first.run_id}' AND key = 'posttrain.seal'"
     assert database.execute(tagged).fetchall() == [(elsewhere,)]
 
-    again = FlowRun(first.root, "language")
+    again = FlowRecorder(first.root, "language")
     status = dict(database.execute("SELECT run_uuid, status FROM runs WHERE name = 'language'").fetchall())
     assert status == {first.flow.parent: "KILLED", second.flow.parent: "RUNNING", again.parent: "RUNNING"}
     again.close([])
@@ -156,7 +156,7 @@ def test_a_deleted_experiment_s_runs_do_not_count(tmp_path: Path, database: sqli
     with pytest.raises(PlanError, match=r"shared\.db: no finished run"):
         mlflow_runs.get(clone.root, clone.run_id)
     with pytest.raises(PlanError, match=r"the experiment language was deleted; `mlflow experiments restore`"):
-        FlowRun(clone.root, "language")
+        FlowRecorder(clone.root, "language")
 
 
 def test_files_on_another_machine_are_one_line(tmp_path: Path, database: sqlite3.Connection) -> None:
@@ -167,7 +167,7 @@ def test_files_on_another_machine_are_one_line(tmp_path: Path, database: sqlite3
     with pytest.raises(
         PlanError, match=r"keeps the files of runs in .*/first/mlruns/artifacts, which cannot be written"
     ):
-        FlowRun(second, "language")
+        FlowRecorder(second, "language")
     mlflow_files._listed.cache_clear()
     mlflow_files._home.cache_clear()
     with pytest.raises(

@@ -10,7 +10,7 @@ from mlflow import MlflowClient
 
 from flows.engine import mlflow_seal, mlflow_store
 from flows.lineage import record
-from flows.lineage.acceptance.kept import HOW, Step
+from flows.lineage.acceptance.kept import HOW, AcceptanceStep
 from tests.flows.lineage.audited import Audited, replace
 from tests.flows.lineage.edited import accept, comment
 
@@ -30,7 +30,7 @@ def accepted(accepted_once: Audited, tmp_path: Path) -> Audited:
     return accepted_once.at(tmp_path / "repository")
 
 
-def step_of(toy: Audited, stage: str = "b") -> Step:
+def step_of(toy: Audited, stage: str = "b") -> AcceptanceStep:
     return record.now(toy.root)[stage].accepted[0]
 
 

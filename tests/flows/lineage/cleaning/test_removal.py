@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flows.engine.dvc_repository import PlanError
 from flows.lineage.cleaning import dvc_cache, git_history, journal
-from flows.lineage.cleaning.removal import Asked, Chosen, choose, remove
+from flows.lineage.cleaning.removal import Chosen, CleaningRequest, choose, remove
 from flows.lineage.cleaning.survey import survey
 from tests.flows.lineage.audited import Audited
 from tests.flows.lineage.cleaning.world import STAGES, World
@@ -38,7 +38,7 @@ def world(make_world: Callable[[], World]) -> World:
     return make_world()
 
 
-def cleaned(world: World, asked: Asked) -> Chosen:
+def cleaned(world: World, asked: CleaningRequest) -> Chosen:
     return remove(world.root, asked, choose(survey(world.root, asked.keep_runs, asked.old_models), asked))
 
 
@@ -114,7 +114,7 @@ def test_what_dvc_the_last_runs_and_models_need_stays_and_all_else_goes(
     models = {md5 for md5, aliased in world.models.items() if aliased or not old_models}
     needed = world.with_files(world.used() | runs | models, before)
     beside = {f"file {number}" for number, step in enumerate(steps) if step[0] in ("stash", "stage")}
-    asked = Asked(keep_runs=keep_runs, old_models=old_models)
+    asked = CleaningRequest(keep_runs=keep_runs, old_models=old_models)
     cleaned(world, asked)
     left = world.left()
     assert needed <= left
@@ -129,7 +129,7 @@ def test_as_dvc_gc_of_all_commits(four_times: Audited, tmp_path: Path) -> None:
     """On the same repository, after runs whose results no commit has."""
     audited, twin = four_times, four_times.at(tmp_path / "twin")
     twin.dvc("gc", "--all-commits", "--force")
-    asked = Asked(keep_runs=0)
+    asked = CleaningRequest(keep_runs=0)
     chosen = choose(survey(audited.root, 0), asked)
     assert chosen
     assert len(remove(audited.root, asked, chosen)) == len(chosen)
@@ -152,9 +152,9 @@ def test_experiments_of_dvc_keep_their_results(world: World) -> None:
     found = survey(world.root, 0)
     kinds = {next(iter(sorted(found.keepers[md5]))) for md5 in found.objects}
     assert "experiment" in kinds
-    assert not choose(found, Asked())
+    assert not choose(found, CleaningRequest())
     world.git("update-ref", "-d", "refs/exps/aa/bb/name")
-    assert len(cleaned(world, Asked())) == 1
+    assert len(cleaned(world, CleaningRequest())) == 1
 
 
 def test_a_folder_that_stays_for_its_age_keeps_its_files(world: World) -> None:
@@ -163,7 +163,7 @@ def test_a_folder_that_stays_for_its_age_keeps_its_files(world: World) -> None:
     for file in world.cache.glob("*/*"):
         if not file.name.endswith(".dir"):
             os.utime(file, (0, time.time() - 90 * 86400))
-    asked = Asked(older=30 * 86400.0)
+    asked = CleaningRequest(older=30 * 86400.0)
     assert not choose(survey(world.root, 0), asked)
     for file in world.cache.glob("*/*"):
         os.utime(file, (0, time.time() - 90 * 86400))
@@ -174,14 +174,14 @@ def test_only_what_a_stage_made_goes(world: World) -> None:
     world.write()
     world.pipeline({"file": world.made("file", 1), "folder": world.made("folder", 1)})
     world.made("file", 2)  # no record says whose it is
-    assert len(cleaned(world, Asked(keep_runs=0, stages=frozenset(["file"])))) == 1
-    assert len(cleaned(world, Asked(keep_runs=0))) == 4
+    assert len(cleaned(world, CleaningRequest(keep_runs=0, stages=frozenset(["file"])))) == 1
+    assert len(cleaned(world, CleaningRequest(keep_runs=0))) == 4
 
 
 def test_what_went_has_its_date_in_its_run_and_is_shown_before_it_goes(world: World) -> None:
     world.write()
     parent = world.pipeline({"file": world.made("file", 1)})
-    asked = Asked(keep_runs=0)
+    asked = CleaningRequest(keep_runs=0)
     shown = choose(survey(world.root, 0), asked)
     world.made("file", 2)  # came after the person had looked
     assert [one.md5 for one in remove(world.root, asked, shown).objects] == [one.md5 for one in shown.objects]
@@ -194,7 +194,7 @@ def test_what_went_has_its_date_in_its_run_and_is_shown_before_it_goes(world: Wo
 def test_what_is_kept_by_the_time_of_removal_stays(world: World) -> None:
     world.write()
     world.made("file", 1)
-    asked = Asked(keep_runs=0)
+    asked = CleaningRequest(keep_runs=0)
     shown = choose(survey(world.root, 0), asked)
     world.make("file", 1)
     assert not remove(world.root, asked, shown)
@@ -207,7 +207,7 @@ def test_links_of_the_workspace_and_other_names_of_a_file(world: World) -> None:
     (world.root / "data").mkdir()
     (world.root / "data/linked").symlink_to(world.cache / md5[:2] / md5[2:])
     (world.root / "copy").hardlink_to(world.cache / other[:2] / other[2:])
-    chosen = choose(survey(world.root, 0), Asked())
+    chosen = choose(survey(world.root, 0), CleaningRequest())
     assert [one.md5 for one in chosen.objects] == [other]
     assert chosen.frees == 0
 
@@ -221,7 +221,7 @@ def test_nothing_goes_where_git_or_mlflow_cannot_say_what_they_name(world: World
     shutil.rmtree(world.root / ".git")
     with pytest.raises(PlanError, match="git"):
         survey(world.root, 0)
-    monkeypatch.setattr(git_history, "named", lambda root: git_history.Named())
+    monkeypatch.setattr(git_history, "named", lambda root: git_history.NamedHashes())
     (world.root / "mlruns/mlflow.db").write_bytes(b"damaged" * 1000)
     with pytest.raises(PlanError, match="git"):
         survey(world.root, 0)
@@ -239,7 +239,7 @@ def test_half_written_objects_and_damaged_lists_are_left_to_dvc(world: World) ->
     file.write_text(file.read_text()[:-3])  # torn, but the names of its files are there
     (world.cache / "ab").mkdir(exist_ok=True)
     (world.cache / "ab/half.tmp").write_text("x")
-    assert not choose(survey(world.root, 0), Asked())
+    assert not choose(survey(world.root, 0), CleaningRequest())
 
 
 def test_a_sweep_counts_as_one_run_with_all_its_points(world: World) -> None:
@@ -249,6 +249,6 @@ def test_a_sweep_counts_as_one_run_with_all_its_points(world: World) -> None:
     for number in (2, 3):
         world.client.set_tag(world.pipeline({"file": world.made("file", number)}), "posttrain.sweep", sweep)
     world.client.set_tag(sweep, "posttrain.sweep", sweep)
-    assert not choose(survey(world.root, 2), Asked(keep_runs=2))
-    assert len(cleaned(world, Asked(keep_runs=1))) == 1
+    assert not choose(survey(world.root, 2), CleaningRequest(keep_runs=2))
+    assert len(cleaned(world, CleaningRequest(keep_runs=1))) == 1
     assert world.left() == {world.made("file", number) for number in (2, 3)}

@@ -10,7 +10,7 @@ from tasks.agents.environments import as_gymnasium
 from tasks.agents.environments.as_gymnasium import Described, TextGame, code_of
 from tasks.agents.environments.protocol import Turn
 from tasks.agents.environments.splits import split_of
-from tasks.agents.environments.vectors import Reader
+from tasks.agents.environments.vectors import GameReader
 from tests.tasks.agents.small import NONE
 
 ACTIONS = ["go east", "go north", "go south", "go west", "open red door", "take lamp", "take red key"]
@@ -47,7 +47,7 @@ def test_a_seed_is_a_game_of_the_split_test():
 
 def test_actions_are_said_and_what_is_read_becomes_the_observation():
     env = TextGame(ROOMS)
-    reader = Reader(16, 0.9)
+    reader = GameReader(16, 0.9)
     seen, info = env.reset(seed=3)
     assert info["text"].startswith("Find the lamp")
     assert seen.tolist() == reader.read(info["text"]).tolist()

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tasks.agents.environments.own import Own
+from tasks.agents.environments.own import HostedGame
 from tasks.agents.environments.protocol import GameError, GameFault
 from tasks.children import child
 from tests.tasks.agents.environments.test_own import folder
@@ -45,7 +45,7 @@ class Game:
 
 def make(folder, text=HEADER, seconds=60.0):
     (folder / "environments/mine.py").write_text(text)
-    return Own("environments/mine.py:Game", {}, seconds)
+    return HostedGame("environments/mine.py:Game", {}, seconds)
 
 
 @pytest.mark.parametrize(

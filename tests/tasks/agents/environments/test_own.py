@@ -11,7 +11,7 @@ import pytest
 
 from tasks.agents.environments import own
 from tasks.agents.environments.games import games, optimum, solver, step_all
-from tasks.agents.environments.own import Own, close_hosts
+from tasks.agents.environments.own import HostedGame, close_hosts
 from tasks.agents.environments.protocol import GameError, GameFault, SettingError
 from tests.tasks import forks
 
@@ -49,7 +49,7 @@ def folder(tmp_path, monkeypatch):
 
 def make(folder, text=PLAIN, seconds=60.0, **settings):
     (folder / "environments/mine.py").write_text(text)
-    return Own("environments/mine.py:Game", settings, seconds)
+    return HostedGame("environments/mine.py:Game", settings, seconds)
 
 
 def test_what_it_says_and_pays_arrives(folder):

@@ -5,7 +5,7 @@ import zlib
 import numpy as np
 import pytest
 
-from tasks.agents.environments.vectors import Reader, bag, size
+from tasks.agents.environments.vectors import GameReader, bag, size
 
 
 def place(term, features):
@@ -33,7 +33,7 @@ def test_the_hash_is_the_same_everywhere():
 
 def test_an_observation_is_what_was_read_what_was_said_and_what_came_before():
     features, decay = 64, 0.5
-    reader = Reader(features, decay)
+    reader = GameReader(features, decay)
     first, second, third = reader.read("a hall"), reader.read("you go", "go east"), reader.read("a lamp", "take lamp")
     hall, go, lamp = (bag(text, features) for text in ("a hall", "you go", "a lamp"))
     east, take, nothing = bag("go east", features), bag("take lamp", features), np.zeros(features)
@@ -49,7 +49,7 @@ def test_an_observation_is_what_was_read_what_was_said_and_what_came_before():
 
 @pytest.mark.parametrize("decay", [0.0, 1.0])
 def test_without_decay_nothing_is_forgotten_and_with_decay_0_all_but_the_last_turn(decay):
-    reader = Reader(32, decay)
+    reader = GameReader(32, decay)
     for text in ("one", "two", "three"):
         seen = reader.read(text)
     memory = seen[64:96]

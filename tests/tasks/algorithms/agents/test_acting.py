@@ -4,14 +4,14 @@ import pytest
 import torch
 from transformers import MistralConfig, MistralForCausalLM
 
-from tasks.algorithms.agents.acting import Sampling, play
+from tasks.algorithms.agents.acting import ActionSampling, play
 from tasks.algorithms.agents.transcripts import make_transcripts, sampled_logps, token_logps
 from tasks.algorithms.common.errors import TrainingError
 from tests.tasks.tiny import ARCHITECTURES, llama
 
 OPENINGS = [[3, 4, 5, 6, 7], [8], [9, 3, 1], [2, 2], [12, 13]]
 ENDS = frozenset({0, 5, 11})
-GREEDY, SAMPLED = (Sampling(6, temperature, ENDS, None) for temperature in (0.0, 0.7))
+GREEDY, SAMPLED = (ActionSampling(6, temperature, ENDS, None) for temperature in (0.0, 0.7))
 
 
 def world(turns):
@@ -85,12 +85,12 @@ def test_what_the_world_hears_is_what_the_transcript_has():
 
 
 def test_an_episode_ends_where_the_context_does():
-    sampling = Sampling(6, 0.7, ENDS, context=16)
+    sampling = ActionSampling(6, 0.7, ENDS, context=16)
     found, heard = played(llama(5), [9] * 5, sampling)
     assert found.cut == [True] * 5
     assert all(len(one.tokens) <= 16 for one in found.transcripts)
     assert all(1 <= len(row) < 9 for row in heard)
-    none, unheard = played(llama(5), [9] * 5, Sampling(6, 0.7, ENDS, context=8))
+    none, unheard = played(llama(5), [9] * 5, ActionSampling(6, 0.7, ENDS, context=8))
     assert len(unheard[0]) == 0, "the opening alone leaves no room"
     assert none.transcripts[0].tokens == []
     assert none.cut[0]

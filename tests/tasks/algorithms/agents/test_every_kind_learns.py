@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tasks.algorithms.agents import acting, actor_critic
-from tasks.algorithms.agents.acting import Sampling
-from tasks.algorithms.agents.actor_critic import Experience, Settings
+from tasks.algorithms.agents.acting import ActionSampling
+from tasks.algorithms.agents.actor_critic import AgentExperience, LoopSettings
 from tasks.algorithms.agents.critic import TurnCritic
 from tasks.algorithms.agents.transcripts import make_transcripts, sampled_logps
 from tasks.algorithms.agents.trust_region import TrustRegion
@@ -17,7 +17,7 @@ from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tests.tasks.tiny import llama
 
 TOKENS, GAMES, EPISODES, STEPS = (1, 2, 3), 12, 4, 60
-SETTINGS = Settings(
+SETTINGS = LoopSettings(
     credit="to_go",
     over="turns",
     baseline="none",
@@ -70,10 +70,10 @@ def played(model, step):
         return heard
 
     openings = [[0, TOKENS[first]] for first, _ in shown.tolist()]
-    found = acting.play(model, openings, react, Sampling(1, 1.0, frozenset(), None), generator)
+    found = acting.play(model, openings, react, ActionSampling(1, 1.0, frozenset(), None), generator)
     batch = make_transcripts(found.transcripts, pad=0)
     groups = torch.arange(GAMES).repeat_interleave(EPISODES)
-    return Experience(batch, sampled_logps(found.transcripts), rewards, groups)
+    return AgentExperience(batch, sampled_logps(found.transcripts), rewards, groups)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import torch
 from torch.nn.functional import logsigmoid
 
 from tasks.algorithms.agents import preference
-from tasks.algorithms.agents.preference import Pair
+from tasks.algorithms.agents.preference import EpisodePair
 from tasks.algorithms.agents.transcripts import Transcript, make_transcripts, token_logps
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tests.tasks.tiny import llama
@@ -22,7 +22,7 @@ def episode(*tokens):
     return one
 
 
-PAIRS = [Pair(episode(1, 2, 3), episode(4, 8, 9)), Pair(episode(10, 11, 2), episode(3, 12, 13, 1))]
+PAIRS = [EpisodePair(episode(1, 2, 3), episode(4, 8, 9)), EpisodePair(episode(10, 11, 2), episode(3, 12, 13, 1))]
 
 
 def test_the_reference_counts_the_policy_s_tokens_alone():

@@ -40,7 +40,7 @@ STEPS = labelled.steps(
      [(0, 0, 1), (1, 0, 0)], [(0, 1, 0), (0, 0, 1)]],
 )  # fmt: skip
 NOT_BAD = replace(STEPS, target=1 - STEPS.target[..., :1])  # as log-probabilities say it
-OBJECTIVE = dpo.Objective("sigmoid", 0.1, label_smoothing=0.1, gamma=0.0, length_normalised=False, nll=0.0)
+OBJECTIVE = dpo.MarginLoss("sigmoid", 0.1, label_smoothing=0.1, gamma=0.0, length_normalised=False, nll=0.0)
 
 
 class Noting:

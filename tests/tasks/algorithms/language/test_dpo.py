@@ -5,7 +5,7 @@ import torch
 
 from tasks.algorithms.language import dpo, rollouts
 from tasks.algorithms.language.completions import response_logps, token_logps
-from tasks.algorithms.language.dpo import Objective
+from tasks.algorithms.language.dpo import MarginLoss
 from tasks.algorithms.language.pairs import NO_LEVEL, Pairs
 from tests.tasks.bandits import Table
 from tests.tasks.optimizers import make_optimizer
@@ -19,7 +19,7 @@ BETA = 0.2
 
 
 def objective(loss="sigmoid", **changes):
-    return Objective(
+    return MarginLoss(
         loss,
         **{
             "beta": BETA,

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tasks.algorithms.language import rollouts, sft
-from tasks.algorithms.language.sequences import Batch, make_batch
+from tasks.algorithms.language.sequences import SequenceBatch, make_batch
 from tests.tasks.optimizers import make_optimizer
 from tests.tasks.tiny import BIGRAMS, END, Bigrams, gpt2, llama
 
@@ -29,7 +29,7 @@ def test_loss_by_hand():
     ],
 )
 def test_a_wrong_mask_gives_another_loss(response):
-    loss, _ = sft.cross_entropy(Bigrams(BIGRAMS), Batch(BATCH.tokens, BATCH.attention, response))
+    loss, _ = sft.cross_entropy(Bigrams(BIGRAMS), SequenceBatch(BATCH.tokens, BATCH.attention, response))
     assert abs(loss.item() - BY_HAND) > 0.05
 
 
@@ -37,7 +37,9 @@ def test_no_gradient_comes_from_the_prompt_or_the_padding():
     model = Bigrams(BIGRAMS)
     batch = make_batch([[0, 0, 1]], [[1, END]], pad=END)
     parts = (batch.tokens, batch.attention, batch.response)
-    wider = Batch(*(torch.nn.functional.pad(part, (0, 3), value=END * (part is batch.tokens)) for part in parts))
+    wider = SequenceBatch(
+        *(torch.nn.functional.pad(part, (0, 3), value=END * (part is batch.tokens)) for part in parts)
+    )
     loss, _ = sft.cross_entropy(model, wider)
     loss.backward()
     assert model.logits.grad[0].abs().max() == 0, "what follows 0 stands in the prompt only"
@@ -95,7 +97,7 @@ def test_without_the_end_token_in_the_loss_it_never_stops():
     """This is the effect of the mask `token != pad` if padding is the end token."""
     model = llama(initializer_range=0.1)
     batch = make_batch([[8], [9]], [[1, 2, 15], [2, 1, 15]], pad=15)
-    wrong = Batch(batch.tokens, batch.attention, batch.response & (batch.tokens != 15))
+    wrong = SequenceBatch(batch.tokens, batch.attention, batch.response & (batch.tokens != 15))
     list(sft.fit(model, [wrong] * 60, make_optimizer(model, 0.01, 60, clip=1.0)))
     [drawn] = rollouts.sample(
         model, [[8], [9]], samples=1, max_new_tokens=6, temperature=0.0, end_tokens={15}, seed=0, batch_size=2

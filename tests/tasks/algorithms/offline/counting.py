@@ -13,7 +13,7 @@ from tasks.algorithms.offline.adam import AdamW
 from tasks.algorithms.offline.half_precision import steps_in
 from tasks.algorithms.offline.networks.transformer import Transformer
 from tasks.algorithms.offline.transitions import Spaces, Transitions
-from tasks.algorithms.offline.windows import Episodes
+from tasks.algorithms.offline.windows import EpisodeWindows
 
 STEPS = 6
 
@@ -37,7 +37,7 @@ def model(discrete=True, context=STEPS, width=16, layers=2, heads=2, seed=0, obs
 
 
 def trained(policy, steps=90, half=False):
-    data = Episodes(transitions(discrete=policy.spaces.discrete), policy.context)
+    data = EpisodeWindows(transitions(discrete=policy.spaces.discrete), policy.context)
     optimizer = AdamW(policy.parameters(), 0.01, clip=0.25, weight_decay=0.0, warmup=20, steps=steps, last=0.1)
     batches = data.batches(32, torch.Generator().manual_seed(0))
     return list(islice(steps_in(dt.fit(policy, optimizer, batches), torch.device("cpu"), half), steps))

@@ -70,7 +70,7 @@ def test_weights_by_hand():
 
 def test_the_weights_of_a_data_set_are_of_its_returns_less_its_values():
     torch.manual_seed(0)
-    agent = awr.Agent(Spaces(1, 2, True), [4], DATA)
+    agent = awr.AWRAgent(Spaces(1, 2, True), [4], DATA)
     settings = awr.AwrSettings(gamma=0.9, lam=0.5, beta=1.0, max_weight=20.0, refresh_every=1)
     awr.refresh(agent, DATA, settings)
     returns = awr.td_lambda(DATA, agent.values(DATA.next_observations), 0.9, 0.5)
@@ -88,7 +88,7 @@ def one_step(monkeypatch, weights):
 
     monkeypatch.setattr(awr, "refresh", refresh)
     torch.manual_seed(0)
-    agent = awr.Agent(Spaces(1, 2, True), [4], DATA)
+    agent = awr.AWRAgent(Spaces(1, 2, True), [4], DATA)
     likely, values = (
         agent.policy.log_likelihood(DATA.observations, DATA.actions).detach(),
         agent.values(DATA.observations),
@@ -117,7 +117,7 @@ def optimizers(agent):
 def test_it_does_better_than_the_data_and_than_cloning_it(discrete):
     torch.manual_seed(0)
     data = point.recorded(discrete)
-    agent = awr.Agent(point.spaces(discrete), [32], data)
+    agent = awr.AWRAgent(point.spaces(discrete), [32], data)
     settings = awr.AwrSettings(gamma=point.GAMMA, lam=0.9, beta=0.3, max_weight=20.0, refresh_every=40)
     generator = torch.Generator().manual_seed(0)
     point.drain(awr.fit(agent, optimizers(agent), data, settings, batch_size=64, generator=generator), 120)

@@ -7,12 +7,12 @@ import torch
 from tasks.algorithms.offline import bc
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
-from tasks.algorithms.offline.transitions import Batch, Spaces, Transitions
+from tasks.algorithms.offline.transitions import Spaces, TransitionBatch, Transitions
 
 
 def batch(observations, actions):
     count = len(actions)
-    return Batch(
+    return TransitionBatch(
         torch.tensor(observations),
         torch.tensor(actions),
         torch.zeros(count),

@@ -7,7 +7,7 @@ import torch
 from tasks.algorithms.offline import bear
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.vae import ActionModel, gaussian_kl
-from tasks.algorithms.offline.transitions import Batch
+from tasks.algorithms.offline.transitions import TransitionBatch
 from tests.tasks.algorithms.offline import point
 
 SETTINGS = bear.BearSettings(
@@ -71,7 +71,7 @@ def test_targets_by_hand_the_best_sample_of_the_mixture_and_none_after_terminati
         target_policy=SimpleNamespace(sample=lambda seen, count, generator: (sampled, None)), targets=targets
     )
     following = torch.tensor([[7.0], [8.0]])
-    batch = Batch(torch.zeros(2, 1), torch.zeros(2, 1), torch.ones(2), following, torch.tensor([False, True]))
+    batch = TransitionBatch(torch.zeros(2, 1), torch.zeros(2, 1), torch.ones(2), following, torch.tensor([False, True]))
     # The first state: mixtures 3 and 3.25. Mixing the maxima of each critic would give 0.75 * 3 + 0.25 * 9 = 4.5.
     assert bear.q_targets(agent, batch, SETTINGS, None).tolist() == [1 + 0.5 * 3.25, 1.0]
     (seen, actions) = asked[0]
@@ -81,7 +81,7 @@ def test_targets_by_hand_the_best_sample_of_the_mixture_and_none_after_terminati
 
 def learner(data):
     torch.manual_seed(0)
-    agent = bear.Agent(point.spaces(False), [32], 2, data.observations)
+    agent = bear.BEARAgent(point.spaces(False), [32], 2, data.observations)
     optimizers = {
         name: Adam(getattr(agent, name).parameters(), point.RATE) for name in ("behaviour", "critics", "policy")
     }

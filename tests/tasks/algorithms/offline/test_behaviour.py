@@ -5,7 +5,7 @@ import torch
 
 from tasks.algorithms.offline import behaviour
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.behaviour import BehaviourSettings, Rollout, Running, advantages, fit, loss
+from tasks.algorithms.offline.behaviour import BehaviourSettings, Rollout, RunningMoments, advantages, fit, loss
 from tasks.algorithms.offline.networks.actors import BOUND, Behaviour, Tanh
 from tasks.algorithms.offline.transitions import Spaces
 
@@ -122,7 +122,7 @@ def test_a_clipped_step_pushes_no_further():
 def test_running_statistics_are_those_of_all_that_was_seen():
     torch.manual_seed(0)
     parts = [3 + 2 * torch.randn(count, 2) for count in (5, 1, 40)]
-    running = Running(2)
+    running = RunningMoments(2)
     for part in parts:
         running.add(part)
     whole = torch.cat(parts)

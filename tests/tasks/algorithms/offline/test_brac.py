@@ -7,7 +7,7 @@ import torch
 from tasks.algorithms.offline import brac
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.stochastic import Categorical, SquashedGaussian
-from tasks.algorithms.offline.transitions import Batch, Spaces
+from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
 from tests.tasks.algorithms.offline import point
 from tests.tasks.algorithms.offline.networks.test_stochastic import constant
 
@@ -53,7 +53,7 @@ KL = 3 / 4 * log(3 / 2) + 1 / 4 * log(1 / 2)
 
 
 def test_targets_by_hand_with_the_penalty_inside_the_bootstrap():
-    batch = Batch(
+    batch = TransitionBatch(
         torch.zeros(2, 1),
         torch.tensor([0, 1]),
         torch.tensor([1.0, 1.0]),
@@ -83,7 +83,7 @@ def test_in_the_warm_up_the_policy_follows_the_behaviour_only():
 def learning(discrete):
     torch.manual_seed(0)
     data = point.recorded(discrete)
-    learner = brac.Agent(point.spaces(discrete), [32], 2, data.observations)
+    learner = brac.BRACAgent(point.spaces(discrete), [32], 2, data.observations)
     optimizers = {
         name: Adam(getattr(learner, name).parameters(), point.RATE) for name in ("clone", "critics", "policy")
     }

@@ -6,7 +6,7 @@ import torch
 
 from tasks.algorithms.offline import cql_continuous as cql
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.transitions import Batch, Referenced, Spaces
+from tasks.algorithms.offline.transitions import Referenced, Spaces, TransitionBatch
 from tests.tasks.algorithms.offline import point
 
 SETTINGS = cql.CqlSettings(gamma=0.9, samples=4, gap=None, target_rate=0.05)
@@ -16,12 +16,14 @@ SPACES = Spaces(3, 2, discrete=False)
 def batch():
     generator = torch.Generator().manual_seed(5)
     seen, following = torch.randn(2, 6, 3, generator=generator)
-    return Batch(seen, torch.rand(6, 2, generator=generator) * 2 - 1, torch.ones(6), following, torch.arange(6) == 2)
+    return TransitionBatch(
+        seen, torch.rand(6, 2, generator=generator) * 2 - 1, torch.ones(6), following, torch.arange(6) == 2
+    )
 
 
 def agent(alpha=0.5):
     torch.manual_seed(0)
-    learner = cql.Agent(SPACES, [8], 2, batch().observations, alpha)
+    learner = cql.CQLAgent(SPACES, [8], 2, batch().observations, alpha)
     with torch.no_grad():
         for parameter in learner.targets.parameters():
             parameter.mul_(1.5)  # as if the critics had moved on
@@ -41,7 +43,7 @@ def test_the_conservative_term_by_hand():
 def test_it_estimates_the_integral_over_the_box_whoever_proposes():
     """Of exp Q over the box, which has volume 4 for two components, as a mean over proposals of either kind."""
     generator = torch.Generator().manual_seed(0)
-    many = Batch(*(column[:1] for column in vars(batch()).values()))
+    many = TransitionBatch(*(column[:1] for column in vars(batch()).values()))
     actions, densities = cql.proposals(agent().policy, many, 20_000, generator)
     q = actions.sum(-1)  # the integral of exp(x + y) is (e - 1/e)^2
     for kind in range(3):
@@ -143,7 +145,7 @@ def fitted(steps, gap=None):
     torch.manual_seed(0)
     data = point.recorded(False)
     settings = cql.CqlSettings(**{**vars(SETTINGS), "gap": gap})
-    learner = cql.Agent(point.spaces(False), [32], 2, data.observations, 0.5)
+    learner = cql.CQLAgent(point.spaces(False), [32], 2, data.observations, 0.5)
     generator = torch.Generator().manual_seed(0)
     metrics = point.drain(
         cql.fit(learner, optimizers(learner), data.batches(64, generator), settings, generator), steps
@@ -166,7 +168,7 @@ def test_the_temperature_falls_while_the_entropy_is_above_minus_the_number_of_co
 def test_the_targets_follow_the_critics():
     torch.manual_seed(0)
     data = point.recorded(False)
-    learner = cql.Agent(point.spaces(False), [8], 2, data.observations, 0.5)
+    learner = cql.CQLAgent(point.spaces(False), [8], 2, data.observations, 0.5)
     settings = cql.CqlSettings(**{**vars(SETTINGS), "target_rate": 1.0})
     generator = torch.Generator()
     steps = cql.fit(learner, optimizers(learner), data.batches(8, generator), settings, generator)
@@ -188,7 +190,7 @@ def test_values_of_actions_outside_the_data_are_held_down():
         torch.manual_seed(0)
         data = point.recorded(False)
         narrow = type(data)(**{**vars(data), "actions": 0.3 * data.actions})
-        learner = cql.Agent(point.spaces(False), [32], 2, narrow.observations, alpha)
+        learner = cql.CQLAgent(point.spaces(False), [32], 2, narrow.observations, alpha)
         generator = torch.Generator().manual_seed(0)
         point.drain(cql.fit(learner, optimizers(learner), narrow.batches(64, generator), SETTINGS, generator), 50)
         seen = narrow.observations[:200]

@@ -8,8 +8,8 @@ import torch
 from tasks.algorithms.offline import cql, dqn
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.mlp import QValues
-from tasks.algorithms.offline.networks.target import Target
-from tasks.algorithms.offline.transitions import Batch, Referenced, Spaces, Transitions
+from tasks.algorithms.offline.networks.target import TargetNetwork
+from tasks.algorithms.offline.transitions import Referenced, Spaces, TransitionBatch, Transitions
 from tasks.offline.datasets.stored import read
 from tasks.offline.environments import simulators
 from tasks.offline.environments.rollouts import as_player, play
@@ -20,7 +20,7 @@ ONLINE = torch.tensor([[1.0, 2.0], [5.0, 3.0]])
 TARGET = torch.tensor([[0.5, 0.0], [2.0, 10.0]])
 GAMMA = 0.5
 # From state 0 to state 1 with reward 1: going on, terminated, truncated.
-THREE = Batch(
+THREE = TransitionBatch(
     observations=torch.eye(2)[[0, 0, 0]],
     actions=torch.tensor([0, 1, 1]),
     rewards=torch.ones(3),
@@ -80,7 +80,7 @@ def test_cal_ql_holds_no_value_down_below_what_was_earned():
     plain, _ = cql.loss(table(ONLINE), table(TARGET), THREE, **settings)
     assert cql.loss(table(ONLINE), table(TARGET), unknown, **settings, calibrated=True)[0].item() == plain.item()
     value.backward()
-    third = Referenced.of(*(Batch(*(column[2:] for column in vars(THREE).values())), torch.tensor([4.0])))
+    third = Referenced.of(*(TransitionBatch(*(column[2:] for column in vars(THREE).values())), torch.tensor([4.0])))
     alone = ONLINE.clone().requires_grad_()
     cql.loss(table(alone), table(ONLINE * 0), third, **settings, calibrated=True)[0].backward()
     assert alone.grad[0, 0] == 0.0, "the other action's value is below what was earned, and is left alone"
@@ -130,7 +130,7 @@ CONSERVATIVE = partial(cql.loss, double=True, huber=True, alpha=0.5)
 def trained(data, actions, objective, *, steps, gamma, hidden=(64,), every=20):
     torch.manual_seed(0)
     policy = QValues(Spaces(data.observations.shape[1], actions, True), hidden, gamma)
-    target, optimizer = Target(policy.layers, every=every, rate=1.0), Adam(policy.parameters(), 0.01)
+    target, optimizer = TargetNetwork(policy.layers, every=every, rate=1.0), Adam(policy.parameters(), 0.01)
     batches = data.batches(64, torch.Generator().manual_seed(0))
     fit = dqn.fit(policy, target, optimizer, batches, partial(objective, gamma=gamma))
     return policy, list(islice(fit, steps))

@@ -76,7 +76,7 @@ def test_one_step_by_hand(monkeypatch):
 
 
 def test_actions_are_worth_what_the_lowest_target_critic_says():
-    agent = iql.Agent(point.spaces(True), [4], 2, torch.zeros(3, 1))
+    agent = iql.IQLAgent(point.spaces(True), [4], 2, torch.zeros(3, 1))
     given = point.recorded(True)
     every = agent.targets(given.observations, given.actions)
     worth = agent.worth(given)
@@ -87,7 +87,7 @@ def test_actions_are_worth_what_the_lowest_target_critic_says():
 def learning(discrete):
     torch.manual_seed(0)
     data = point.recorded(discrete)
-    agent = iql.Agent(point.spaces(discrete), [32], 2, data.observations)
+    agent = iql.IQLAgent(point.spaces(discrete), [32], 2, data.observations)
     return (
         agent,
         {name: Adam(getattr(agent, name).parameters(), point.RATE) for name in ("value", "critics", "policy")},

@@ -53,7 +53,7 @@ def test_the_policys_loss_by_hand_scales_the_lowest_critic():
 def learning(**changes):
     torch.manual_seed(0)
     data = point.recorded(False)
-    agent = td3.Agent(point.spaces(False), [32], 2, data.observations, layer_norm=True)
+    agent = td3.TD3Agent(point.spaces(False), [32], 2, data.observations, layer_norm=True)
     optimizers = {name: Adam(getattr(agent, name).parameters(), point.RATE) for name in ("critics", "policy")}
     settings = rebrac.RebracSettings(**{**vars(SETTINGS), **changes})
     generator = torch.Generator().manual_seed(0)

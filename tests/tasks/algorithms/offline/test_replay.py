@@ -1,13 +1,13 @@
 import pytest
 import torch
 
-from tasks.algorithms.offline.replay import Replay
-from tasks.algorithms.offline.transitions import Batch, Spaces
+from tasks.algorithms.offline.replay import ReplayBuffer
+from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
 
 
 def filled(count, capacity):
     """The observation of the n-th transition is n, its next one n + 0.5."""
-    replay = Replay(Spaces(1, 100, True), capacity)
+    replay = ReplayBuffer(Spaces(1, 100, True), capacity)
     for n in range(count):
         replay.add(torch.tensor([n + 0.0]), torch.tensor(n), -n, torch.tensor([n + 0.5]), n % 2 == 1)
     return replay
@@ -45,7 +45,7 @@ def test_many_at_once_are_as_one_after_another(first):
     one, many = filled(25, capacity=10), filled(first, capacity=10)
     numbers = torch.arange(first, 25)
     seen = numbers.float().unsqueeze(1)
-    many.extend(Batch(seen, numbers, -numbers.float(), seen + 0.5, numbers % 2 == 1))
+    many.extend(TransitionBatch(seen, numbers, -numbers.float(), seen + 0.5, numbers % 2 == 1))
     for name, tensor in one.state_dict().items():
         assert torch.equal(many.state_dict()[name], tensor), name
 

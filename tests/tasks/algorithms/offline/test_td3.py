@@ -27,7 +27,7 @@ def test_from_good_and_bad_play_it_learns_what_is_best():
     """Without a tie to the data; all that could be done was recorded, so that nothing is imagined."""
     torch.manual_seed(0)
     data = point.recorded(False)
-    agent = td3.Agent(point.spaces(False), [32], 2, data.observations)
+    agent = td3.TD3Agent(point.spaces(False), [32], 2, data.observations)
     optimizers = {name: Adam(getattr(agent, name).parameters(), point.RATE) for name in ("critics", "policy")}
     generator = torch.Generator().manual_seed(0)
     steps = td3.fit(agent, optimizers, data.batches(64, generator), SETTINGS, td3.policy_loss, generator)

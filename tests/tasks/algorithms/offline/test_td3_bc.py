@@ -8,7 +8,7 @@ import torch
 
 from tasks.algorithms.offline import td3, td3_bc
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.transitions import Batch, Spaces
+from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
 from tests.tasks.algorithms.offline import point
 
 SETTINGS = td3.Td3Settings(gamma=point.GAMMA, noise=0.2, noise_clip=0.5, target_rate=0.05, policy_every=2)
@@ -21,7 +21,7 @@ def by_action(*factors):
 
 def batch(actions, terminated=(False, True)):
     size = len(actions)
-    return Batch(
+    return TransitionBatch(
         torch.zeros(size, 1), torch.tensor(actions), torch.ones(size), torch.zeros(size, 1), torch.tensor(terminated)
     )
 
@@ -58,7 +58,7 @@ def test_the_policys_loss_by_hand_scales_the_first_critic():
 def learning(alpha=2.5, **changes):
     torch.manual_seed(0)
     data = point.recorded(False)
-    agent = td3.Agent(point.spaces(False), [32], 2, data.observations)
+    agent = td3.TD3Agent(point.spaces(False), [32], 2, data.observations)
     optimizers = {name: Adam(getattr(agent, name).parameters(), point.RATE) for name in ("critics", "policy")}
     settings = replace(SETTINGS, **changes)
     generator = torch.Generator().manual_seed(0)
@@ -90,7 +90,7 @@ def test_without_values_it_clones():
 
 
 def test_layer_normalisation_follows_each_hidden_layer():
-    agent = td3.Agent(Spaces(2, 1, False), [8, 4], 2, torch.zeros(3, 2), layer_norm=True)
+    agent = td3.TD3Agent(Spaces(2, 1, False), [8, 4], 2, torch.zeros(3, 2), layer_norm=True)
     kinds = [type(layer).__name__ for layer in agent.critics.members[0]]
     assert kinds == ["Rectified", "LayerNorm", "Rectified", "LayerNorm", "Linear"]
     assert [type(layer).__name__ for layer in agent.policy.layers] == ["Rectified", "Rectified", "Linear"]

@@ -1,7 +1,7 @@
 import torch
 
 from tasks.algorithms.offline.transitions import Transitions
-from tasks.algorithms.offline.windows import Episodes
+from tasks.algorithms.offline.windows import EpisodeWindows
 
 
 def transitions(lengths=(3, 1, 2)):
@@ -13,7 +13,7 @@ def transitions(lengths=(3, 1, 2)):
 
 
 def test_a_window_ends_with_its_episode_and_is_padded_on_the_right():
-    episodes = Episodes(transitions(), context=3)
+    episodes = EpisodeWindows(transitions(), context=3)
     cut = episodes.cut(torch.tensor([0, 1, 3, 4]))
     assert cut.valid.tolist() == [[True] * 3, [True, True, False], [True, False, False], [True, True, False]]
     assert cut.actions[cut.valid].tolist() == [0, 1, 2, 1, 2, 3, 4, 5]
@@ -24,17 +24,17 @@ def test_a_window_ends_with_its_episode_and_is_padded_on_the_right():
 
 
 def test_returns_to_go_reach_beyond_the_window():
-    cut = Episodes(transitions(), context=2).cut(torch.tensor([0]))
+    cut = EpisodeWindows(transitions(), context=2).cut(torch.tensor([0]))
     assert cut.returns_to_go.tolist() == [[7, 6]]
 
 
 def test_a_window_is_no_longer_than_the_longest_episode():
-    assert Episodes(transitions(), context=20).cut(torch.tensor([0])).actions.shape == (1, 3)
+    assert EpisodeWindows(transitions(), context=20).cut(torch.tensor([0])).actions.shape == (1, 3)
 
 
 def test_episodes_are_drawn_in_proportion_to_length_and_starts_uniformly():
     data = transitions(lengths=(8, 2))
-    batches = Episodes(data, context=4).batches(20_000, torch.Generator().manual_seed(0))
+    batches = EpisodeWindows(data, context=4).batches(20_000, torch.Generator().manual_seed(0))
     starts = next(batches).actions[:, 0]
     shares = torch.bincount(starts, minlength=10) / len(starts)
     assert torch.allclose(shares, torch.full((10,), 0.1), atol=0.01)  # five standard deviations
@@ -45,7 +45,7 @@ def test_episodes_are_drawn_in_proportion_to_length_and_starts_uniformly():
 
 def test_batches_follow_the_generator_alone():
     def draw():
-        return next(Episodes(transitions(), context=3).batches(64, torch.Generator().manual_seed(1))).actions
+        return next(EpisodeWindows(transitions(), context=3).batches(64, torch.Generator().manual_seed(1))).actions
 
     torch.manual_seed(0)
     first = draw()

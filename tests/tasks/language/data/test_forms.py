@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tasks.common.errors import StageError
 from tasks.language.data import forms, messages
-from tasks.language.data.forms import Pair, demonstration, joined_prompt, pair, split_prompt
+from tasks.language.data.forms import AnswerPair, demonstration, joined_prompt, pair, split_prompt
 from tasks.language.data.rows import Row, parsed, read_file
 
 SYSTEM = {"role": "system", "content": "Be brief."}
@@ -169,12 +169,12 @@ def test_a_row_that_is_no_conversation_is_named(row, said):
     ids=str,
 )
 def test_each_form_of_pairs(row):
-    assert pair(row)[:5] == Pair([ASK], REPLY, OTHER, None, "")[:5]
+    assert pair(row)[:5] == AnswerPair([ASK], REPLY, OTHER, None, "")[:5]
 
 
 def test_a_pairs_prompt_may_have_several_turns():
     turns = [SYSTEM, ASK, REPLY, AGAIN]
-    expected = Pair(turns, MORE, OTHER, None, "")
+    expected = AnswerPair(turns, MORE, OTHER, None, "")
     assert pair({"prompt": turns, "chosen": "More.", "rejected": "No."}) == expected
     assert pair({"chosen": [*turns, MORE], "rejected": [*turns, OTHER]}) == expected
 

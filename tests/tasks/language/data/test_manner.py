@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.language.data import manner, word_problems
-from tasks.language.data.word_problems import Kind
+from tasks.language.data.word_problems import ProblemKind
 
 QUESTION = (
     "Ada has 3 pens. Ben gives Ada 4 more. Then the number of pens grows to 2 times as many. How many pens "
@@ -57,7 +57,7 @@ def test_manner_needs_no_right_answer_and_gold_does():
 
 @given(st.integers(0, 2**32), st.integers(1, 5))
 def test_every_worked_solution_has_all_points_and_is_gold(seed, steps):
-    problem = word_problems.generate(random.Random(seed), Kind(steps, 50))
+    problem = word_problems.generate(random.Random(seed), ProblemKind(steps, 50))
     assert manner.judge(problem.question, problem.solution, ended=True).total == 10
     assert manner.applies(problem.question, problem.solution)
     assert manner.is_gold(problem.question, problem.solution, str(problem.answer), problem.solution, ended=True)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.language.data import word_problems
-from tasks.language.data.word_problems import Habits, Kind
+from tasks.language.data.word_problems import Habits, ProblemKind
 
 EQUATION = re.compile(r"(\d+) ([-+*/]) (\d+) = (\d+)")
 
@@ -27,7 +27,7 @@ def holds(equation):
 @given(st.integers(0, 2**32), st.booleans(), st.integers(1, 5), st.integers(30, 200))
 @settings(max_examples=50)
 def test_every_solution_s_arithmetic_holds(seed, unseen, steps, largest):
-    problem = word_problems.generate(random.Random(seed), Kind(steps, largest, unseen=unseen))
+    problem = word_problems.generate(random.Random(seed), ProblemKind(steps, largest, unseen=unseen))
     *lines, last = problem.solution.split("\n")
     assert len(lines) == len(problem.chain) == steps
     assert last == f"#### {problem.answer}"
@@ -54,7 +54,7 @@ def test_a_wrong_sum_would_be_noticed():
 
 
 def test_the_same_seed_tells_the_same_story():
-    first, again, other = (word_problems.generate(random.Random(seed), Kind(3, 60)) for seed in (1, 1, 2))
+    first, again, other = (word_problems.generate(random.Random(seed), ProblemKind(3, 60)) for seed in (1, 1, 2))
     assert first == again != other
 
 
@@ -63,7 +63,7 @@ def test_many_surface_forms():
     rng = random.Random(0)
     lists = (word_problems.WORDS.names, word_problems.WORDS.items, word_problems.WORDS.boxes)
     words = "|".join(word for found in lists for word in found.split())
-    problems = [word_problems.generate(rng, Kind(steps, 60)) for steps in (1, 2, 3) for _ in range(500)]
+    problems = [word_problems.generate(rng, ProblemKind(steps, 60)) for steps in (1, 2, 3) for _ in range(500)]
     forms = {re.sub(rf"\b({words}|\d+)\b", "_", problem.question) for problem in problems}
     assert len(forms) > 300
     assert {symbol for problem in problems for symbol in re.findall(r" ([-+*/]) ", problem.solution)} == set("+-*/")
@@ -73,7 +73,7 @@ def test_many_surface_forms():
 @settings(max_examples=50)
 def test_a_loose_form_has_the_solution_but_not_the_answer_s_format(seed, steps):
     rng = random.Random(seed)
-    problem = word_problems.generate(rng, Kind(steps, 60))
+    problem = word_problems.generate(rng, ProblemKind(steps, 60))
     text = word_problems.loose_form(rng, problem.question, problem.solution)
     assert problem.question in text
     assert all(equation in text for equation in problem.chain)
@@ -105,10 +105,10 @@ def test_one_in_twelve_sums_and_differences_is_kept_out():
 def test_larger_numbers_and_other_words_than_those_of_the_training_problems():
     rng = random.Random(0)
     for _ in range(100):
-        large = word_problems.generate(rng, Kind(2, 100, above=50))
+        large = word_problems.generate(rng, ProblemKind(2, 100, above=50))
         numbers = [int(number) for equation in large.chain for number in re.findall(r"\d+", equation)]
         assert 50 < max(numbers) <= 100
-        unseen = word_problems.generate(rng, Kind(2, 50, words=word_problems.OTHER_WORDS))
+        unseen = word_problems.generate(rng, ProblemKind(2, 50, words=word_problems.OTHER_WORDS))
         assert unseen.thing in word_problems.OTHER_WORDS.items.split()
         assert not re.search(rf"\b({'|'.join(word_problems.WORDS.names.split())})\b", unseen.question)
 

@@ -14,7 +14,7 @@ from tasks.language.judgements.lines import (
     Undo,
     item_id,
 )
-from tasks.language.judgements.record import Record
+from tasks.language.judgements.record import JudgementRecord
 from tasks.language.tables.solutions import steps_of
 
 AT = "2026-01-31T12:00:00Z"
@@ -72,7 +72,7 @@ def flag(item, person="anna", reason="it is not a question"):
 
 
 def record_of(*lines):
-    record = Record()
+    record = JudgementRecord()
     for line in lines:
         record.add(line)
     return record

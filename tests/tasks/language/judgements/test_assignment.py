@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tasks.language.judgements.assignment import Assignment, Progress, Settings
-from tasks.language.judgements.record import Record
+from tasks.language.judgements.assignment import Assignment, AssignmentSettings, Progress
+from tasks.language.judgements.record import JudgementRecord
 from tests.tasks.language.judgements.samples import item, judgement, skip, undo
 
-PLAIN = Settings(seed=1, overlap=2, gold=0.0, repeats=0.0, gap=3)
+PLAIN = AssignmentSettings(seed=1, overlap=2, gold=0.0, repeats=0.0, gap=3)
 ITEMS = [item("yes", "no", prompt=f"Why {number}?") for number in range(12)]
 GOLD = [item("yes", "no", prompt=f"Gold {number}?", gold={"strength": "a better"}) for number in range(8)]
 
@@ -20,7 +20,7 @@ class Office:
     """People who judge what they get."""
 
     def __init__(self, items=ITEMS, settings=PLAIN):
-        self.assignment, self.record, self.said = Assignment(items, settings), Record(), 0
+        self.assignment, self.record, self.said = Assignment(items, settings), JudgementRecord(), 0
         for one in items:
             self.record.add(one)
 
@@ -68,7 +68,7 @@ def test_people_go_through_the_items_in_orders_of_their_own_and_see_the_sides_in
         assert {shown.item.item for shown in sequence} == {one.item for one in ITEMS}
     anna, bert = ([shown.item.item for shown in sequence] for sequence in sequences.values())
     assert anna != bert
-    other = Office(settings=Settings(seed=2, overlap=2, gold=0.0, repeats=0.0, gap=3))
+    other = Office(settings=AssignmentSettings(seed=2, overlap=2, gold=0.0, repeats=0.0, gap=3))
     assert [other.judge("anna").item.item for _ in ITEMS] != anna
 
 
@@ -80,7 +80,7 @@ def test_the_left_side_is_each_answers_in_half_of_the_cases():
 
 
 def test_after_a_kill_or_an_undo_the_same_comes_in_the_same_order():
-    office = Office(ITEMS + GOLD, Settings(seed=1, overlap=2, gold=0.3, repeats=0.3, gap=3))
+    office = Office(ITEMS + GOLD, AssignmentSettings(seed=1, overlap=2, gold=0.3, repeats=0.3, gap=3))
     for _ in range(15):
         shown = office.next("anna")
         assert shown == office.next("anna"), "asking changes nothing"
@@ -93,7 +93,7 @@ def test_after_a_kill_or_an_undo_the_same_comes_in_the_same_order():
 
 
 def test_an_item_before_somebody_else_counts_as_theirs():
-    office = Office(ITEMS[:1], Settings(seed=1, overlap=1, gold=0.0, repeats=0.0, gap=3))
+    office = Office(ITEMS[:1], AssignmentSettings(seed=1, overlap=1, gold=0.0, repeats=0.0, gap=3))
     assert office.next("anna", before_others={"bert": ITEMS[0].item}) is None
     assert office.next("anna", before_others={"anna": ITEMS[0].item}) is not None
 
@@ -113,7 +113,7 @@ def test_a_skipped_item_comes_last_and_then_no_more_and_goes_to_others():
 def test_gold_items_and_repeats_come_unannounced_at_their_shares():
     items = [item("yes", "no", prompt=f"Why {number}?") for number in range(400)]
     gold = [item("yes", "no", prompt=f"Gold {number}?", gold={"strength": "tie"}) for number in range(200)]
-    office = Office(items + gold, Settings(seed=3, overlap=1, gold=0.1, repeats=0.2, gap=10))
+    office = Office(items + gold, AssignmentSettings(seed=3, overlap=1, gold=0.1, repeats=0.2, gap=10))
     shown = []
     while (one := office.judge("anna")) is not None:
         shown.append(one)
@@ -130,7 +130,7 @@ def test_gold_items_and_repeats_come_unannounced_at_their_shares():
 
 
 def test_a_repeat_comes_as_soon_as_the_gap_allows_with_sides_drawn_anew_and_can_be_skipped():
-    office = Office([*ITEMS, *GOLD], Settings(seed=1, overlap=1, gold=0.0, repeats=1.0, gap=3))
+    office = Office([*ITEMS, *GOLD], AssignmentSettings(seed=1, overlap=1, gold=0.0, repeats=1.0, gap=3))
     shown = [office.judge("anna") for _ in range(5)]
     assert [one.repeat for one in shown] == [0, 0, 0, 0, 1]
     assert shown[4].item == shown[0].item
@@ -143,7 +143,7 @@ def test_a_repeat_comes_as_soon_as_the_gap_allows_with_sides_drawn_anew_and_can_
 
 
 def test_everybody_gets_gold_items_whoever_has_judged_them():
-    office = Office(ITEMS + GOLD, Settings(seed=1, overlap=2, gold=0.5, repeats=0.0, gap=3))
+    office = Office(ITEMS + GOLD, AssignmentSettings(seed=1, overlap=2, gold=0.5, repeats=0.0, gap=3))
     for person in ("anna", "bert"):
         while office.judge(person) is not None:
             pass
@@ -176,7 +176,7 @@ def test_progress_by_hand():
     shares=st.sampled_from([(0.0, 0.0), (0.3, 0.3), (0.0, 1.0), (1.0, 0.0)]),
 )
 def test_whatever_people_do_nobody_gets_a_new_item_twice_or_one_too_often(people, acts, overlap, shares):
-    office = Office(ITEMS[:6] + GOLD[:3], Settings(0, overlap, *shares, gap=2))
+    office = Office(ITEMS[:6] + GOLD[:3], AssignmentSettings(0, overlap, *shares, gap=2))
     for number, (person, act) in enumerate(zip(people, acts, strict=False)):
         shown = office.next(person)
         own = [line for line in office.record.judgements if line.person == person]

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from tasks.common.errors import DataError
 from tasks.language.judgements.exchange import TOOLS, export, imported
-from tasks.language.judgements.lines import VERDICTS, EditValue, Item, Judgement, PairwiseValue, RankingValue, Scores
+from tasks.language.judgements.lines import (
+    VERDICTS,
+    AnswerScores,
+    EditValue,
+    Item,
+    Judgement,
+    PairwiseValue,
+    RankingValue,
+)
 from tests.tasks.language.judgements.samples import AT, item, judgement, record_of, said
 
 PAIR = item("no", "yes")
@@ -20,7 +28,7 @@ STEPS = item("1 + 1 = 2\n\nso 3\n#### 3", mode="steps", prompt="1 + 1?")
 EDIT = item("draft", mode="edit", prompt="Write!")
 HELLO = '[{"role": "user", "content": "Hello"}]'
 TALK = item("x", "y", prompt="And now?", history=HELLO)
-SCORED = RankingValue(ranks=(2, 1, 2, 3), scores=(None, Scores(helpful=5, truthful=4, harmless=5), None, None))
+SCORED = RankingValue(ranks=(2, 1, 2, 3), scores=(None, AnswerScores(helpful=5, truthful=4, harmless=5), None, None))
 EDITED = judgement(EDIT, "tie").model_copy(update={"value": EditValue.model_validate({"text": "better", "from": 0})})
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.common import tables
 from tasks.common.errors import DataError
-from tasks.language.judgements.items import Answered, from_evaluations, from_files, from_responses, items
+from tasks.language.judgements.items import AnsweredPrompt, from_evaluations, from_files, from_responses, items
 from tasks.language.judgements.lines import PairwiseValue, RankingValue, StepsValue
 from tasks.language.tables.evaluation import Generations
 from tasks.language.tables.problems import Problems
@@ -188,7 +188,7 @@ def test_what_makes_no_item_is_told(tmp_path):
     ):
         items([one], "pairwise", 2, 0, 1)
     with pytest.raises(DataError, match="no items of mode steps: expected prompts with answers that have a line"):
-        items([Answered("1", "p", "", (), None)], "steps", 1, 0, 1)
+        items([AnsweredPrompt("1", "p", "", (), None)], "steps", 1, 0, 1)
     with pytest.raises(
         DataError, match="prompt mine-0: gold: expected a value of mode ranking, got one of mode pairwise"
     ):

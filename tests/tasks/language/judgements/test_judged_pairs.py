@@ -3,8 +3,8 @@
 import pytest
 
 from tasks.language.judgements import judged_pairs
-from tasks.language.judgements.lines import PairwiseValue, Scores
-from tasks.language.judgements.record import Record
+from tasks.language.judgements.lines import AnswerScores, PairwiseValue
+from tasks.language.judgements.record import JudgementRecord
 from tests.tasks.language import judged
 
 TEXTS = ("3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 8\n#### 8", "#### 8")
@@ -17,7 +17,7 @@ PROBLEM = {"question": ROWS[0]["prompt"], "solution": TEXTS[0], "answer": "7"}
 
 
 def read(*lines, known=None, sampled=None, disagreement="each"):
-    record = Record()
+    record = JudgementRecord()
     for line in lines:
         record.add(line)
     return judged_pairs.read(record, known or {}, sampled or {}, disagreement)
@@ -73,7 +73,7 @@ def test_the_lecture_s_ranking_gives_five_pairs_by_distance_in_rank():
 
 def test_scores_say_by_how_much_where_both_answers_have_them():
     def marks(*numbers):
-        return Scores(**dict(zip(("helpful", "truthful", "harmless"), numbers, strict=True)))
+        return AnswerScores(**dict(zip(("helpful", "truthful", "harmless"), numbers, strict=True)))
 
     scores = [marks(5, 5, 5), marks(3, 3, 3), marks(3, 3, 3), None]
     levels = {row[:2]: row[2] for row in words(read(*judged.ranking(ROWS, [1, 2, 3, 4], scores=scores)))}

@@ -11,11 +11,11 @@ from tasks.language.judgements.lines import (
     CRITERIA,
     VERDICTS,
     Answer,
+    AnswerScores,
     EditValue,
     Item,
     Judgement,
     RankingValue,
-    Scores,
     as_text,
     item_id,
     parse,
@@ -26,7 +26,7 @@ from tests.tasks.language.judgements.samples import flag, item, judgement, skip,
 PAIR = item("yes", "no")
 GOOD = json.loads(as_text(judgement(PAIR, "a better")))
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
-SCORED = Scores(helpful=4, truthful=5, harmless=1)
+SCORED = AnswerScores(helpful=4, truthful=5, harmless=1)
 
 
 def test_an_items_id_follows_from_its_texts():

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tasks.common.errors import DataError
 from tasks.language.judgements import record as module
 from tasks.language.judgements.lines import as_text
-from tasks.language.judgements.record import Record, Writer, read
+from tasks.language.judgements.record import JudgementRecord, Writer, read
 from tests.tasks.language.judgements import writing_to_kill
 from tests.tasks.language.judgements.samples import flag, item, judgement, skip, undo
 
@@ -62,8 +62,8 @@ def test_the_table_has_a_row_for_each_judgement_that_counts(tmp_path):
         {"strength": "tie"},
     ]
     assert table["prompt_id"].tolist() == ["id of Moon?", "id of Why?"]
-    assert Record().table().empty
-    assert list(Record().table()) == list(table)
+    assert JudgementRecord().table().empty
+    assert list(JudgementRecord().table()) == list(table)
 
 
 @given(st.permutations(range(len(LINES))), st.lists(st.integers(0, 2), min_size=len(LINES), max_size=len(LINES)))
@@ -158,7 +158,7 @@ def test_what_is_no_record_is_one_line(tmp_path, monkeypatch):
     assert told(long) == f"{long}:1: expected at most 4000 bytes in a line"
     monkeypatch.setattr(module, "LARGEST", 4000)
     assert told(long).startswith(f"{long}: expected at most 4000 bytes; ")
-    assert held(read(write(tmp_path / "empty.txt", []))) == held(Record())
+    assert held(read(write(tmp_path / "empty.txt", []))) == held(JudgementRecord())
 
 
 def test_a_torn_last_line_is_left_out_and_cut_off(tmp_path):

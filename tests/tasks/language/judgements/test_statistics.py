@@ -9,9 +9,9 @@ import pytest
 
 from tasks.common.estimates import share
 from tasks.language.judgements.biases import first_shown_wins, longer_wins
-from tasks.language.judgements.lines import VERDICTS, EditValue, RankingValue, Scores
+from tasks.language.judgements.lines import VERDICTS, AnswerScores, EditValue, RankingValue
 from tasks.language.judgements.outcomes import alike, outcomes, scale
-from tasks.language.judgements.record import Record
+from tasks.language.judgements.record import JudgementRecord
 from tasks.language.judgements.statistics import statistics
 from tests.tasks.language.judgements.samples import flag, item, judgement, record_of, skip, undo, value_of
 
@@ -117,7 +117,7 @@ def test_agreement_by_question():
     """Of the pair two of three people say a; the package's number for 1 0 1 and 1 1/2 is 1 - (4/2 * .. ) as in
     test_agreement.py.
     """
-    scores = RankingValue(ranks=(1, 1), scores=(Scores(helpful=1, truthful=5, harmless=5), None))
+    scores = RankingValue(ranks=(1, 1), scores=(AnswerScores(helpful=1, truthful=5, harmless=5), None))
     both = item("x", "y", mode="ranking", prompt="Both?")
     record = record_of(
         *(SHORT, STEPS, both),
@@ -161,7 +161,7 @@ def test_a_time_that_is_not_known_counts_for_nothing():
 
 
 def test_an_empty_record_has_statistics_too():
-    found = statistics(Record())
+    found = statistics(JudgementRecord())
     assert (found.judgements, found.seconds, found.hours, found.measured.gold) == (0, None, 0.0, None)
     assert list(found.people) == list(found.agreement) == list(found.strengths) == list(found.disputed) == []
 
@@ -175,7 +175,7 @@ def test_the_statistics_of_twice_as_many_judgements_take_twice_as_many_steps():
 
 
 def steps_of_statistics(items: int) -> int:
-    draw, record, calls = random.Random(0), Record(), 0
+    draw, record, calls = random.Random(0), JudgementRecord(), 0
     for number in range(items):
         texts = [f"{place}" * draw.randint(1, 50) for place in range(4 if number % 2 else 2)]
         one = item(*texts, mode="ranking" if number % 2 else "pairwise", prompt=str(number))

@@ -7,7 +7,7 @@ import pytest
 
 from tasks.common import tables
 from tasks.language.reporting import microscope
-from tasks.language.tables.rollouts import Rollouts
+from tasks.language.tables.rollouts import RolloutTable
 
 
 def rows(tokens):
@@ -36,7 +36,7 @@ def rows(tokens):
 
 @pytest.fixture
 def folder(tmp_path):
-    tables.write(Rollouts, pd.DataFrame(rows(tokens=40)), tmp_path / "rollouts.parquet")
+    tables.write(RolloutTable, pd.DataFrame(rows(tokens=40)), tmp_path / "rollouts.parquet")
     return tmp_path
 
 

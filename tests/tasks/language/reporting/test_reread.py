@@ -7,7 +7,7 @@ import torch
 from tasks.common import models, tables
 from tasks.common.errors import DataError
 from tasks.language.reporting import reread
-from tasks.language.tables.rollouts import Rollouts
+from tasks.language.tables.rollouts import RolloutTable
 
 
 def rollouts(folder, prompts, answers, temperature=0.5):
@@ -27,7 +27,7 @@ def rollouts(folder, prompts, answers, temperature=0.5):
             "advantages": [[0.0] * len(answer) for answer in answers],
         }
     )
-    tables.write(Rollouts, frame, folder / "rollouts.parquet")
+    tables.write(RolloutTable, frame, folder / "rollouts.parquet")
 
 
 def test_log_probabilities_are_those_of_whole_sequences(made, tmp_path):
@@ -36,7 +36,7 @@ def test_log_probabilities_are_those_of_whole_sequences(made, tmp_path):
     prompts, answers = [tokenizer.encode("3 + 4 ="), tokenizer.encode("Ada has 3 pens.")], [[5, 6, 7], [8, 9]]
     rollouts(tmp_path, prompts, answers)
     reread.rollouts(tmp_path, model, None, tokenizer, tmp_path / "out")
-    found = tables.read(Rollouts, tmp_path / "out/rollouts.parquet")
+    found = tables.read(RolloutTable, tmp_path / "out/rollouts.parquet")
     for prompt, answer, logps in zip(prompts, answers, found["final_logps"], strict=True):
         with torch.no_grad():
             logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1] / 0.5

@@ -13,7 +13,7 @@ import pytest
 
 from tasks.common.errors import ConfigError
 from tasks.language.rewards import code_lock
-from tasks.language.rewards.code_tests import CodeJudge, Worker, check, job, program
+from tasks.language.rewards.code_tests import CodeJudge, ProgramWorker, check, job, program
 from tests.tasks import forks
 
 
@@ -147,7 +147,7 @@ def test_a_busy_program_does_not_outlive_a_killed_parent(tests):
 def test_where_there_is_no_lock_nothing_runs(monkeypatch):
     monkeypatch.setattr("platform.machine", lambda: "riscv64")
     with pytest.raises(ConfigError, match="on Linux on x86_64 and aarch64 only, not on Linux on riscv64"):
-        Worker(1)
+        ProgramWorker(1)
     with pytest.raises(ConfigError, match="the reward code"), CodeJudge():
         pass
 
@@ -164,4 +164,4 @@ def test_a_kernel_without_the_lock_runs_nothing(monkeypatch, tmp_path):
     )
     monkeypatch.setattr("tasks.language.rewards.code_worker.__name__", "open_worker")
     with pytest.raises(ConfigError, match="no program can be judged on this machine: its kernel refuses the lock"):
-        Worker(2)
+        ProgramWorker(2)

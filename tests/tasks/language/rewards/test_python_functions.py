@@ -127,12 +127,12 @@ def patient_but_with(monkeypatch, hangs):
     """The limit of the calls whose responses hang is as the function has it; of others one that no busy machine
     exceeds.
     """
-    call = python_functions.Worker.call
+    call = python_functions.FunctionWorker.call
 
     def limited(self, prompts, responses, columns, seconds):
         return call(self, prompts, responses, columns, seconds if hangs(responses) else 60.0)
 
-    monkeypatch.setattr(python_functions.Worker, "call", limited)
+    monkeypatch.setattr(python_functions.FunctionWorker, "call", limited)
 
 
 @pytest.mark.parametrize("how", HOW)

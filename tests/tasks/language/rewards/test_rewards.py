@@ -10,13 +10,13 @@ from tasks.common.errors import ConfigError
 from tasks.language.configs.parts.names import reward_names
 from tasks.language.configs.parts.python_rewards import BY_MODEL
 from tasks.language.rewards import rubric
-from tasks.language.rewards.python_functions import Judged
-from tasks.language.rewards.reward import Answered, load, reward
+from tasks.language.rewards.python_functions import FunctionRewards
+from tasks.language.rewards.reward import AnsweredProblem, load, reward
 from tasks.language.rewards.rewards import ORDER, in_order, rewards
 from tasks.language.rewards.verifier import Verifier
 from tests.tasks.language import math_workers
 
-TRAIN = Answered(
+TRAIN = AnsweredProblem(
     question="If a train travels 120 km in 2 hours, what is its average speed?",
     solution="The train covers 120 / 2 = <<120/2=60>>60 km each hour.\n#### 60",
     answer="60",
@@ -26,7 +26,7 @@ TRAIN = Answered(
 
 
 def answering(response, answer="60", ended=True):
-    return Answered(TRAIN.question, TRAIN.solution, answer, response, ended)
+    return AnsweredProblem(TRAIN.question, TRAIN.solution, answer, response, ended)
 
 
 # right without the line; right with line and working; wrong with the line; right but cut off
@@ -101,7 +101,7 @@ def test_without_one_of_its_rewards_a_response_has_none(verifier):
     """The others add up to 0.25 and 1.25. In TRL they would be the first one's reward, and 2.25 the second's."""
     found = rewards(
         [answering("#### 61"), answering("#### 60")], {"verifiable": 1, NAME: 0.5, "format": 0.25}, verifier, None,
-        {NAME: lambda *_: Judged([math.nan, 2.0], [False, False])},
+        {NAME: lambda *_: FunctionRewards([math.nan, 2.0], [False, False])},
     )  # fmt: skip
     assert found.total.tolist() == pytest.approx([math.nan, 2.25], nan_ok=True)
     assert found.others.tolist() == pytest.approx([math.nan, 2.25], nan_ok=True)
@@ -110,7 +110,7 @@ def test_without_one_of_its_rewards_a_response_has_none(verifier):
 def test_where_no_reward_that_counts_applies_there_is_none(verifier):
     """A prompt without constraints earns 0 for none of its responses; one with them earns its share."""
     kinds = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
-    answered = [answering("#### 60"), Answered("?", "", "60", "a, b", True, kinds)]
+    answered = [answering("#### 60"), AnsweredProblem("?", "", "60", "a, b", True, kinds)]
     assert rewards(answered, {"constraints": 1}, verifier).total.tolist() == pytest.approx([math.nan, 0.0], nan_ok=True)
     with_code = rewards(
         answered, {"constraints": 1, "code": 1}, verifier, helpers={"code": lambda jobs: [0.0] * len(jobs)}
@@ -119,7 +119,9 @@ def test_where_no_reward_that_counts_applies_there_is_none(verifier):
 
 
 def test_a_program_that_nobody_could_judge_has_no_reward(verifier):
-    answered = [Answered("?", "", "60", text, True, {"inputs": [""], "outputs": [""]}) for text in ("a", "b", "c")]
+    answered = [
+        AnsweredProblem("?", "", "60", text, True, {"inputs": [""], "outputs": [""]}) for text in ("a", "b", "c")
+    ]
     helpers = {"code": lambda _: [1.0, math.nan, 0.0]}
     found = rewards(answered, {"code": 1, "format": 0.5}, verifier, helpers=helpers)
     assert found.total.tolist() == pytest.approx([1.0, math.nan, 0.0], nan_ok=True)
@@ -127,8 +129,8 @@ def test_a_program_that_nobody_could_judge_has_no_reward(verifier):
 
 def test_what_a_prompt_has_not_adds_nothing(verifier):
     kinds = {"instruction_id_list": ["punctuation:no_comma", "detectable_format:title"], "kwargs": [{}, {}]}
-    answered = [Answered("?", "", "60", "#### 60", True, kinds), answering("#### 60")]
-    weights, judged = {"constraints": 1, NAME: 0.5, "format": 0.25}, Judged([1.0, 2.0], [True, False])
+    answered = [AnsweredProblem("?", "", "60", "#### 60", True, kinds), answering("#### 60")]
+    weights, judged = {"constraints": 1, NAME: 0.5, "format": 0.25}, FunctionRewards([1.0, 2.0], [True, False])
     found = rewards(answered, weights, verifier, None, {NAME: lambda *_: judged})
     assert found.total.tolist() == [0.5 + 0.5 + 0.25, 0 + 1 + 0.25]
     assert found.parts["constraints"].tolist() == pytest.approx([0.5, math.nan], nan_ok=True)

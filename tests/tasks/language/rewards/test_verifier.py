@@ -16,7 +16,7 @@ from tasks.language.rewards import math_worker
 from tasks.language.rewards.answers import final_answer, unwrapped
 from tasks.language.rewards.math_worker import is_right
 from tasks.language.rewards.numerals import same_number
-from tasks.language.rewards.verifier import Verifier, Worker, in_box, quick_verdict, verify_number
+from tasks.language.rewards.verifier import Verifier, VerifierWorker, in_box, quick_verdict, verify_number
 from tests import repository
 from tests.tasks import forks
 from tests.tasks.language.rewards.math_in_process import verifier_in_process
@@ -316,7 +316,7 @@ def test_a_reply_that_is_none_is_the_last_of_its_process(monkeypatch, tmp_path):
         script.write_text(
             f"print('ready', flush=True)\nwhile input(): print({first!r}, 'known', 'right', sep='\\n', flush=True)"
         )
-        worker = Worker(1.0)
+        worker = VerifierWorker(1.0)
         assert worker.judge("1", "1") == pytest.approx(verdict, nan_ok=True)
         assert not worker.alive()
         worker.close()
@@ -327,7 +327,7 @@ def test_a_process_that_ends_is_unknown_before_it_has_read_the_reference_and_wro
     monkeypatch.setattr(math_worker, "__file__", str(script))
     for replies, verdict in ((["ready"], math.nan), (["ready", "known"], 0.0)):
         script.write_text(f"print({replies[0]!r}, flush=True); input(); print(*{replies[1:]!r})")
-        worker = Worker(1.0)
+        worker = VerifierWorker(1.0)
         assert worker.judge("1", "2") == pytest.approx(verdict, nan_ok=True)
         assert not worker.alive()
         worker.close()
@@ -349,7 +349,7 @@ def test_a_worker_that_does_not_start_is_an_error_and_judges_nothing(monkeypatch
     script.write_text("raise SystemExit(3)")
     monkeypatch.setattr(math_worker, "__file__", str(script))
     with pytest.raises(RuntimeError, match=r"does not start \(exit 3\)"):
-        Worker(1.0)
+        VerifierWorker(1.0)
     with Verifier(workers=1) as judge, pytest.raises(RuntimeError, match="does not start"):
         judge(*zip(HALF, strict=True))
 

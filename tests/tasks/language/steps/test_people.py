@@ -5,7 +5,7 @@ import pytest
 from tasks.common import models
 from tasks.language.data import chat
 from tasks.language.judgements.lines import Answer, Item, Judgement, StepsValue, item_id
-from tasks.language.judgements.record import Record
+from tasks.language.judgements.record import JudgementRecord
 from tasks.language.steps import people
 
 
@@ -45,7 +45,7 @@ def judgement(number, item, person, *labels):
 
 
 def test_a_person_has_one_voice_and_solutions_that_nobody_judged_are_left_out():
-    record, first, second = Record(), solution("a\nb"), solution("c")
+    record, first, second = JudgementRecord(), solution("a\nb"), solution("c")
     lines = [judgement(0, first, "anna", 1, -1), judgement(1, first, "ben", 0, 0), judgement(2, first, "anna", 0, 1)]
     for line in (first, second, *lines):
         record.add(line)

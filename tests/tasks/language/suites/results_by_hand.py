@@ -6,7 +6,7 @@ from dataclasses import asdict
 import pandas as pd
 
 from tasks.language.suites import measuring
-from tasks.language.suites.results import Result
+from tasks.language.suites.results import SuiteResult
 
 METHODS = ("qwen", "box")
 
@@ -47,4 +47,4 @@ def result(policy, right, suite="math500", samples=None, texts=None, levels="12"
         **{"asked": len(right), "left_out": 0, "unreadable": 0},
         **{name: asdict(estimate) for name, estimate in measuring.summary(values).items()},
     }
-    return Result(policy, suite, asked, answers, values, metrics)
+    return SuiteResult(policy, suite, asked, answers, values, metrics)

@@ -9,13 +9,13 @@ from tokenizers.processors import TemplateProcessing
 from tasks.common import model_files, models
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.suites import answering, likelihood, prompting, scoring
-from tasks.language.suites.answering import Sampling
+from tasks.language.suites.answering import AnswerSampling
 from tasks.language.suites.registry import SUITES
-from tasks.language.suites.suite import Problem
+from tasks.language.suites.suite import SuiteProblem
 
-ONE = Problem("one", "How many {answer}s?", "3", "1 + 2 = 3", "", "")
-EXAMPLE = Problem("two", "How few?", "1", "It is 1.", "", "")
-WHERE = Problem("three", "Where? ", "B", "", "", "", (("A", "here"), ("B", "far away")))
+ONE = SuiteProblem("one", "How many {answer}s?", "3", "1 + 2 = 3", "", "")
+EXAMPLE = SuiteProblem("two", "How few?", "1", "It is 1.", "", "")
+WHERE = SuiteProblem("three", "Where? ", "B", "", "", "", (("A", "here"), ("B", "far away")))
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +90,7 @@ def test_prompts_that_are_read_without_their_beginning_are_said(made, capsys):
     asked = [WHERE, replace(WHERE, question="far away " * 200), replace(WHERE, question="far " * 300)]
     assert likelihood.cut([([1] * 5, [[1], [1] * 3])], 7) == 0
     assert likelihood.cut([([1] * 5, [[1], [1] * 4])], 7) == 1
-    sampling = Sampling(seed=0, samples=0, temperature=1.0, max_new_tokens=9, batch_size=1, strip_thinking=True)
+    sampling = AnswerSampling(seed=0, samples=0, temperature=1.0, max_new_tokens=9, batch_size=1, strip_thinking=True)
     answering.answered(SUITES["arc_easy"], model, tokenizer, asked, [], sampling, None)
     room = model.config.max_position_embeddings
     line = (
@@ -108,7 +108,7 @@ def test_an_answer_ends_before_the_first_stop():
 
 
 def test_verdicts_by_hand(verifier):
-    problem = Problem("one", "?", "\\frac{1}{2}", "", "", "")
+    problem = SuiteProblem("one", "?", "\\frac{1}{2}", "", "", "")
     responses = ["\\boxed{0.5}", "The answer is 1/2.", "#### 1/2", "2/4", "", "\\boxed{2}"]
     found = scoring.verdicts(SUITES["math500"], [problem] * 6, responses, verifier, compared=True)
     assert [one.right for one in found] == [True, True, False, False, False, False]
@@ -119,7 +119,7 @@ def test_verdicts_by_hand(verifier):
 
 def test_a_published_rule_stays_and_the_verifiable_reward_stands_beside_it(verifier):
     """The text that strict-match takes is compared as it is; the reward reads the number, however it is written."""
-    problem = Problem("one", "?", "1000", "", "", "")
+    problem = SuiteProblem("one", "?", "1000", "", "", "")
     responses = ["#### 1000", "#### 1e3", "#### 1,000.0", "so 1 000", "#### 1 000", "#### 1001", "\\boxed{10^3}", ""]
     found = scoring.verdicts(SUITES["gsm8k-lm-eval"], [problem] * 8, responses, verifier, compared=True)
     assert [one.right for one in found] == [True, False, False, False, False, False, False, False]
@@ -129,7 +129,7 @@ def test_a_published_rule_stays_and_the_verifiable_reward_stands_beside_it(verif
 
 def test_choices_by_likelihood_by_hand():
     """-4 over 4 letters is more than -3.9 over 1; of equal ones the first counts."""
-    problem = Problem("one", "?", "B", "", "", "", (("A", "x"), ("B", "wxyz"), ("C", "x")))
+    problem = SuiteProblem("one", "?", "B", "", "", "", (("A", "x"), ("B", "wxyz"), ("C", "x")))
     found = scoring.choose(problem, [-3.9, -4.0, -3.9])
     assert (found.chosen, found.right, found.chosen_normalised, found.right_normalised) == ("A", False, "B", True)
 
@@ -145,6 +145,6 @@ def test_thoughts_are_no_answer_where_they_are_stripped(made, monkeypatch, verif
     batch = SimpleNamespace(mask=mask, ended=torch.tensor([False]), responses=lambda: [said])
     monkeypatch.setattr(answering.rollouts, "sample", lambda *_, **__: iter([batch]))
     model = SimpleNamespace(generation_config=SimpleNamespace(eos_token_id=None))
-    sampling = Sampling(seed=0, samples=0, temperature=1.0, max_new_tokens=9, batch_size=1, strip_thinking=strip)
+    sampling = AnswerSampling(seed=0, samples=0, temperature=1.0, max_new_tokens=9, batch_size=1, strip_thinking=strip)
     [row] = answering.answered(SUITES["math500"], model, tokenizer, [ONE], [], sampling, verifier).to_dict("records")
     assert (row["response"], row["extracted"], row["right"]) == (expected, "3", True)

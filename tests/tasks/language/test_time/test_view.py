@@ -7,7 +7,7 @@ import pytest
 
 from tasks.language.configs.search import SearchConfig
 from tasks.language.test_time import methods, view
-from tasks.language.test_time.methods import Line
+from tasks.language.test_time.methods import MethodCurve
 from tests.conftest import PARAMS
 
 PROBLEMS = 400
@@ -23,7 +23,7 @@ def line(method, shares, ties="chance", tokens=20.0):
     right = np.array([np.arange(PROBLEMS) < share * PROBLEMS for share in shares], dtype=float)
     budgets = [2**power for power in range(len(shares))]
     cost = tokens * np.array(budgets)[:, None] * np.ones(PROBLEMS)
-    return Line(method, ties, budgets, right, cost, 0 * cost)
+    return MethodCurve(method, ties, budgets, right, cost, 0 * cost)
 
 
 def test_it_says_from_which_budget_on_the_small_model_beats_the_larger_one_s_greedy_answers():

@@ -17,7 +17,7 @@ from tasks.language.configs.parts.policies import SamplingConfig
 from tasks.language.data import chat
 from tasks.language.rewards import rewards, rubric
 from tasks.language.tables.problems import Prompts
-from tasks.language.training.environment import Environment
+from tasks.language.training.environment import SamplingEnvironment
 from tasks.language.training.judge import judging
 from tests.conftest import PARAMS
 from tests.tasks.policies import NO_FILES
@@ -65,7 +65,7 @@ def table(ready):
 def world(ready, words, table):
     """An environment over seven prompts whose policy is the pretrained model."""
     with judging(config(), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
-        yield Environment(models.load_model(ready / "pretrained"), words, table, judge, config())
+        yield SamplingEnvironment(models.load_model(ready / "pretrained"), words, table, judge, config())
 
 
 def answered(words, rows):
@@ -227,7 +227,7 @@ def test_a_reward_paid_by_line_is_what_each_line_adds(ready, words, table):
     asked = [chat.encode_prompt(words, row["question"]) for row in rows]
     batch = make_completions(asked, owner, tokens, words.pad_token_id)
     with judging(config(reward=own), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
-        world = Environment(None, words, table, judge, config(reward=own))
+        world = SamplingEnvironment(None, words, table, judge, config(reward=own))
         ended = torch.tensor([True, False] * 4)
         earned = judge([rows[place] for place in owner], batch, ended.tolist()).total
         before = Experience(batch, torch.zeros(batch.mask.shape), earned, ended)
@@ -282,7 +282,9 @@ def test_the_temperature_is_that_of_the_sampling(ready, words, table):
     for temperature in (1e-4, 1.0):
         with judging(config(), {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
             policy = models.load_model(ready / "pretrained")
-            drawn = Environment(policy, words, table, judge, config(temperature=temperature)).sample([0, 1], 4, 1)
+            drawn = SamplingEnvironment(policy, words, table, judge, config(temperature=temperature)).sample(
+                [0, 1], 4, 1
+            )
         responses = drawn.completions
         answers = [
             (int(owner), *row[kept].tolist())
@@ -336,4 +338,4 @@ def test_columns_that_a_reward_cannot_read_are_said_before_training(ready, words
         judging(own, {kind}, words, ready / "reward_model", NO_FILES) as judge,
         pytest.raises(DataError, match=f"prompts: {first}: {said}"),
     ):
-        Environment(model, words, rows, judge, own)
+        SamplingEnvironment(model, words, rows, judge, own)

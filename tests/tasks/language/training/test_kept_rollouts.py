@@ -11,7 +11,7 @@ from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import Experience
 from tasks.common import tables
 from tasks.common.errors import DataError
-from tasks.language.tables.rollouts import Rollouts
+from tasks.language.tables.rollouts import RolloutTable
 from tasks.language.training.kept_rollouts import KeptRollouts, kept_steps
 
 
@@ -79,7 +79,7 @@ def test_an_answer_without_a_reward_is_kept_too(tmp_path):
     seen = KeptRollouts(1, 1.0)
     seen(1, replace(experience(), rewards=torch.full((30,), torch.nan)), torch.zeros(30, 1))
     seen.write(tmp_path)
-    assert tables.read(Rollouts, tmp_path / "rollouts.parquet")["reward"].isna().all()
+    assert tables.read(RolloutTable, tmp_path / "rollouts.parquet")["reward"].isna().all()
 
 
 def test_long_answers_are_cut_and_their_length_told(tmp_path):
@@ -87,7 +87,7 @@ def test_long_answers_are_cut_and_their_length_told(tmp_path):
     seen(1, experience(1, 300, 300), torch.zeros(300, 1))
     seen.rows += [{**seen.rows[0], "sample": 8, "length": 300}]
     seen.write(tmp_path)
-    assert tables.read(Rollouts, tmp_path / "rollouts.parquet")["length"].iloc[-1] == 300
+    assert tables.read(RolloutTable, tmp_path / "rollouts.parquet")["length"].iloc[-1] == 300
     long = KeptRollouts(1, 1.0)
     batch = make_completions([[1]], [0], [[5] * 300], 0)
     long(1, Experience(batch, -1.0 * batch.mask, torch.zeros(1), torch.ones(1, dtype=torch.bool)), torch.zeros(1, 1))

@@ -15,7 +15,7 @@ from tasks.language.rewards import reward_model_files
 from tasks.language.steps.cutting import cut
 from tasks.language.tables.problems import Prompts
 from tasks.language.training import judge as judging_module
-from tasks.language.training.environment import Environment
+from tasks.language.training.environment import SamplingEnvironment
 from tasks.language.training.judge import judging
 from tests.tasks.language.training.test_environment import config
 from tests.tasks.policies import NO_FILES, train
@@ -127,7 +127,9 @@ def test_ranks_have_the_rewards_of_steps_of_one_process(scorers, ready, words):
 
     with ExitStack() as ending:
         judges = [ending.enter_context(judging(own, {"policy"}, words, path, NO_FILES)) for _ in range(ranks + 1)]
-        worlds = [Environment(models.load_model(ready / "pretrained"), words, table, judge, own) for judge in judges]
+        worlds = [
+            SamplingEnvironment(models.load_model(ready / "pretrained"), words, table, judge, own) for judge in judges
+        ]
         alone = worlds.pop().sample(range(2), 2, 1)
         assert alone.steps is not None
         every = in_ranks(ranks, lambda rank: worlds[rank].sample(range(2), 2, 1))

@@ -21,11 +21,11 @@ from tasks.common import models, tables, tracking
 from tasks.common.errors import StageError
 from tasks.language.data import chat
 from tasks.language.rewards.by_name.rubric import rubric
-from tasks.language.rewards.reward import Answered
+from tasks.language.rewards.reward import AnsweredProblem
 from tasks.language.tables.problems import Prompts
-from tasks.language.tables.rollouts import Rollouts
+from tasks.language.tables.rollouts import RolloutTable
 from tasks.language.training import policy_training, trained_model
-from tasks.language.training.environment import Environment
+from tasks.language.training.environment import SamplingEnvironment
 from tasks.language.training.judge import Judge, judging
 from tasks.language.training.policy_training import Trainee, lengths
 from tests.tasks.policies import NO_FILES, configured, judge_that_fails_at, marked, train
@@ -80,14 +80,14 @@ def trained(ready, tmp_path_factory):
 
 
 def watched(stage, home, out):
-    seeds, shown, sample = {"step": [], "validation": []}, {}, Environment.sample
+    seeds, shown, sample = {"step": [], "validation": []}, {}, SamplingEnvironment.sample
 
     def noted(self, places, samples, draw, *more):
         seeds["step" if self.rows[0]["dataset"] else "validation"].append((self.config.seed, draw))
         return sample(self, places, samples, draw, *more)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Environment, "sample", noted)
+        patch.setattr(SamplingEnvironment, "sample", noted)
         patch.setattr(tracking, "log_table", lambda frame, name: shown.update({name: frame}))
         return Trained(train(stage, home, out, **FEW[stage]), out, seeds, shown)
 
@@ -96,7 +96,7 @@ def watched(stage, home, out):
 def test_some_samples_are_kept_beside_the_policy(trained, stage):
     """Every step is kept where there are few; of one reward that counts an answer earns just that part."""
     out = trained[stage].out
-    found = tables.read(Rollouts, out / "model/rollouts.parquet")
+    found = tables.read(RolloutTable, out / "model/rollouts.parquet")
     config, curve = configured(stage), pd.read_csv(out / "curve.csv").set_index("step")
     assert found["step"].unique().tolist() == [*curve.index] == [*range(1, config.steps + 1)]
     assert (found["group"].max(), found["sample"].max()) == (
@@ -179,7 +179,7 @@ def test_the_best_is_as_good_as_the_curve_says(ready, tmp_path):
         trained, words = trained_model.load(path, config.training), models.load_tokenizer(path)
         table = tables.read(Prompts, ready / "mixture/validation.parquet").head(config.evaluate_prompts)
         with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
-            held_out = Environment(trained.model, words, table, judge.grading(), config)
+            held_out = SamplingEnvironment(trained.model, words, table, judge.grading(), config)
             found[name] = Trainee(config, trained, words, held_out, held_out).evaluate()["eval_reward"]
     assert found["after"] == pytest.approx(max(found["before"], *curve["eval_reward"]), rel=1e-6)
     assert curve["eval_reward"].nunique() == 3
@@ -211,10 +211,10 @@ def test_gold_stands_beside_the_reward_on_the_same_answers(ready, tmp_path, monk
 
     monkeypatch.setattr(rollouts, "sample", drawn)
     with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
-        held_out = Environment(trained.model, words, table, judge.grading(), config)
+        held_out = SamplingEnvironment(trained.model, words, table, judge.grading(), config)
         found = Trainee(config, trained, words, held_out, held_out).evaluate()
         answered = [
-            Answered(row.question, row.solution, row.answer, text, True)
+            AnsweredProblem(row.question, row.solution, row.answer, text, True)
             for row, text in zip(table.itertuples(), texts, strict=True)
         ]
         expected = sum(map(rubric, answered)) / 3

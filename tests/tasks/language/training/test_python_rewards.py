@@ -16,7 +16,7 @@ from tasks.common.errors import DataError, StageError
 from tasks.language.configs.parts.policies import SamplingConfig
 from tasks.language.data import chat
 from tasks.language.tables.problems import Prompts
-from tasks.language.training.environment import Environment
+from tasks.language.training.environment import SamplingEnvironment
 from tasks.language.training.judge import judging
 from tests.conftest import PARAMS
 from tests.tasks.policies import marked, train
@@ -112,7 +112,7 @@ def test_what_is_logged_by_hand(ready, words, rows):
     own = config(reward={LENGTH: 1.0, NONE: 1.0, "verifiable": 0.0})
     table = rows.assign(reward=["policy", "verifiable"])
     with judging(own, {"policy", "verifiable"}, words, ready / "reward_model", Path("rewards")) as judge:
-        world = Environment(models.load_model(ready / "pretrained"), words, table, judge, own)
+        world = SamplingEnvironment(models.load_model(ready / "pretrained"), words, table, judge, own)
         found = world.sample([0, 1], 3, 1)
         texts = [
             chat.decode(words, row[kept], ended)
@@ -138,7 +138,7 @@ def sampled(ready, words, rows, limit):
     """What becomes of three samples to each prompt, of which only those to the first have a level."""
     own = config(reward={LEVEL: 1.0, "verifiable": 1.0}, reward_none_limit=limit)
     with judging(own, {"policy"}, words, ready / "reward_model", Path("rewards"), ("level",)) as judge:
-        world = Environment(models.load_model(ready / "pretrained"), words, rows, judge, own)
+        world = SamplingEnvironment(models.load_model(ready / "pretrained"), words, rows, judge, own)
         found = world.sample([0, 1], 3, 1)
         world.check_judged([0, 1], found)
         return found
@@ -181,7 +181,7 @@ def test_a_line_that_nobody_can_judge_is_paid_by_the_next(ready, words, rows):
     own, texts = config(reward={LENGTH: 1.0}), ["a\nb\nc", "a\nb\n!"]
     tokens = [chat.encode_response(words, text) for text in texts]
     with judging(own, {"policy"}, words, ready / "reward_model", Path("rewards")) as judge:
-        world = Environment(None, words, rows.assign(reward="policy"), judge, own)
+        world = SamplingEnvironment(None, words, rows.assign(reward="policy"), judge, own)
         batch = make_completions([world.encoded[0]], [0, 0], tokens, words.pad_token_id)
         records, ended = [world.rows[0]] * 2, [True, True]
         earned = judge(records, batch, ended).total

@@ -15,7 +15,7 @@ from tasks.common import checkpoints, models, tables
 from tasks.language.data import chat
 from tasks.language.tables.problems import Prompts
 from tasks.language.training import trained_model
-from tasks.language.training.environment import SEEDS, Environment
+from tasks.language.training.environment import SEEDS, SamplingEnvironment
 from tasks.language.training.judge import judging
 from tests.tasks.policies import NO_FILES, configured, marked, train
 
@@ -40,7 +40,7 @@ def world(ready):
     )
     table = tables.read(Prompts, ready / "mixture/prompts.parquet").head(7)
     with judging(config, {"policy"}, words, ready / "reward_model", NO_FILES) as judge:
-        yield Environment(trained.model, words, table, judge, config, trained.rounded())
+        yield SamplingEnvironment(trained.model, words, table, judge, config, trained.rounded())
 
 
 def disturbed(policy, seed):
@@ -140,7 +140,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes(ready, tmp_path, monkeypatc
         folder.mkdir()
         monkeypatch.chdir(folder)
         if name == "killed":
-            sample, left = Environment.sample, iter(range(2))  # an evaluation and a step
+            sample, left = SamplingEnvironment.sample, iter(range(2))  # an evaluation and a step
 
             def dying(self, *given, sample=sample, left=left):
                 if next(left, None) is None:
@@ -148,7 +148,7 @@ def test_a_killed_training_goes_on_to_the_same_bytes(ready, tmp_path, monkeypatc
                 return sample(self, *given)
 
             with monkeypatch.context() as patch:
-                patch.setattr(Environment, "sample", dying)
+                patch.setattr(SamplingEnvironment, "sample", dying)
                 with pytest.raises(Killed):
                     train(stage, ready, folder, **options)
             assert [*(folder / "mlruns/checkpoints").iterdir()]

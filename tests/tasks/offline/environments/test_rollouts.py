@@ -5,7 +5,7 @@ import torch
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
 from tasks.offline.datasets.episodes import Episode
 from tasks.offline.environments import simulators
-from tasks.offline.environments.rollouts import Forgetful, Played, as_player, play
+from tasks.offline.environments.rollouts import EpisodeOutcomes, Forgetful, as_player, play
 
 
 def policy(environment, seed=0):
@@ -58,7 +58,7 @@ def episode(*rewards):
 
 
 def test_returns_and_lengths_by_hand():
-    played = Played([episode(1.0, 2.0, 4.0), episode(8.0)])
+    played = EpisodeOutcomes([episode(1.0, 2.0, 4.0), episode(8.0)])
     assert played.returns.tolist() == [7.0, 8.0]
     assert played.lengths.tolist() == [3, 1]
     assert played.discounted(0.5).tolist() == [1 + 1 + 1, 8]

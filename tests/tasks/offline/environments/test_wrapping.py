@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tasks.algorithms.offline.transitions import Spaces
 from tasks.common.errors import StageError
 from tasks.offline import dqn
-from tasks.offline.configs.behaviour import Training
+from tasks.offline.configs.behaviour import BehaviourTraining
 from tasks.offline.configs.wrappers import Wrapper, parsed
 from tasks.offline.datasets import stored
 from tasks.offline.environments import simulators
@@ -240,19 +240,19 @@ def test_what_does_not_fit_is_one_clear_line(environment, told):
 )
 def test_params_are_checked_before_anything_runs(name, told):
     with pytest.raises(ValidationError, match=told):
-        Training.model_validate({**TRAINING, "id": name})
+        BehaviourTraining.model_validate({**TRAINING, "id": name})
 
 
 def test_a_name_without_quotes_is_told_to_have_them():
     """YAML reads FrozenLake-v1 {is_slippery: false} as a key and its value."""
     with pytest.raises(ValidationError, match="expected text in quotes where it has braces, such as"):
-        Training.model_validate({**TRAINING, "id": {"FrozenLake-v1 {is_slippery": "false}"}})
+        BehaviourTraining.model_validate({**TRAINING, "id": {"FrozenLake-v1 {is_slippery": "false}"}})
 
 
 def test_params_take_what_fits():
     name = "FrozenLake-v1 {map_name: 8x8} | TimeLimit {max_episode_steps: 7}"
-    assert Training.model_validate({**TRAINING, "id": name}).id == name
-    assert Training.model_validate({**TRAINING, "id": STACKED}).id == STACKED
+    assert BehaviourTraining.model_validate({**TRAINING, "id": name}).id == name
+    assert BehaviourTraining.model_validate({**TRAINING, "id": STACKED}).id == STACKED
 
 
 LAUGHS = (

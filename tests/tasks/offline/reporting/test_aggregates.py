@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from tasks.offline.reporting import aggregates
-from tasks.offline.reporting.results import Result
+from tasks.offline.reporting.results import VariantResult
 
 
 @pytest.fixture(autouse=True)
@@ -76,7 +76,7 @@ def test_each_variant_stands_beside_the_first():
 
 
 def result(variant, dataset, *returns):
-    return Result(variant.lower(), dataset, "env", variant, float("nan"), True, returns)
+    return VariantResult(variant.lower(), dataset, "env", variant, float("nan"), True, returns)
 
 
 DATA = {name: {"reference": {"minimum": 0.0, "maximum": 200.0}} for name in ("a", "b", "c", "d")}

@@ -7,8 +7,8 @@ import pytest
 from tasks.common.errors import StageError
 from tasks.common.estimates import Estimate
 from tasks.offline.reporting import measurements, results
-from tasks.offline.reporting.measurements import Scores
-from tasks.offline.reporting.results import Result, beliefs, interval, number, stitched, table
+from tasks.offline.reporting.measurements import ReturnScores
+from tasks.offline.reporting.results import VariantResult, beliefs, interval, number, stitched, table
 
 NAN = float("nan")
 MINUS = "\N{MINUS SIGN}"
@@ -33,12 +33,12 @@ DATA = {
 
 
 def result(variant, returns, dataset="pole", target=NAN, first=True):
-    return Result(f"{variant}-{dataset}", dataset, "", variant, target, first, tuple(returns))
+    return VariantResult(f"{variant}-{dataset}", dataset, "", variant, target, first, tuple(returns))
 
 
 def measured(dataset, episodes, values=(), starts=()):
     frames = [pd.DataFrame(list(rows)) for rows in (episodes, values, starts)]
-    return Scores(f"it-{dataset}", *frames, *(pd.DataFrame() for _ in range(3)), DATA[dataset], b"")
+    return ReturnScores(f"it-{dataset}", *frames, *(pd.DataFrame() for _ in range(3)), DATA[dataset], b"")
 
 
 def episodes(variant, target, totals):

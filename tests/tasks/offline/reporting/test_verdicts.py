@@ -7,8 +7,8 @@ from scipy import stats
 
 from tasks.common.errors import StageError
 from tasks.common.estimates import difference
-from tasks.offline.reporting.results import Result
-from tasks.offline.reporting.verdicts import Verdict, headline, judge
+from tasks.offline.reporting.results import VariantResult
+from tasks.offline.reporting.verdicts import OfflineVerdict, headline, judge
 
 NAN = float("nan")
 MINUS = "\N{MINUS SIGN}"
@@ -25,7 +25,7 @@ DATA = {
 
 
 def result(variant, returns):
-    return Result(f"{variant}-pole", "pole", "", variant, NAN, True, tuple(returns))
+    return VariantResult(f"{variant}-pole", "pole", "", variant, NAN, True, tuple(returns))
 
 
 FOUND = [
@@ -123,4 +123,4 @@ def test_one_clear_line_for_an_expectation_of_something_else():
     ],
 )
 def test_the_headline_counts(came, told):
-    assert headline([Verdict(one, "") for one in came]) == told
+    assert headline([OfflineVerdict(one, "") for one in came]) == told

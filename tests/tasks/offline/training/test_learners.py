@@ -134,14 +134,14 @@ def test_killed_at_any_step_it_ends_with_the_same_bytes(data, whole, tmp_path, m
 def test_a_resumed_training_does_not_start_again(data, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
-    run = checkpoints.Training.run
+    run = checkpoints.ResumableTraining.run
 
     def stopped(self, fit, state, total, **_):
         run(self, lambda start: islice(fit(start), 2), state, total)
         raise Killed
 
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoints.Training, "run", stopped)
+        patched.setattr(checkpoints.ResumableTraining, "run", stopped)
         with pytest.raises(Killed):
             made(data, tmp_path / "out")
     bc.run(CONFIG, data, tmp_path / "out")

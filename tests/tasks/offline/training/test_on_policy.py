@@ -4,7 +4,7 @@ import torch
 from tasks.algorithms.offline.networks.actors import Behaviour
 from tasks.offline.datasets import episodes
 from tasks.offline.environments import simulators
-from tasks.offline.training.on_policy import Collector
+from tasks.offline.training.on_policy import VectorCollector
 
 STEPS, COPIES = 60, 3
 
@@ -13,7 +13,7 @@ def collected(environment, seed=0, parts=(STEPS,)):
     """The collector after it has collected `parts`, and the rollouts."""
     torch.manual_seed(0)
     policy = Behaviour(simulators.spaces_of(environment), [4])
-    collector, generator = Collector(environment, COPIES, seed), torch.Generator().manual_seed(seed)
+    collector, generator = VectorCollector(environment, COPIES, seed), torch.Generator().manual_seed(seed)
     rollouts = [collector.collect(policy, steps, generator) for steps in parts]
     collector.close()
     return collector, rollouts

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
-from tasks.algorithms.offline.transitions import Batch, Spaces
+from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
 
 
 def test_discrete_critics_give_the_value_of_the_action_asked_for():
@@ -31,7 +31,7 @@ def test_continuous_critics_take_actions_for_the_same_states_in_several_rows():
 def test_a_truncated_episode_is_bootstrapped_a_terminated_one_is_not():
     nothing = torch.zeros(2, 1)
     truncated_then_terminated = torch.tensor([False, True])
-    batch = Batch(nothing, nothing, torch.tensor([1.0, 2.0]), nothing, truncated_then_terminated)
+    batch = TransitionBatch(nothing, nothing, torch.tensor([1.0, 2.0]), nothing, truncated_then_terminated)
     assert bellman(batch, torch.tensor([10.0, 10.0]), 0.9).tolist() == [10.0, 2.0]
 
 
