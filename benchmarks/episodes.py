@@ -22,7 +22,7 @@ from benchmarks.engine import machine
 from benchmarks.rl_report import span
 from tasks.offline.datasets import episodes, stored
 from tasks.offline.datasets.episodes import Episode
-from tasks.offline.datasets.stored import Reference
+from tasks.offline.datasets.stored import ScoreReference
 
 RESULT = Path(__file__).parent / "results/episodes.json"
 ENVIRONMENT, SEEN, TAKEN = "Hopper-v5", 11, 3
@@ -62,7 +62,7 @@ def measure(case: Case, count: int, rounds: int, folder: Path) -> dict[str, list
     it as tensors.
     """
     path = folder / "made-up"
-    stored.write(path, ENVIRONMENT, made_up(case, count), Reference(0.0, 1.0), {})
+    stored.write(path, ENVIRONMENT, made_up(case, count), ScoreReference(0.0, 1.0), {})
     storage = MinariStorage.read(path / "data")
     readers: dict[str, Callable[[], object]] = {
         "minari": lambda: list(storage.get_episodes(range(count))),

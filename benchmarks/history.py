@@ -40,7 +40,7 @@ client = MlflowClient("sqlite:///mlruns/mlflow.db")
 ids = [one.experiment_id for one in client.search_experiments()]
 runs = client.search_runs(ids, "tags.`posttrain.flow` = 'language'", max_results=10, order_by=["attributes.start_time DESC"])
 assert runs and all(run.data.params for run in runs)
-"""
+"""  # noqa: E501
 COMMANDS: dict[str, list[str]] = {
     "posttrain runs": ["-m", "flows.cli", "runs"],
     "posttrain lineage grpo": ["-m", "flows.cli", "lineage", "grpo"],

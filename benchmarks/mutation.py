@@ -57,9 +57,7 @@ PRELOADED = (
 
 @dataclass
 class Mutant:
-    """One fault: the function (with its class) that has it, and the lines that it replaces and puts there, without
-    indentation.
-    """
+    """One fault: the function that has it, and the lines that it replaces and puts there, without indentation."""
 
     module: str
     function: str
@@ -140,9 +138,7 @@ def _common(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def draw(root: Path, sample: int, seed: int, files: Iterable[str]) -> list[Mutant]:
-    """The same number of faults from each folder with code (one more from some); in a folder, long functions give
-    more.
-    """
+    """The same number of faults from each folder with code; in a folder, long functions give more."""
     folders: dict[str, list[Function]] = {}
     for file in files:
         if file.endswith(".py") and file.split("/")[0] in SOURCES:
@@ -303,9 +299,7 @@ def killed(mutant: Mutant, column: str) -> bool:
 
 
 def measure(tree: Path, column: str, mutants: Sequence[Mutant], processes: int, keep: Any) -> None:
-    """Try each fault that has no outcome in the column yet, those first that another column's tests noticed; `keep` is
-    called after each.
-    """
+    """Try each fault without an outcome, those first that another column's tests noticed; `keep` follows each."""
     for name in PRELOADED:
         importlib.import_module(name)
     left = [mutant for mutant in mutants if column not in mutant.outcomes]

@@ -60,7 +60,7 @@ def rank() -> None:
     torch.manual_seed(0)
     base = status("VmRSS")
     shape = LlamaConfig(
-        vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=INNER, num_hidden_layers=LAYERS, num_attention_heads=HEADS,
+        vocab_size=VOCABULARY, hidden_size=WIDTH, intermediate_size=INNER, num_hidden_layers=LAYERS, num_attention_heads=HEADS,  # noqa: E501
         num_key_value_heads=HEADS, max_position_embeddings=CONTEXT, tie_word_embeddings=True,
     )  # fmt: skip
     model = LlamaForCausalLM(shape)
@@ -108,7 +108,7 @@ def planned(way: str, base: float) -> float:
 
     shape = Shape("random", "llama", VOCABULARY, WIDTH, LAYERS, HEADS, HEADS, WIDTH // HEADS, INNER, True, CONTEXT)
     work = Workload(
-        stage="sft", shape=shape, precision="fp32", optimizer="adamw", checkpointing=False, rank=0, batch=ROWS, micro_batch=None,
+        stage="sft", shape=shape, precision="fp32", optimizer="adamw", checkpointing=False, rank=0, batch=ROWS, micro_batch=None,  # noqa: E501
         accumulate=1, prompt=0, answer=LENGTH, whole=True, samples=1, sampled=0, devices=PROCESSES, device="cpu",
         shard=next(name for name in ("", "optimizer", "model") if name == way),
     )  # fmt: skip

@@ -75,17 +75,20 @@ START = """\
 
 Made by `make contract` from METRICS, CURVES and HEADLINE in the modules of stages and algorithms.
 
-A *curve* has a row for each step, in data/curves/STAGE.csv or, of the offline flow, in the .csv files of data/STAGE/KEY. MLflow has it
-too; there a metric of an offline learner is called `VARIANT/seed-N/NAME`. Losses in a row of an offline learner are means over `log_every` gradient steps. In
-the language flow a metric that is not measured at every step (`eval_*`, `grad_variance/*`) keeps its last value in between. MLflow alone
-has `rewards/FUNCTION/seconds`, the time that a reward in Python took since the step before, validation included: no out may hold a time. Of
-a stage that may be several processes it also has `system/processes`, `system/threads` of each and `system/gpus`, on which bits depend.
-Of one that used a GPU it has `system/gpu_peak_memory_megabytes`, the most that its tensors held there (of the first process).
-Of a stage that `posttrain run` started it has `system/peak_memory_megabytes`, the most resident memory that the processes of the stage had together;
-a stage that starts warm shares what its server has imported, and that counts too, which `--cold` leaves out.
+A *curve* has a row for each step, in data/curves/STAGE.csv or, of the offline flow, in the .csv files of
+data/STAGE/KEY. MLflow has it too; there a metric of an offline learner is called `VARIANT/seed-N/NAME`. Losses in a row
+of an offline learner are means over `log_every` gradient steps. In the language flow a metric that is not measured at
+every step (`eval_*`, `grad_variance/*`) keeps its last value in between. MLflow alone has `rewards/FUNCTION/seconds`,
+the time that a reward in Python took since the step before, validation included: no out may hold a time. Of a stage
+that may be several processes it also has `system/processes`, `system/threads` of each and `system/gpus`, on which bits
+depend. Of one that used a GPU it has `system/gpu_peak_memory_megabytes`, the most that its tensors held there (of the
+first process). Of a stage that `posttrain run` started it has `system/peak_memory_megabytes`, the most resident memory
+that the processes of the stage had together; a stage that starts warm shares what its server has imported, and that
+counts too, which `--cold` leaves out.
 
-A *result* is a number that a stage reports at its end, in data/metrics/STAGE.json or STAGE@KEY.json. Where a row names both, the result is the end of
-the curve: the mean over its last tenth in the language flow, over the seeds' last rows in the offline flow.
+A *result* is a number that a stage reports at its end, in data/metrics/STAGE.json or STAGE@KEY.json. Where a row names
+both, the result is the end of the curve: the mean over its last tenth in the language flow, over the seeds' last rows
+in the offline flow.
 
 Names of the language flow are TRL's where TRL logs the same; another name in TRL or d3rlpy stands in brackets.
 Capital words in names stand for:

@@ -18,8 +18,7 @@ from tests import repository
 C = TypeVar("C", bound=Config)
 
 # While tests are collected, millions of objects come that stay: looking for garbage among them takes a third of the
-# time,
-# and a seventh of that of all tests.
+# time, and a seventh of that of all tests.
 gc.disable()
 
 

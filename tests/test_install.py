@@ -28,7 +28,7 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
         wheel.writestr("toy-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nGenerator: toy\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
         wheel.writestr("toy-1.dist-info/RECORD", "toy.pth,,\\ntoy-1.dist-info/METADATA,,\\ntoy-1.dist-info/WHEEL,,\\ntoy-1.dist-info/RECORD,,\\n")
     return name
-"""
+"""  # noqa: E501
 PROJECT = """
 [build-system]
 requires = []

@@ -168,7 +168,7 @@ def home(one_thread, tmp_path_factory):
         patch.setattr(ranking_accuracy, "equations", lambda response: len(response) % 2)
         patch.setattr(rubric, "score", points_by_length)
         patch.setattr(judge, "check_objective", lambda *_: None)
-        patch.setattr(verifier, "Worker", Wrong)
+        patch.setattr(verifier, "VerifierWorker", Wrong)
         patch.setattr(
             behaviour, "reference_of", lambda *_: Reference(0.0, 1.0)
         )  # so short a training may make it worse

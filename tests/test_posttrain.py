@@ -259,7 +259,7 @@ async def cell():
     return [posttrain.run("dpo", quiet=True), posttrain.run("dpo", params={"dpo.beta": beta}, quiet=True)]
 for beta in (0.1, 0.2):
     print(json.dumps([{name: (result.state, result.mlflow_run_id) for name, result in run.items()} for run in asyncio.run(cell())]))
-"""
+"""  # noqa: E501
 
 
 @pytest.mark.slow

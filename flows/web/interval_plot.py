@@ -19,7 +19,7 @@ STYLE = """
 .intervals .scale span { position: absolute; transform: translateX(-50%); } .intervals .scale .end { right: 0; transform: none; }
 @media (max-width: 40rem) { .intervals { grid-template-columns: 1fr; gap: 0; } .intervals .scale { grid-column: 1; }
   .intervals svg { margin-bottom: .1rem; } .intervals .told { margin-bottom: .7rem; } }
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)

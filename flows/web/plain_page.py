@@ -30,7 +30,7 @@ details { margin: .6rem 0; } summary { cursor: pointer; font-size: .88rem; color
 pre { margin: .3rem 0 0; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: isolate; font: .8rem/1.45 ui-monospace, "DejaVu Sans Mono", Menlo, monospace; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e4e4e4; --soft: #9a9a9a; --line: #3a3a3a; --paper: #161616; --up: #5cc77a; --down: #e59266; --sure: #79aef0; } }
 @media print { body { max-width: none; padding: 0; font-size: 10pt; } }
-"""
+"""  # noqa: E501
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"  # no script, no picture, no address
 
 

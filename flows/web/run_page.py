@@ -48,7 +48,7 @@ STYLE = """
 .pt-run svg {display: block; margin: 1em auto; print-color-adjust: exact; -webkit-print-color-adjust: exact; break-inside: avoid}
 .pt-run tr {break-inside: avoid}
 @media print {.pt-run table {font-size: .68em}}
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True)

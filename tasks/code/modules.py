@@ -22,32 +22,34 @@ def _words(text: str) -> frozenset[str]:
 # Decorators of functions and classes that do nothing but return what they are given, or the same made callable
 # otherwise.
 DECORATORS = _words(
-    """abstractmethod cache cached_property classmethod contextmanager dataclass dataclasses.dataclass final functools.cache
-    functools.lru_cache lru_cache once_differentiable overload override property runtime_checkable staticmethod
-    torch.inference_mode torch.no_grad total_ordering"""
+    """abstractmethod cache cached_property classmethod contextmanager dataclass dataclasses.dataclass final
+    functools.cache functools.lru_cache lru_cache once_differentiable overload override property runtime_checkable
+    staticmethod torch.inference_mode torch.no_grad total_ordering"""
 )
 # Calls that a constant may be made of, functions and methods; any other may have an effect when its module is imported.
 MAKERS = _words(
-    """AfterValidator ContextVar Decimal Discriminator Field Fraction Lock MappingProxyType NewType ParamSpec Path PurePosixPath Strict
-    StringConstraints Tag TypeAdapter TypeVar WrapValidator bytes dict dict.fromkeys enumerate field float frozenset int len list max
-    min namedtuple object partial range re.compile re.escape set slice sorted str str.maketrans sum tuple zip"""
+    """AfterValidator ContextVar Decimal Discriminator Field Fraction Lock MappingProxyType NewType ParamSpec Path
+    PurePosixPath Strict StringConstraints Tag TypeAdapter TypeVar WrapValidator bytes dict dict.fromkeys enumerate
+    field float frozenset int len list max min namedtuple object partial range re.compile re.escape set slice sorted
+    str str.maketrans sum tuple zip"""
 )
 METHODS = _words(
     "encode format items join keys lower removeprefix removesuffix split strip values"
 )  # of texts and dictionaries
 # Names by which code reads docstrings, or its own text and lines. Each counts wherever it stands, whatever it means
-# there, and in a
-# text too, unless it is a word of its own.
+# there, and in a text too, unless it is a word of its own.
 DOCSTRINGS = _words(
-    """__doc__ getdoc cleandoc get_docstring format_help print_help get_json_schema co_consts render_doc pydoc doctest docopt help"""
+    """__doc__ getdoc cleandoc get_docstring format_help print_help get_json_schema co_consts render_doc pydoc doctest
+    docopt help"""
 )
 SOURCES = _words(
-    """__file__ __loader__ __cached__ __code__ __traceback__ getsource getsourcelines getsourcefile findsource getcomments getframeinfo
-    getblock getlines getline checkcache get_source get_data get_code run_path _getframe currentframe getouterframes getinnerframes
-    f_lineno f_code f_back tb_lineno tb_frame tb_next co_firstlineno co_lines co_linetable co_positions co_code co_filename lineno
-    colno stack_info findCaller format_exc print_exc format_exception print_exception format_tb print_tb format_stack print_stack
-    extract_stack extract_tb walk_tb walk_stack TracebackException StackSummary settrace setprofile cache_from_source
-    source_from_cache linecache tokenize traceback tracemalloc symtable cloudpickle dill marshal numba triton dis pdb jax"""
+    """__file__ __loader__ __cached__ __code__ __traceback__ getsource getsourcelines getsourcefile findsource
+    getcomments getframeinfo getblock getlines getline checkcache get_source get_data get_code run_path _getframe
+    currentframe getouterframes getinnerframes f_lineno f_code f_back tb_lineno tb_frame tb_next co_firstlineno
+    co_lines co_linetable co_positions co_code co_filename lineno colno stack_info findCaller format_exc print_exc
+    format_exception print_exception format_tb print_tb format_stack print_stack extract_stack extract_tb walk_tb
+    walk_stack TracebackException StackSummary settrace setprofile cache_from_source source_from_cache linecache
+    tokenize traceback tracemalloc symtable cloudpickle dill marshal numba triton dis pdb jax"""
 )
 WORDS = _words("help lineno marshal triton dis traceback jax")
 IN_TEXTS = re.compile("|".join(rf"\b{name}\b" for name in sorted((DOCSTRINGS | SOURCES) - WORDS)) + r"|\(lineno\)")

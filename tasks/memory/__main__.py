@@ -71,7 +71,8 @@ def plan(stage: str, sections: Mapping[str, Any], flags: argparse.Namespace) -> 
         raise ConfigError(f"--lectures: they count {' and '.join(terms.LECTURES)}, not {stage}")
     shape = sources.model(flags.model) if flags.model else sources.of_params(sections)
     options = MemoryOptions(
-        flags.precision, flags.lora_rank, flags.sequence, flags.batch, flags.micro_batch, flags.checkpointing, flags.lectures
+        flags.precision, flags.lora_rank, flags.sequence, flags.batch,
+        flags.micro_batch, flags.checkpointing, flags.lectures,
     )  # fmt: skip
     work = workload(stage, shape, sections, options)
     if work.scorer is not None and not flags.model:

@@ -44,7 +44,8 @@ def of_params(sections: Mapping[str, Any]) -> Shape:
             words = min(words, shapes.of_folder(made).vocabulary)
         size = pretrained.width // pretrained.heads
         return Shape(
-            "the model of pretrained", "llama", words, pretrained.width, pretrained.layers, pretrained.heads, pretrained.heads, size, inner, True, pretrained.context
+            "the model of pretrained", "llama", words, pretrained.width, pretrained.layers,
+            pretrained.heads, pretrained.heads, size, inner, True, pretrained.context,
         )  # fmt: skip
     if pretrained.init == "directory":
         return shapes.of_folder(Path(pretrained.path))

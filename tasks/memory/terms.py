@@ -20,9 +20,8 @@ BASE = "interpreter and libraries"
 BUCKET = 2**25  # numbers that processes sum in one exchange (tasks/algorithms/common/distributed.py)
 FLOAT, DOUBLE = 4, 8
 # What glibc's heap held beyond what lived in it, as a share of activations, logits and gradients: a block that was
-# freed is not
-# given to one of the same size, since torch asks for aligned ones. Measured on one shape, docs/scaling/memory.md says
-# how.
+# freed is not given to one of the same size, since torch asks for aligned ones. Measured on one shape,
+# docs/scaling/memory.md says how.
 HOLES = {"one pass": 0.21, "several": 0.65}
 LECTURES = {"ppo": (2, 2), "grpo": (1, 2)}  # models that are trained, and models that are frozen
 

@@ -143,8 +143,8 @@ def _by_reward(
     paid = options.all_models or any(map(section.reward.get, BY_MODEL))
     return Workload(
         stage, shape, **common, batch=batch if stage != "ppo" else -(-batch // section.minibatches),
-        micro_batch=options.micro_batch or section.micro_batch, accumulate=1, prompt=prompt, answer=answer, samples=section.samples,
-        whole=False, sampled=batch, critic=critic, scorer=shape if paid else None,
+        micro_batch=options.micro_batch or section.micro_batch, accumulate=1, prompt=prompt, answer=answer,
+        samples=section.samples, whole=False, sampled=batch, critic=critic, scorer=shape if paid else None,
         reference=options.all_models or stage == "ppo" or bool(stage == "grpo" and section.beta),
         scores_tokens=sections["reward_model"].kind == "log_probability", best=section.keep == "best",
         variances=(3 + critic) * bool(section.variance_every) if stage == "reinforce" else 0, assumed=assumed,
@@ -155,9 +155,9 @@ def _sampling(stage: str, shape: Shape, section: Any, options: MemoryOptions) ->
     prompt, answer, assumed = _prompted(stage, shape, section, options)
     sampled = (options.batch or section.batch_size) * section.samples
     return Workload(
-        stage, shape, options.precision or "fp32", "none", False, 0, batch=sampled, micro_batch=None, accumulate=1, prompt=prompt,
-        answer=answer, samples=section.samples, whole=False, sampled=sampled, assumed=assumed, reference=stage == "evaluate",
-        scorer=shape if stage == "evaluate" else None,
+        stage, shape, options.precision or "fp32", "none", False, 0, batch=sampled, micro_batch=None, accumulate=1,
+        prompt=prompt, answer=answer, samples=section.samples, whole=False, sampled=sampled, assumed=assumed,
+        reference=stage == "evaluate", scorer=shape if stage == "evaluate" else None,
     )  # fmt: skip
 
 

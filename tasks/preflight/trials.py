@@ -129,7 +129,7 @@ def _tried(configs: Mapping[str, Any], stage: str) -> str:
     number = configs[section].seed
     return (
         f"{stage} ({environment.kind}): "
-        f"{agents(environment.kind, environment.settings, environment.seconds, number, environment.episodes + environment.validation)}"
+        f"{agents(environment.kind, environment.settings, environment.seconds, number, environment.episodes + environment.validation)}"  # noqa: E501
     )
 
 

@@ -26,11 +26,11 @@ import json, pathlib, shutil
 shutil.copytree("policies", "data/cql/set")
 pathlib.Path("data/metrics").mkdir(exist_ok=True)
 pathlib.Path("data/metrics/cql@set.json").write_text(json.dumps({"CQL": {"td_error": 0.25}, "other": {"td_error": 9.0}}))
-"""
+"""  # noqa: E501
 RETURNS = """
 import json, pathlib
 pathlib.Path("data/metrics/returns@cql-set.json").write_text(json.dumps({"CQL": {"return": 123.0}, "other": {"return": 5.0}}))
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture(scope="module")

@@ -66,8 +66,8 @@ def test_every_option_arrives(started: list[list[str]], tmp_path: Path) -> None:
     )
     found = given(started, "--file", "mine.jsonl", *asked.split())
     assert {name: value for name, value in found.items() if value is not None} == {
-        "command": "serve", "record": Path("data/raw/judgements/anna.jsonl"), "mode": "ranking", "file": tmp_path / "mine.jsonl",
-        "gold": tmp_path / "gold.jsonl", "items": 7, "overlap": 3, "repeats": 0.2, "seed": 5, "host": "0.0.0.0", "port": 4399,
+        "command": "serve", "record": Path("data/raw/judgements/anna.jsonl"), "mode": "ranking", "file": tmp_path / "mine.jsonl",  # noqa: E501
+        "gold": tmp_path / "gold.jsonl", "items": 7, "overlap": 3, "repeats": 0.2, "seed": 5, "host": "0.0.0.0", "port": 4399,  # noqa: E501
     }  # fmt: skip
 
 

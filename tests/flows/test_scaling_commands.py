@@ -27,7 +27,7 @@ def test_options_arrive_as_they_were_given(tmp_path: Path, monkeypatch: pytest.M
     assert found.stages == ["sft", "ppo"]
     assert vars(found) == {
         "stages": ["sft", "ppo"], "model": "8B", "precision": "fp16", "lora_rank": 16, "sequence": 2048, "batch": 8,
-        "micro_batch": 2, "devices": 2, "checkpointing": True, "device_memory": "80GB", "shard": "model", "lectures": True,
+        "micro_batch": 2, "devices": 2, "checkpointing": True, "device_memory": "80GB", "shard": "model", "lectures": True,  # noqa: E501
         "json": True, "check": False,
     }  # fmt: skip
     assert cli.command(["plan-memory"]) == 0

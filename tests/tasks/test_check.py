@@ -158,7 +158,7 @@ def recorded(path: Path) -> Path:
     from tasks.offline.datasets.episodes import episode
 
     walk = episode(np.eye(20, dtype=np.float32)[[0, 1, 2, 3]], np.array([0, 1, 2]), -np.ones(3), True)
-    stored.write(path, "graph", [walk, walk], stored.Reference(-10.0, -2.0), {})
+    stored.write(path, "graph", [walk, walk], stored.ScoreReference(-10.0, -2.0), {})
     return path / stored.DATA
 
 

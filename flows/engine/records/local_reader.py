@@ -40,7 +40,7 @@ LIKE = """
     SELECT runs.run_uuid FROM runs JOIN tags AS stages ON stages.run_uuid = runs.run_uuid AND stages.key = ?1 AND stages.value = ?2
     JOIN tags AS made ON made.run_uuid = runs.run_uuid AND made.key = ?3 AND made.value = ?4
     ORDER BY runs.lifecycle_stage = 'active' DESC, runs.status = 'FINISHED' DESC, runs.start_time DESC LIMIT 5
-"""
+"""  # noqa: E501
 PIPELINES = """
     SELECT runs.run_uuid, runs.name, runs.status, runs.start_time, runs.end_time FROM runs
     WHERE runs.lifecycle_stage = 'active' AND runs.run_uuid IN (SELECT run_uuid FROM tags WHERE key = ?)

@@ -107,7 +107,7 @@ def _unknown(requirement: Requirement, comparisons: Sequence[Compared]) -> str:
     near = near or get_close_matches(requirement.metric, names, n=3, cutoff=0.5)
     if near:
         return f"{start}; did you mean {' or '.join(near)}?"
-    return f"{start}; {'there are ' + ', '.join(names[:3]) + ', ...' if names else 'no policy was evaluated on both sides'}"
+    return f"{start}; {'there are ' + ', '.join(names[:3]) + ', ...' if names else 'no policy was evaluated on both sides'}"  # noqa: E501
 
 
 def verdict(a: Side, b: Side, judged: Sequence[RequirementVerdict]) -> dict[str, Any]:

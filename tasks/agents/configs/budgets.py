@@ -16,8 +16,7 @@ class BudgetConfig(Config):
     environment: str  # a key of branches.expert_episodes: where it plays
     clone: str  # a key of branches.expert_episodes: whose clone training starts from
     # demonstrations: the expert's | teacher: another model's episodes | successes: the best of own episodes (rejection
-    # sampling)
-    # comparisons: which of two own episodes went better (DPO) | rewards: of own episodes (GRPO)
+    # sampling) comparisons: which of two own episodes went better (DPO) | rewards: of own episodes (GRPO)
     source: Source
     dollars: float = Field(gt=0)  # what may be spent at `prices`
     learning_rate: float = Field(gt=0)  # highest learning rate, reached after the warm-up

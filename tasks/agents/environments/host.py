@@ -47,11 +47,8 @@ class EpisodeFork:
         self.process, self.connection = process, connection
         self.read, self.due = b"", float("inf")  # what of a reply has come, and until when it must be whole
         self.asked: Reply | None = None  # the question that waits for it
-        self.began, self.spent, self.most = (
-            0.0,
-            0.0,
-            SECONDS,
-        )  # seconds: the question's, all answers', and how many they may be
+        # Seconds: when the question was asked, what all answers took, and how many they may take.
+        self.began, self.spent, self.most = 0.0, 0.0, SECONDS
 
     def close(self) -> str:
         """End it and all that it started, whatever they do; how it ended, if by itself."""
@@ -194,10 +191,7 @@ class Host:
 
 
 def play(descriptor: int, make: Any, settings: Any, seed: int) -> None:
-    """One episode, until the host closes the socket.
-
-    Does not return. A fork that comes back from the environment ends here.
-    """
+    """One episode, until the host closes the socket. Does not return; an episode that comes back ends here."""
     process, host = os.getpid(), socket.socket(fileno=descriptor)
     os.register_at_fork(after_in_child=host.close)
     if sys.platform == "linux":
@@ -288,9 +282,7 @@ def checked(op: str, reply: Reply) -> Reply:
 
 
 def turn(value: Any) -> Reply:
-    """What `step` returned: (observation, reward, done), or with a dictionary of counts behind them, or an object with
-    these attributes.
-    """
+    """What `step` returned: (observation, reward, done), with counts behind them, or an object with these fields."""
     names = ("observation", "reward", "done", "counted")
     parts = value if isinstance(value, tuple) else [getattr(value, name) for name in names if hasattr(value, name)]
     if len(parts) not in (3, 4):
@@ -322,9 +314,7 @@ def text(what: str, value: Any) -> str:
 
 
 def legible(value: str) -> str:
-    """The text with U+FFFD for halves of a pair (lone surrogates), which no file can hold; two that are a pair become
-    their letter.
-    """
+    """The text with U+FFFD for lone surrogates, which no file can hold; two that are a pair become their letter."""
     return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
@@ -394,9 +384,7 @@ def load(file: str, name: str) -> tuple[Any, str]:
 
 
 def main(file: str, name: str, settings: str, seconds: str) -> None:
-    """Load the class and say what is wrong with it, if anything is; then serve the socket that standard input was at
-    the start.
-    """
+    """Load the class and say what is wrong with it; then serve the socket that standard input was at the start."""
     process, parent = os.getpid(), socket.socket(fileno=os.dup(0))  # which no program inherits that is started here
     with Path(os.devnull).open() as nothing:
         os.dup2(nothing.fileno(), 0)

@@ -2,10 +2,10 @@
 (arXiv:2305.09836).
 
 Critics: r + gamma (1 - terminated) (min_i Q'_i(s', a') - beta_critic |a' - b'|^2), with a' the smoothed action of the
-target policy and b' the data's own action in s'. Policy, in every `policy_every`-th step: max E lambda min_i Q_i(s,
-pi(s)) - beta_policy
-|pi(s) - a|^2, lambda = 1 / mean |min_i Q_i(s, pi(s))| over the batch, as in the authors' code; squares are summed over components.
-Where an episode was truncated, b' is not known: there the penalty is 0, while the authors leave that step out. Continuous actions only.
+target policy and b' the data's own action in s'. Policy, in every `policy_every`-th step:
+max E lambda min_i Q_i(s, pi(s)) - beta_policy |pi(s) - a|^2, lambda = 1 / mean |min_i Q_i(s, pi(s))| over the batch,
+as in the authors' code; squares are summed over components. Where an episode was truncated, b' is not known: there the
+penalty is 0, while the authors leave that step out. Continuous actions only.
 """
 
 from collections.abc import Iterator, Mapping

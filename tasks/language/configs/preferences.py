@@ -82,9 +82,8 @@ class PreferencesConfig(Config):
     # these
     source: Literal["annotator", "people", "files", "hub", "mixture"]
     # a dep of the stage. annotator, people, mixture: the responses | files: a .jsonl, .json or .parquet file, or a
-    # folder of them |
-    # hub: data/raw/preferences. People's pairs are split as the annotator's, by the prompts of the responses, where
-    # they are there
+    # folder of them | hub: data/raw/preferences. People's pairs are split as the annotator's, by the prompts of the
+    # responses, where they are there
     path: LocalPath
     pairs_path: LocalPath  # the files of a mixture, a dep: a .jsonl, .json or .parquet file, or a folder of them
     judgements: Judgements  # what people judged, a dep: the file or folder that `posttrain label` writes
@@ -98,8 +97,7 @@ class PreferencesConfig(Config):
     hub_revision: str  # revision of the repository: a branch, a tag or a commit
     hub_split: str  # split of the data set
     # of the annotator. manner: what can be judged without the right answer (results named, steps valid, brief, in
-    # order) | rubric:
-    # correctness, reasoning and clarity by the reference
+    # order) | rubric: correctness, reasoning and clarity by the reference
     criteria: Criteria
     temperature: float = Field(ge=0)  # scale of the Bradley-Terry noise in points; 0 is a perfect annotator
     # points that the annotator adds for each token of an answer: a taste for long ones

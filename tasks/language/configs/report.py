@@ -16,13 +16,12 @@ class ReportConfig(Config):
     policies: Annotated[list[PolicyName], Field(min_length=1), Distinct]
     baseline: PolicyName  # the policy that the others are compared with, problem by problem
     # policies that no method has trained, such as SFT carried on for as many answers; the best policy counts against
-    # the better of
-    # those that are shown
+    # the better of those that are shown
     controls: Annotated[list[PolicyName], Distinct]
     margin: float = Field(ge=0, le=100)  # points of accuracy within which two policies are called equal
     # the metric of an evaluation, such as strict_validation, by which the report names the best policy, and MLflow's
-    # alias `best` the best
-    # version of each; of several metrics that begin so the largest counts, and after a minus the lowest is best
+    # alias `best` the best version of each; of several metrics that begin so the largest counts, and after a minus the
+    # lowest is best
     best_by: str = Field(pattern=r"-?[a-z][a-z0-9_.]*")
     samples: int = Field(ge=0, le=10**5)  # problems shown with every policy's answer
     bootstrap: int = Field(ge=1, le=10**6)  # resamples for an interval over prompts

@@ -22,15 +22,8 @@ SYSTEM = ("system", "system_prompt")
 PROMPTS = ("prompt", "instruction", "question", *TURNS)  # columns that hold what a pair answers
 ASKING = ("system", "developer", "user", "tool", "human", "prompter", "observation", "function", "tool_response")
 VERDICTS = ("label", "kto_tag")  # columns that say whether an answer is a good one (KTO, arXiv:2402.01306)
-OURS = (
-    "comparison_id",
-    "prompt_id",
-    "chosen_ended",
-    "rejected_ended",
-    "chosen_tokens",
-    "rejected_tokens",
-    "person",
-)  # of tables
+# columns of our own tables
+OURS = ("comparison_id", "prompt_id", "chosen_ended", "rejected_ended", "chosen_tokens", "rejected_tokens", "person")
 DEMONSTRATIONS = (
     "messages | conversations (ShareGPT) | prompt and completion | instruction, input and output | "
     "question and answer | problem and solution | prompt, chosen and rejected | text"
@@ -58,9 +51,7 @@ class AnswerPair(NamedTuple):
 
 
 def demonstration(values: Mapping[str, Any]) -> Demonstration:
-    """A row of any form of DEMONSTRATIONS. LeftOutError where there is nothing to learn, or the answer is labelled as a
-    bad one.
-    """
+    """A row of a form of DEMONSTRATIONS. LeftOutError where nothing is to learn, or the answer is labelled as bad."""
     row = Columns(values)
     _check_verdict(row)
     if row.peek("text") is not None and not _has_answer_columns(row):
@@ -74,9 +65,7 @@ def demonstration(values: Mapping[str, Any]) -> Demonstration:
 
 
 def _is_pair(row: Columns) -> bool:
-    """Whether the answer is a pair's chosen one: beside it, other tools keep the turns that are answered, or the
-    whole.
-    """
+    """Whether the answer is a pair's chosen one: other tools keep the turns beside it, or the whole."""
     turns = _first(row, TURNS)
     if "chosen" not in row or turns is None:
         return "chosen" in row
@@ -152,7 +141,6 @@ def _check_verdict(row: Columns) -> None:
 
 def pair(values: Mapping[str, Any]) -> AnswerPair:
     """A row of PAIRS. Where `chosen` and `rejected` are whole conversations, what they share is the prompt.
-
     LeftOutError where the chosen answer is empty.
     """
     return _pair(Columns(values))
@@ -190,9 +178,7 @@ def _pair(row: Columns) -> AnswerPair:
 
 
 def _side(row: Columns, name: str) -> Conversation:
-    """One of a pair's answers: text, a message, messages, a whole transcript; or a message as our own tables keep it
-    beside its text.
-    """
+    """One of a pair's answers: text, message, messages, a whole transcript, or a message as our own tables keep it."""
     if written := row.get(f"{name}_message"):
         return conversation(f"[{written}]", f"{name}_message", row.unread_keys)
     value = row[name]
@@ -206,9 +192,8 @@ def _asks(row: Columns) -> bool:
 
 
 def _longer(row: Columns, prompt: Conversation, shared: Conversation) -> Conversation:
-    """The prompt of whole conversations: the turns that they share, or the row's own prompt where it ends with these.
-
-    A prompt that has other turns than they is not read.
+    """The prompt of whole conversations: the turns that they share, or the row's own prompt where it ends with these. A
+    prompt that has other turns than they is not read.
     """
     prompt_turns, turns = ([(turn["role"], turn["content"].strip()) for turn in part] for part in (prompt, shared))
     if prompt_turns[-len(turns) :] == turns:
@@ -232,9 +217,7 @@ def _prompt(row: Columns) -> Conversation:
 
 
 def _history(row: Columns) -> Conversation:
-    """The turns before a prompt: JSON of messages, as our own tables keep them, or pairs of a question and its answer
-    (Alpaca).
-    """
+    """The turns before a prompt: JSON of messages, as our own tables have them, or question-answer pairs (Alpaca)."""
     history = row.peek("history")
     if not history:
         return []
@@ -354,10 +337,7 @@ def joined_prompt(prompt: str, history: str = "") -> Conversation:
 
 
 def behind(history: Conversation, prompt: Conversation) -> Conversation:
-    """A prompt behind the turns before it.
-
-    Where the last of those is a tool's that lacks its text, the prompt is that text.
-    """
+    """A prompt behind the turns before it; it is the text of the last of those where that is a tool's without one."""
     if history and history[-1].get(messages.ASKED):
         waiting = {name: value for name, value in history[-1].items() if name != messages.ASKED}
         return [*history[:-1], {**waiting, "content": prompt[0]["content"]}]

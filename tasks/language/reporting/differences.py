@@ -18,8 +18,7 @@ from tasks.common.estimates import CHANCE, Changes, Estimate
 from tasks.language.tables.evaluation import Measures
 
 # Of fewer problems no interval is shown and nothing is marked: a share of one half is then known to 34 points, and
-# Student's interval
-# misses its level where few of the differences are not 0.
+# Student's interval misses its level where few of the differences are not 0.
 FEWEST = 30
 
 

@@ -49,7 +49,7 @@ def locked():
     thread.start()
     thread.join()
     return all(map(refused, acts))
-"""
+"""  # noqa: E501
 
 
 class ProgramRunner:

@@ -50,7 +50,7 @@ PLAIN_EXPONENT = str.maketrans(SUPERSCRIPTS, "0123456789+-")
 SHORT = rf"{SIGN}?\d{{1,3}}(?!\d)"
 SET = rf"\{{{SPACE}?{SIGN}?{SPACE}?\d{{1,3}}{SPACE}?\}}"  # as LaTeX sets an exponent
 UPRIGHT = r"(?:\\,)?\\(?:mathrm|text|textrm) ?\{[eE]\}(?:\\,)?"
-TIMES = rf"{SPACE}{{0,2}}\{{?(?:\\times|\\cdot|\\ast|[*xX\u00d7\u00b7\u22c5\u2219\u2022\u2217\u2715\u2716])\}}?{SPACE}{{0,2}}"
+TIMES = rf"{SPACE}{{0,2}}\{{?(?:\\times|\\cdot|\\ast|[*xX\u00d7\u00b7\u22c5\u2219\u2022\u2217\u2715\u2716])\}}?{SPACE}{{0,2}}"  # noqa: E501
 POWER = (
     rf"(?:10|\{{10\}}) ?(?:(?:\^|\*\*) ?(?P<power>{SET}|\( ?{SIGN}? ?\d{{1,3}} ?\)|{SHORT})"
     rf"|<sup>(?P<tag>{SIGN}?\d{{1,3}})</sup>|(?P<raised>[\u207a\u207b]?[{SUPERSCRIPTS[:10]}]{{1,3}})(?![{SUPERSCRIPTS}]))"

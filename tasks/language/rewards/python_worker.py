@@ -220,7 +220,7 @@ def _in_one_line(path: Path, error: BaseException) -> str:
         where, line = str(error.filename), error.lineno
     message_lines = _cut(error, str, 2 * LONGEST).strip().splitlines()
     location = f"{os.path.relpath(where, HOME)}{f':{line}' if line else ''}"
-    return f"{location}: {_cut(type(error).__name__, str, LONGEST)}{f': {_cut(message_lines[0], str, LONGEST)}' if message_lines else ''}"
+    return f"{location}: {_cut(type(error).__name__, str, LONGEST)}{f': {_cut(message_lines[0], str, LONGEST)}' if message_lines else ''}"  # noqa: E501
 
 
 if __name__ == "__main__":

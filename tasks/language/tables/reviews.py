@@ -7,8 +7,7 @@ from pandera.typing import Series
 from tasks.common.tables import Table
 
 # corpus: pretraining; train: fine-tuning and steering; test: openings to steer from; reward: labels of the classifier
-# in the
-# reward; second: labels of the other classifier; held_out: labels by which both are measured
+# in the reward; second: labels of the other classifier; held_out: labels by which both are measured
 PARTS = ("corpus", "train", "test", "reward", "second", "held_out")
 
 

@@ -201,7 +201,7 @@ for line in sys.stdin:
     if any("broken" in text for text in texts.values()):
         raise ValueError("the check itself is broken")
     print(json.dumps([f"{name}: row 3: reward: expected a number" for name in texts if "bad" in texts[name]]), flush=True)
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture

@@ -44,7 +44,7 @@ for module in sys.argv[1:]:
     importlib.import_module(module)
 own = [name for name in sys.modules if name.partition(".")[0] in ("flows", "tasks", "tests", "posttrain")]
 print(json.dumps([own, threading.active_count(), [task.read_text() for task in Path("/proc/self/task").glob("*/comm")]]))
-"""
+"""  # noqa: E501
 RESTARTED = "jemalloc_bg_thd\n"  # pyarrow's; jemalloc starts it anew in a fork, as OpenBLAS does with its own
 
 

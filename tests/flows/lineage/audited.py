@@ -48,7 +48,7 @@ else:
     out.joinpath("model.bin").write_text(text)
     out.joinpath("table.csv").write_text("".join(f"{row},{name}\\n" for row in range(params[stage]["rows"])))
     metrics.write_text(json.dumps({"rows": params[stage]["rows"], "loss": 0.25}))
-"""
+"""  # noqa: E501
 HELPER = """
 def text(path):
     files = sorted(path.rglob("*")) if path.is_dir() else [path]

@@ -37,7 +37,7 @@ out.mkdir(parents=True)
 for table, rows in (("asked", asked), ("generations", answers), ("measures", measures)):
     parquet.write_table(pa.Table.from_pylist(rows), out / f"{table}.parquet")
 (out / "evaluation.json").write_text(json.dumps({"best_temperature": 0.5, "strict_greedy": {"mean": right.mean()}}))
-""".replace("ANSWER", repr(HOSTILE))
+""".replace("ANSWER", repr(HOSTILE))  # noqa: E501
 
 
 def evaluated(toy: Toy, empty_mlflow: Path) -> Toy:

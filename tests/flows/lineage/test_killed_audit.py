@@ -13,8 +13,8 @@ from tests.flows.lineage.audited import Audited
 from tests.flows.toy_pipeline import REPOSITORY
 
 MOMENTS = [
-    "flows.engine.mlflow_recording.FlowRun.start before 1",
-    "flows.engine.mlflow_recording.FlowRun.start after 1",
+    "flows.engine.mlflow_recording.FlowRecorder.start before 1",
+    "flows.engine.mlflow_recording.FlowRecorder.start after 1",
     "flows.engine.dvc_stage.StageRecords.make_way after 1",
     "flows.engine.dvc_stage.StageRecords.save_outs after 2",
     "tests.flows.lineage.audited.Recorder.made after 1",
@@ -22,8 +22,8 @@ MOMENTS = [
     "flows.engine.dvc_stage.write_entry after 1",
     "flows.engine.mlflow_store.seal before 1",
     "flows.engine.mlflow_store.seal after 2",
-    "flows.engine.mlflow_recording.FlowRun.close before 1",
-    "flows.engine.mlflow_recording.FlowRun.close after 1",
+    "flows.engine.mlflow_recording.FlowRecorder.close before 1",
+    "flows.engine.mlflow_recording.FlowRecorder.close after 1",
     "flows.web.run_page.write before 2",
     "flows.web.run_page.write after 2",
     "flows.engine.mlflow_store.log after 1",

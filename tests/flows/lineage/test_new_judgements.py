@@ -27,7 +27,7 @@ out = pathlib.Path("data/preferences"); out.parent.mkdir(exist_ok=True); out.wri
 metrics = pathlib.Path("data/metrics"); metrics.mkdir(exist_ok=True)
 told = {"judgements": {"pairwise": len(lines)}, "people": len(set(lines)), "pairs": {"train": len(lines) - 1, "test": 1}}
 (metrics / "preferences.json").write_text(json.dumps(told))
-"""
+"""  # noqa: E501
 REWARD_MODEL = """
 import json, pathlib
 judged = json.loads(pathlib.Path("data/metrics/preferences.json").read_text())["judgements"]["pairwise"]

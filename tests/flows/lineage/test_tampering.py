@@ -159,9 +159,9 @@ SEALED = "a tag, a parameter, a metric or record.json of the run was changed aft
     [
         {
             "a": ("UPDATE metrics SET value = 0.01 WHERE key = 'train/loss' AND step = 1", SEALED),
-            "b": ("UPDATE params SET value = '0.7' WHERE key = 'b.beta'", "parameter b.beta is 0.7, its record.json has 0.2"),
+            "b": ("UPDATE params SET value = '0.7' WHERE key = 'b.beta'", "parameter b.beta is 0.7, its record.json has 0.2"),  # noqa: E501
             "c": ("DELETE FROM metrics WHERE key = 'rows'", "metric rows is missing, data/metrics/c.json has 3.0"),
-            "report": ("UPDATE tags SET value = 'clean' WHERE key = 'posttrain.git_dirty'", "tag posttrain.git_dirty is clean, its record.json has no"),
+            "report": ("UPDATE tags SET value = 'clean' WHERE key = 'posttrain.git_dirty'", "tag posttrain.git_dirty is clean, its record.json has no"),  # noqa: E501
             "evaluate@b": (
                 "UPDATE metrics SET value = 0.9 WHERE key = 'strict_greedy/mean'",
                 "metric strict_greedy/mean is 0.9, data/metrics/evaluate@b.json has 0.5 (evaluate@b, run ",
@@ -173,10 +173,10 @@ SEALED = "a tag, a parameter, a metric or record.json of the run was changed aft
         },
         {
             "a": ("UPDATE tags SET value = 'a better reason' WHERE key = 'posttrain.reason'", SEALED),
-            "b": ("UPDATE tags SET value = '0123' WHERE key = 'posttrain.out.data/b'", "tag posttrain.out.data/b is 0123, its record.json has "),
-            "c": ("UPDATE tags SET value = '0123' WHERE key = 'posttrain.key'", "tag posttrain.key is 0123, its record.json has "),
-            "report": ("UPDATE tags SET value = 'H200' WHERE key = 'posttrain.env.platform'", "tag posttrain.env.platform is H200, its record.json has "),
-            "evaluate@b": ("UPDATE tags SET value = '0123' WHERE key = 'posttrain.outs'", "tag posttrain.outs is 0123, its record.json has "),
+            "b": ("UPDATE tags SET value = '0123' WHERE key = 'posttrain.out.data/b'", "tag posttrain.out.data/b is 0123, its record.json has "),  # noqa: E501
+            "c": ("UPDATE tags SET value = '0123' WHERE key = 'posttrain.key'", "tag posttrain.key is 0123, its record.json has "),  # noqa: E501
+            "report": ("UPDATE tags SET value = 'H200' WHERE key = 'posttrain.env.platform'", "tag posttrain.env.platform is H200, its record.json has "),  # noqa: E501
+            "evaluate@b": ("UPDATE tags SET value = '0123' WHERE key = 'posttrain.outs'", "tag posttrain.outs is 0123, its record.json has "),  # noqa: E501
             "evaluate@c": ("DELETE FROM tags WHERE key = 'posttrain.seal'", "its seal is gone"),
         },
     ],
@@ -238,12 +238,12 @@ Change = Callable[[dict[str, Any]], None]
     "changes",
     [
         {
-            "b": (lambda entry: entry["params"]["params.yaml"]["b"].update(beta=0.9), "b.beta is 0.9; record.json and the run cache have 0.2"),
-            "c": (lambda entry: entry.update(cmd="python work.py other"), "its command is python work.py other; record.json and the run cache have "),
+            "b": (lambda entry: entry["params"]["params.yaml"]["b"].update(beta=0.9), "b.beta is 0.9; record.json and the run cache have 0.2"),  # noqa: E501
+            "c": (lambda entry: entry.update(cmd="python work.py other"), "its command is python work.py other; record.json and the run cache have "),  # noqa: E501
         },
         {
-            "b": (lambda entry: entry["outs"][1].update(md5="0" * 32), f"out data/metrics/b.json is {'0' * 32}; record.json and the run cache have "),
-            "c": (lambda entry: entry["deps"][0].update(md5="0" * 32), f"dep data/a is {'0' * 32}; record.json and the run cache have "),
+            "b": (lambda entry: entry["outs"][1].update(md5="0" * 32), f"out data/metrics/b.json is {'0' * 32}; record.json and the run cache have "),  # noqa: E501
+            "c": (lambda entry: entry["deps"][0].update(md5="0" * 32), f"dep data/a is {'0' * 32}; record.json and the run cache have "),  # noqa: E501
         },
     ],
     ids=["values", "hashes"],

@@ -37,7 +37,7 @@ own = {
 }
 Path("probe.json").write_text(json.dumps(own))
 print("out"); print("err", file=sys.stderr)
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture

@@ -127,7 +127,7 @@ lines = [f"{step},{row['accuracy']}" for step, row in enumerate(rows, 1)]
 pathlib.Path("data/curves/fit.csv").write_text("\\n".join(["step,accuracy", *lines]) + "\\n")
 pathlib.Path("data/fit").write_text(f"trained with {params}")
 checkpoint.unlink(missing_ok=True)
-"""
+"""  # noqa: E501
 
 
 @pytest.fixture

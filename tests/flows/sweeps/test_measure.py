@@ -42,7 +42,7 @@ def test_what_is_measured_at_the_end_alone_is_one_line() -> None:
 
 @pytest.mark.parametrize(
     ("text", "lower"),
-    [("loss", True), ("eval_loss", True), ("min:kl", True), ("max:kl", False), ("eval_accuracy", False), ("rewards/margins", False)],
+    [("loss", True), ("eval_loss", True), ("min:kl", True), ("max:kl", False), ("eval_accuracy", False), ("rewards/margins", False)],  # noqa: E501
 )  # fmt: skip
 def test_of_some_numbers_less_is_better(text: str, lower: bool) -> None:
     assert Measure.asked(text).lower == lower

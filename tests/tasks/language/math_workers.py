@@ -53,5 +53,5 @@ class KeptWorker(verifier.VerifierWorker):
 def kept(workers: Workers) -> Iterator[None]:
     """Within it verifiers take their processes from `workers`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verifier, "Worker", workers.start)
+        patch.setattr(verifier, "VerifierWorker", workers.start)
         yield

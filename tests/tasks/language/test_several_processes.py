@@ -20,8 +20,7 @@ from tests.tasks.language.trainings import IN_RANKS, PRECISE, ROUNDED
 ROOT = Path(__file__).parents[3]
 UPDATES = {"grpo": 2, "reinforce": 5, "ppo": 4}  # of optimizers in a step, where they are more than one
 # A metric is a sum in fp32 of up to some thousand terms of its own size: 2**-24 of it, times the root of their number,
-# and what
-# a few updates make of that. Measured: at most 3e-6.
+# and what a few updates make of that. Measured: at most 3e-6.
 CLOSE = 1e-5
 # Adam divides a gradient by its own size, so a weight whose gradient is mere rounding moves by the learning rate either
 # way.

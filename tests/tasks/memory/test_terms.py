@@ -154,7 +154,7 @@ def test_what_needs_less_never_counts_more(batch, precision, rank, stage, checkp
     own = shapes.of_size("50M")
     pairs = {"whole": stage == "sft", "samples": 1 if stage == "sft" else 2, "prompt": 0 if stage == "sft" else 40}
     work = workload(
-        stage, own, batch=batch, precision=precision, rank=rank, checkpointing=checkpointing, critic=stage == "ppo", **pairs
+        stage, own, batch=batch, precision=precision, rank=rank, checkpointing=checkpointing, critic=stage == "ppo", **pairs  # noqa: E501
     )  # fmt: skip
 
     def total(**changes):

@@ -234,7 +234,7 @@ def test_an_episode_that_was_cut_early_is_in_no_return(home, tmp_path):
         return episode(np.eye(20)[: steps + 1], np.zeros(steps, np.int64), -np.ones(steps), terminated)
 
     stored.write(
-        tmp_path / "walks", "graph", [walk(2, True), walk(4, False), walk(1, False)], stored.Reference(-10, 0), {}
+        tmp_path / "walks", "graph", [walk(2, True), walk(4, False), walk(1, False)], stored.ScoreReference(-10, 0), {}
     )
     metrics = record(home, tmp_path / "it", "graph", "minari", location="walks", raw=tmp_path)
     assert (metrics["episodes"], metrics["steps"], metrics["cut_early"]) == (3, 7, 1)

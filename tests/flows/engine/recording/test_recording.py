@@ -38,7 +38,7 @@ pathlib.Path(os.environ["POSTTRAIN_RECORDS"]).write_text("".join(json.dumps(row)
 print("working")
 pathlib.Path("data").mkdir(exist_ok=True)
 pathlib.Path("data/a").write_text("made")
-"""
+"""  # noqa: E501
 FOREIGN = """
 import os, pathlib
 from mlflow import MlflowClient

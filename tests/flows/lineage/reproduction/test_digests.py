@@ -11,7 +11,7 @@ for name, text in {"b.txt": "1", "a/x.txt": "2", "a.txt": "", "ö \\u6f22.txt": 
     (out / name).parent.mkdir(parents=True, exist_ok=True)
     (out / name).write_text(text)
 (out / "empty").mkdir()
-"""
+"""  # noqa: E501
 
 
 def test_a_folder_has_the_hash_that_dvc_gives_it(toy):

@@ -49,7 +49,7 @@ def calls(monkeypatch):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize(
     "x",
-    [torch.randn(100, 64), torch.randn(8, 20, 64), torch.randn(2, 5, 20, 64), torch.randn(64, 100).t(), torch.randn(2, 80, 128)[..., ::2]],
+    [torch.randn(100, 64), torch.randn(8, 20, 64), torch.randn(2, 5, 20, 64), torch.randn(64, 100).t(), torch.randn(2, 80, 128)[..., ::2]],  # noqa: E501
     ids=["rows", "sequences", "four dimensions", "transposed", "strided"],
 )  # fmt: skip
 def test_same_as_torch(calls, monkeypatch, x, bias, outputs, layer):

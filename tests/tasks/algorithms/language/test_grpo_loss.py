@@ -171,7 +171,7 @@ def test_grpo_loss_by_hand():
     assert alone.item() == pytest.approx(policy / 5, rel=1e-5)
     assert "kl" not in sums
     upside_down, _ = grpo_loss(
-        LOGPS, OLD, ADVANTAGES.unsqueeze(1), MASK, clip_low=LOW, clip_high=HIGH, aggregation="dapo", totals=Totals(2, 5, 9),
+        LOGPS, OLD, ADVANTAGES.unsqueeze(1), MASK, clip_low=LOW, clip_high=HIGH, aggregation="dapo", totals=Totals(2, 5, 9),  # noqa: E501
         reference_logps=2 * LOGPS - KNOWN, beta=0.3,
     )  # fmt: skip
     assert abs(upside_down.item() - loss.item()) > 0.01

@@ -112,7 +112,7 @@ def of_reinforce(models):
     critic = critic_of(models[1])
     optimizers = Noting(models[0]), Noting(critic)
     settings = reinforce.ReinforceSettings(
-        baseline="critic", gamma=0.9, kl_coefficient=0.1, mean_rate=0.1, critic_updates=2, variance_every=1, variance_parts=3,
+        baseline="critic", gamma=0.9, kl_coefficient=0.1, mean_rate=0.1, critic_updates=2, variance_every=1, variance_parts=3,  # noqa: E501
         temperature=0.8, importance_cap=1.2, micro_batch=4,
     )  # fmt: skip
     fit = reinforce.fit(

@@ -78,7 +78,7 @@ def test_a_step_by_hand():
     policy.zero_grad(), critic.zero_grad()
     mask, known = what.completions.mask, token_logps(reference, what.completions)
     with torch.no_grad():
-        base = prepare(what, what.logps, known, critic(what.completions), asked(missing_end_penalty=1.0, whiten=True, gamma=0.9, lam=0.8), 0.1)  # fmt: skip
+        base = prepare(what, what.logps, known, critic(what.completions), asked(missing_end_penalty=1.0, whiten=True, gamma=0.9, lam=0.8), 0.1)  # fmt: skip  # noqa: E501
     logps, values = token_logps(policy, what.completions), critic(what.completions)
     policy_loss, value_part, clipped, squares, ratios = 0, 0, 0, 0, 0
     for n, t in mask.nonzero().tolist():

@@ -100,7 +100,7 @@ CASES = {
     "process": ("grpo", {"supervision": "process", "advantage": "centered"}),
     "reinforce": ("reinforce", {"baseline": "critic", "kl_coefficient": 0.1, "critic_updates": 2, "micro_batch": 3}),
     "running mean": ("reinforce", {"baseline": "running_mean", "gamma": 0.9, "importance_cap": 1.2}),
-    "ppo": ("ppo", {"whiten": True, "missing_end_penalty": 1.0, "lam": 0.9, "importance_cap": 1.2, "old_from_sampler": False}),
+    "ppo": ("ppo", {"whiten": True, "missing_end_penalty": 1.0, "lam": 0.9, "importance_cap": 1.2, "old_from_sampler": False}),  # noqa: E501
 }  # fmt: skip
 
 

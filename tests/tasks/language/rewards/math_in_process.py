@@ -33,6 +33,6 @@ def verifier_in_process() -> Iterator[verifier.Verifier]:
     """A verifier whose only worker is this process."""
     with verifier.Verifier(workers=1) as judge:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(verifier, "Worker", Worker)
+            patch.setattr(verifier, "VerifierWorker", Worker)
             assert judge(["\\frac{1}{2}"], ["\\boxed{0.5}"]) == [1.0]  # which makes the worker, and keeps it
         yield judge

@@ -90,7 +90,7 @@ def test_no_letter_or_several_are_no_answer(response):
 
 @pytest.mark.parametrize(
     ("gold", "letter"),
-    [("B", "B"), ("(B)", "B"), (" B. ", "B"), ("\\text{(B)}", "B"), ("\\textbf{D}", "D"), ("12", None), ("AB", None), ("b", None), ("", None), ("K", None), ("B or C", None), ("x + C", None), ("A(3)", None)],
+    [("B", "B"), ("(B)", "B"), (" B. ", "B"), ("\\text{(B)}", "B"), ("\\textbf{D}", "D"), ("12", None), ("AB", None), ("b", None), ("", None), ("K", None), ("B or C", None), ("x + C", None), ("A(3)", None)],  # noqa: E501
 )  # fmt: skip
 def test_references_that_are_letters(gold, letter):
     assert gold_letter(gold) == letter

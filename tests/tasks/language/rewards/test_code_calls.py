@@ -13,13 +13,13 @@ from tasks.language.rewards.code_calls import Channel, Closed, Program, Remote, 
 from tasks.language.rewards.code_program import asked_of_the_program
 
 hashable = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.complex_numbers(allow_nan=False),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary() | st.complex_numbers(allow_nan=False),  # noqa: E501
     lambda inner: st.lists(inner, max_size=3).map(tuple) | st.frozensets(inner, max_size=3),
     max_leaves=5,
 )  # fmt: skip
 plain = st.recursive(
     hashable | st.builds(range, st.integers(-9, 9), st.integers(-9, 9)),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(hashable, inner, max_size=3) | st.sets(hashable, max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(hashable, inner, max_size=3) | st.sets(hashable, max_size=3),  # noqa: E501
     max_leaves=8,
 )  # fmt: skip
 
@@ -131,7 +131,7 @@ def test_errors_of_the_program_are_raised(program):
 
 @pytest.mark.parametrize(
     "reply",
-    [b"", b"\n", b"true\n", b"{}\n", b'{"value": {"code": []}}\n', b'{"value": {"list": 3}}\n', b'{"value": {"set": [{"list": []}]}}\n', b'{"value": {"a": 1, "b": 2}}\n', b'{"raised": 3}\n', b"[" * 10**5 + b"\n", b'{"value": {"handle": "x"}}\n', b"\xff\n"],
+    [b"", b"\n", b"true\n", b"{}\n", b'{"value": {"code": []}}\n', b'{"value": {"list": 3}}\n', b'{"value": {"set": [{"list": []}]}}\n', b'{"value": {"a": 1, "b": 2}}\n', b'{"raised": 3}\n', b"[" * 10**5 + b"\n", b'{"value": {"handle": "x"}}\n', b"\xff\n"],  # noqa: E501
 )  # fmt: skip
 def test_what_is_no_message_ends_the_tests_process(reply, monkeypatch):
     """No test can catch it: the process ends, which is a failure."""

@@ -62,8 +62,8 @@ READS = "import sys\nprint(sum(map(int, sys.stdin.read().split())))"
         (MBPP, ADD, ADD.replace("+", "*")),
         ({"tests": MBPP["test_list"]}, ADD, ADD.replace("a + b", "3")),
         ({"tests": json.dumps(MBPP["test_list"])}, ADD, "add = None"),
-        ({**MBPP, "test_setup_code": "import math", "test_list": ["assert math.isclose(half(1), 0.5)"]}, "half = lambda x: x / 2", "half = round"),
-        ({"test_imports": ["import math as m"], "test_list": ["assert m.isclose(half(1), 0.5)"]}, "half = lambda x: x / 2", "half = round"),
+        ({**MBPP, "test_setup_code": "import math", "test_list": ["assert math.isclose(half(1), 0.5)"]}, "half = lambda x: x / 2", "half = round"),  # noqa: E501
+        ({"test_imports": ["import math as m"], "test_list": ["assert m.isclose(half(1), 0.5)"]}, "half = lambda x: x / 2", "half = round"),  # noqa: E501
         (HUMAN_EVAL, "def total(xs: List[int]) -> int:\n    return 2 * sum(xs)", "def total(xs):\n    return sum(xs)"),
         (HUMAN_EVAL, "def total(xs):\n    return twice(sum(xs))", "def twice(x):\n    return 0\n\ndef total(xs):\n "
                                                                   "   return 0"),
@@ -107,10 +107,10 @@ def test_all_tests_have_to_pass(judge):
         ({"inputs": ["1"]}, "outputs: expected a list of texts, got None"),
         ({"inputs": ["1", 2], "outputs": ["1", "2"]}, r"inputs\[1\]: expected a text, or its lines, got 2"),
         ({"inputs": ["1", "2"], "outputs": ["1"]}, "outputs: expected one to each of 2 inputs, got 1"),
-        ({"input_output": '{"inputs": [[1]], "outputs": [1], "fn_name": "f"}'}, "fn_name: inputs and outputs of a named function"),
-        ({"tests": [{"input": "1", "output": "2", "testtype": "functional"}]}, "fn_name: inputs and outputs of a named"),
+        ({"input_output": '{"inputs": [[1]], "outputs": [1], "fn_name": "f"}'}, "fn_name: inputs and outputs of a named function"),  # noqa: E501
+        ({"tests": [{"input": "1", "output": "2", "testtype": "functional"}]}, "fn_name: inputs and outputs of a named"),  # noqa: E501
         ({"tests": [{"input": "1"}]}, r"outputs\[0\]: expected a text, or its lines, got None"),
-        ({"tests": ["import unittest\nclass T(unittest.TestCase):\n    pass"]}, r"tests\[0\]: expected an assert statement or a call"),
+        ({"tests": ["import unittest\nclass T(unittest.TestCase):\n    pass"]}, r"tests\[0\]: expected an assert statement or a call"),  # noqa: E501
         ({"tests": ["\x00"]}, r"tests\[0\]: expected Python code"),
     ],
 )  # fmt: skip

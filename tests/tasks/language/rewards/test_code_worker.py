@@ -256,7 +256,7 @@ def test_ways_of_right_programs(judge):
                                           "'int'\n    y: int\n    def norm(self): return self.x + 2 * self.y",
         "assert f([Pair(1, 2), Pair(3, 4)]) == 10": "class Pair:\n    def __init__(self, a, b): self.a, self.b = "
                                                     "a, b\ndef f(ps): return sum(p.a + p.b for p in ps)",
-        "assert f('é\\n') == ('é\\n', {1: [2.5, None]}, {3}, b'x', 1j, float('inf'))": "def f(s): return s, {1: [2.5, None]}, {3}, b'x', 1j, float('inf')",
+        "assert f('é\\n') == ('é\\n', {1: [2.5, None]}, {3}, b'x', 1j, float('inf'))": "def f(s): return s, {1: [2.5, None]}, {3}, b'x', 1j, float('inf')",  # noqa: E501
         "assert f(5000) == 10 ** 5000": "def f(n): return 10 ** n",
         "from math import *\nassert f(9) == sqrt(9)": "def f(n): return 3",
         "assert f(3) == {'a': 1}": "from collections import Counter\ndef f(n): return Counter('a')",

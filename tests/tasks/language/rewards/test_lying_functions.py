@@ -55,14 +55,14 @@ LIES = {
     r"""[os.write(line, b'{"call": %d, "values": [1, 2, 3], "imported": [], "read": []}\n' % n) for n in range(9)]""": (
         "which is no reply to what it was asked$"
     ),
-    r"""os.write(line, b'{"call": 1, "values": [1, 2], "imported": [], "read": []}\n')""": "was asked for 3 rewards and said something",
-    r"""os.write(line, b'{"call": 1, "values": [1, NaN, 3], "imported": [], "read": []}\n')""": "was asked for 3 rewards and said",
-    r"""os.write(line, b'{"call": 1, "values": [1, true, 3], "imported": [], "read": []}\n')""": "was asked for 3 rewards and said",
-    r"""os.write(line, b'{"call": 1, "values": [1, 1e999, 3], "imported": [], "read": []}\n')""": "was asked for 3 rewards and said",
-    r"""os.write(line, b'{"call": 1, "values": "123", "imported": [], "read": []}\n')""": "was asked for 3 rewards and said something",
-    r"""os.write(line, b'{"call": 1, "error": 7, "imported": [], "read": []}\n')""": "was asked for 3 rewards and said something else",
-    r"""os.write(line, b'{"call": 1, "error": "no", "at": 3, "imported": [], "read": []}\n')""": "was asked for 3 rewards and said",
-    r"""os.write(line, b'{"call": 1, "values": [1, 2, 3], "imported": 1, "read": []}\n')""": "was asked for 3 rewards and said",
+    r"""os.write(line, b'{"call": 1, "values": [1, 2], "imported": [], "read": []}\n')""": "was asked for 3 rewards and said something",  # noqa: E501
+    r"""os.write(line, b'{"call": 1, "values": [1, NaN, 3], "imported": [], "read": []}\n')""": "was asked for 3 rewards and said",  # noqa: E501
+    r"""os.write(line, b'{"call": 1, "values": [1, true, 3], "imported": [], "read": []}\n')""": "was asked for 3 rewards and said",  # noqa: E501
+    r"""os.write(line, b'{"call": 1, "values": [1, 1e999, 3], "imported": [], "read": []}\n')""": "was asked for 3 rewards and said",  # noqa: E501
+    r"""os.write(line, b'{"call": 1, "values": "123", "imported": [], "read": []}\n')""": "was asked for 3 rewards and said something",  # noqa: E501
+    r"""os.write(line, b'{"call": 1, "error": 7, "imported": [], "read": []}\n')""": "was asked for 3 rewards and said something else",  # noqa: E501
+    r"""os.write(line, b'{"call": 1, "error": "no", "at": 3, "imported": [], "read": []}\n')""": "was asked for 3 rewards and said",  # noqa: E501
+    r"""os.write(line, b'{"call": 1, "values": [1, 2, 3], "imported": 1, "read": []}\n')""": "was asked for 3 rewards and said",  # noqa: E501
     r"""os.write(line, b'{"call": 1, "values": [1, 2, 3]}\n')""": "was asked for 3 rewards and said something else",
     r"[os.write(line, b'x' * 2**20) for n in range(20)]": r"its process said more than 16 MiB at once$",
 }

@@ -57,7 +57,7 @@ ROWS = {
         {"key": 1, "prompt": "Write.", **CONSTRAINTS},
         {"key": 2, "prompt": "Say.", "instruction_id_list": ["keywords:existence"], "kwargs": [{"keywords": ["b"]}]},
     ],
-    "code": [{"task_id": 1, "text": "Write f.", "code": "f = int", "test_list": ["assert f(1) == 1"], "test_setup_code": ""}],
+    "code": [{"task_id": 1, "text": "Write f.", "code": "f = int", "test_list": ["assert f(1) == 1"], "test_setup_code": ""}],  # noqa: E501
     "code/2": [{"task_id": "a", "prompt": "def f():\n", "test": "def check(c):\n    assert c()", "entry_point": "f"}],
     "code/3": [{"question": "Add.", "input_output": json.dumps({"inputs": ["1"], "outputs": ["1"]}), "solutions": ""}],
 }  # fmt: skip
