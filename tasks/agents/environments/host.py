@@ -10,8 +10,7 @@ episode's number and `call` the question's. To the parent: {"call", ...} for eac
 the episode is over for a reason of its own, and `spent` where its answers took more seconds in all than it may. An
 episode that says anything but the one reply to its question is over.
 
-What an environment returns is checked here alone: `opening`, `turn`, `text` and `number`, and once more, on each way,
-by `checked`.
+What an environment returns is checked here alone, by `opening`, `turn`, `text`, `number` and `checked`.
 """
 
 import importlib.util
