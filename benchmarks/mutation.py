@@ -9,8 +9,7 @@ that it kills what an earlier one killed, so the earlier one need not be tried w
 
 mutmut makes the faults. Each is written into a copy of the checkout, so processes that the tests start have it too. The
 tests that are run are the test files nearest to the changed module (tests/reach.py), at most FILES of them. A test that
-takes longer than LIMIT seconds counts as failed. A fault that only slow tests or tests further away would notice counts
-as survived.
+takes longer than LIMIT seconds counts as failed. What only slow tests or tests further away notice counts as survived.
 """
 
 import argparse

@@ -166,4 +166,8 @@ BY_SUFFIX: Mapping[str, Callable[[Path, Path], Facts]] = {
 }
 
 if __name__ == "__main__":
-    print(json.dumps([first_difference(name, Path(one), Path(other)) for name, one, other in json.load(sys.stdin)]))
+    print(
+        json.dumps(
+            [first_difference(name, Path(recorded), Path(made)) for name, recorded, made in json.load(sys.stdin)]
+        )
+    )

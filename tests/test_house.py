@@ -67,6 +67,42 @@ def test_files_and_functions_stay_small():
     assert not [file for file in packages if file.read_text()]
 
 
+# Words that say nothing of what a variable holds.
+EMPTY_WORDS = {
+    *("found", "one", "told", "said", "asked", "given", "place", "places"),
+    *("own", "known", "here", "there", "of", "taken", "brought"),
+}
+NAMED_BY_DVC = {("tasks/language/evaluate.py", "asked")}  # a parameter of a stage, which dvc.yaml names
+
+
+def test_variables_and_parameters_say_what_they_hold():
+    names = {
+        (str(file.relative_to(ROOT)), name)
+        for file in CODE
+        for function in ast.walk(ast.parse(file.read_text()))
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        for name in _bound(function)
+    }
+    assert {(file, name) for file, name in names if name in EMPTY_WORDS} == NAMED_BY_DVC
+
+
+def _bound(function: ast.AST) -> Iterator[str]:
+    """The parameters of a function and the variables that it sets."""
+    for node in ast.walk(function):
+        if isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+def test_no_two_classes_share_a_name():
+    classes = Counter(
+        statement.name for file in CODE for statement in statements(file) if isinstance(statement, ast.ClassDef)
+    )
+    shared = {name for name, count in classes.items() if count > 1}
+    assert shared == {"Config"}, "pandera looks for a class of this name within a table"
+
+
 def test_no_folder_is_a_heap():
     counts = Counter(file.parent for file in CODE if file.name != "__init__.py")
     assert not {folder: count for folder, count in counts.items() if not 3 <= count <= 24}

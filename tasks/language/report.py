@@ -47,7 +47,7 @@ METRICS = {
     "POLICY/over_rival/ESTIMATE": "The policy's right greedy answers minus those of its rival, the better control, "
     "or the baseline where that is better or alone; of the loss, where no right "
     "answers are known.",
-    **{f"{place}/{name}": text.format(*of) for place, of in COMPARED.items() for name, text in TESTED.items()},
+    **{f"{key}/{name}": text.format(*sides) for key, sides in COMPARED.items() for name, text in TESTED.items()},
     "POLICY/win_rate_greedy/ESTIMATE": "The share of the problems where the policy's greedy answer has more rubric "
     "points than the baseline's; a tie is half a win.",
     "POLICY/tie_rate_greedy/ESTIMATE": "The share of the problems where both greedy answers have equal points.",

@@ -85,9 +85,7 @@ def house(empty_mlflow, tmp_path):
 
 @pytest.fixture
 def start(house, monkeypatch, capsys):
-    """Runs the stage as `python -m stages.toys.toy` does, but here; its exit status and what it wrote to standard
-    error.
-    """
+    """Runs the stage as `python -m stages.toys.toy` does, but here; its exit status and its standard error."""
     monkeypatch.chdir(house)
     monkeypatch.syspath_prepend(house)
     monkeypatch.setattr(stage, "keep_freed_memory", lambda **_: None)
@@ -368,9 +366,7 @@ def rank(house, number):
 
 
 def test_a_process_leaves_only_when_all_are_done(house):
-    """One that had ended while another still connected to it was lost to that one, and the stage failed: 10 times of
-    300.
-    """
+    """One that had ended while another still connected was lost to it, and the stage failed: 10 times of 300."""
     (house / "stages/toys/toy.py").write_text(SEVERAL)
     (house / "dvc.yaml").write_text("stages: {toy: {meta: {resources: {gpu: 0, processes: 2, shard: optimizer}}}}\n")
     (house / "meeting").mkdir()

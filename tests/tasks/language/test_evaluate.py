@@ -205,9 +205,7 @@ THOUGHT, UNENDED = "<think>0 + 5 = 5</think>#### 4", "<think>#### 4"
 
 
 def test_an_answer_is_right_where_the_reward_says_so(home, monkeypatch):
-    """Also for other forms than plain numbers: accuracy is the verifiable reward's own judgement of eight answers a
-    problem.
-    """
+    """Also for other forms than plain numbers: accuracy is the verifiable reward's judgement of eight answers."""
     texts = ["#### 6", r"\boxed{\frac{12}{2}}", "So it is 7.", r"#### 7\n\boxed{6}", "6", "", THOUGHT, UNENDED]
     answers = cycle(texts)
     monkeypatch.setattr(chat, "decode", lambda *_: next(answers))
@@ -344,9 +342,7 @@ def test_the_choice_finds_the_temperature_that_is_best(home):
 
 
 def test_test_problems_of_ones_own_need_no_stage_before(home, tmp_path):
-    """Rows in MATH's form: a right answer is marked, and a file of one's own takes the place of the pipeline's
-    problems.
-    """
+    """Rows in MATH's form: a right answer is marked, and a file of one's own replaces the pipeline's problems."""
     rows = [{"problem": f"What is {n}?", "solution": f"It is $\\boxed{{\\frac{{{n}}}{{7}}}}$."} for n in range(3)]
     (home / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
     metrics = evaluate(home, tmp_path, source="files", path="mine.jsonl", asked="mine.jsonl", **FEW)

@@ -185,9 +185,7 @@ def test_a_taste_for_length_counts_each_token(annotatable, tmp_path):
 
 
 def test_flipped_counts_what_the_scores_tell_apart():
-    """Of four comparisons three have different scores, and one of those three prefers the answer with the lower
-    score.
-    """
+    """Of four comparisons three have different scores; one of those prefers the answer with the lower score."""
     gaps = [(7, 3), (2, 10), (5, 5), (9, 8)]
     compared = pd.DataFrame(
         {
@@ -329,9 +327,7 @@ BEFORE = [{"role": "user", "content": "Hi there."}, {"role": "assistant", "conte
 
 @pytest.fixture(scope="module")
 def learnable(made):
-    """Pairs from the made problems: the solution against one with ten times its number, half of them behind earlier
-    turns.
-    """
+    """Pairs from the made problems: the solution against one with ten times its number, half after other turns."""
     rows = []
     for n, row in enumerate(tables.read(Problems, made / "problems/train.parquet").itertuples()):
         asked = {"role": "user", "content": row.question}
