@@ -19,7 +19,7 @@ from tasks.language.rewards import ranking_accuracy, rubric, verifier
 from tasks.language.tables.solutions import steps_of
 from tasks.language.training import judge
 from tasks.offline import behaviour
-from tasks.offline.datasets.stored import Reference
+from tasks.offline.datasets.stored import ScoreReference
 from tasks.offline.environments import rendering
 from tests import seams
 from tests.seam_params import CONTINUOUS, DISCRETE, TRAINING
@@ -170,7 +170,7 @@ def home(one_thread, tmp_path_factory):
         patch.setattr(judge, "check_objective", lambda *_: None)
         patch.setattr(verifier, "VerifierWorker", Wrong)
         patch.setattr(
-            behaviour, "reference_of", lambda *_: Reference(0.0, 1.0)
+            behaviour, "reference_of", lambda *_: ScoreReference(0.0, 1.0)
         )  # so short a training may make it worse
         without_pages(patch)
         patch.setattr(comparing, "FEWEST", 2)  # so few problems have no intervals otherwise

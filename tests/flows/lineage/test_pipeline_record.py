@@ -187,7 +187,7 @@ def test_a_section_is_compared_with_the_last_run_that_had_it(ran: Ran, monkeypat
         replace(run, id="of b", params={"a.x": "1", "b.y": "3"}),
         *(replace(run, id=f"older {n}", params={"b.y": "0", "b.gone": "0"}) for n in range(4)),
     ]
-    monkeypatch.setattr(history, "pipelines", lambda root, limit, flow, own: runs[:limit])
+    monkeypatch.setattr(history, "pipelines", lambda root, limit, flow, clone_only: runs[:limit])
     before = history.previous_params(ran.toy.root, "now", "language", {"a", "b"})
     assert before == {"a.x": "2", "b.y": "3"}
     assert pipeline_record.changes({"a.x": "2", "b.y": "4"}, before, []) == ["b.y 3 -> 4"]

@@ -16,7 +16,7 @@ from tasks.offline.bc import run as clone
 from tasks.offline.configs.bc import BcConfig
 from tasks.offline.configs.returns import FittedQConfig, ReturnsConfig
 from tasks.offline.datasets import stored
-from tasks.offline.datasets.stored import Reference
+from tasks.offline.datasets.stored import ScoreReference
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.environments.simulators import GRAPH
 from tasks.offline.policies import files, kinds
@@ -56,7 +56,7 @@ def home(tmp_path_factory):
     home = tmp_path_factory.mktemp("returns")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(home)
-        data = record(home / "transitions" / "CartPole-v1-random", "CartPole-v1", 12, Reference(20.0, 500.0))
+        data = record(home / "transitions" / "CartPole-v1-random", "CartPole-v1", 12, ScoreReference(20.0, 500.0))
         clone(BC, data, home / "bc" / data.name)
         (home / "metrics.json").write_text(
             json.dumps(run(CONFIG, home / "bc" / data.name, data, home / "returns" / "bc-cart"))
@@ -206,7 +206,7 @@ def test_every_target_is_played_and_nothing_is_believed_of_a_policy_that_remembe
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory):
-    return record(tmp_path_factory.mktemp("graph") / "graph-30", "graph", 30, Reference(-10.0, -3.0))
+    return record(tmp_path_factory.mktemp("graph") / "graph-30", "graph", 30, ScoreReference(-10.0, -3.0))
 
 
 def shortest():

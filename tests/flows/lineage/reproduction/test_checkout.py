@@ -123,12 +123,12 @@ def test_a_patch_through_a_link_is_refused(root, target):
 
 
 def test_a_tree_with_paths_outside_is_refused(root, target):
-    blob = git(root, "hash-object", "-w", "--stdin", stdin=b"bad")
+    blob = git(root, "hash-object", "-w", "--stdin", given=b"bad")
     for name in ("..", ".git"):
         inner = b"100644 out\0" + bytes.fromhex(blob)
-        folder = git(root, "hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=inner)
+        folder = git(root, "hash-object", "-t", "tree", "-w", "--literally", "--stdin", given=inner)
         tree = f"40000 {name}\0".encode() + bytes.fromhex(folder)
-        outer = git(root, "hash-object", "-t", "tree", "-w", "--literally", "--stdin", stdin=tree)
+        outer = git(root, "hash-object", "-t", "tree", "-w", "--literally", "--stdin", given=tree)
         made = git(root, "commit-tree", outer, "-m", "hostile")
         with pytest.raises(CheckoutError, match="outside the repository"):
             checkout.check_out(root, made, target)

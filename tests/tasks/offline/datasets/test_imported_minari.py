@@ -10,7 +10,7 @@ from tasks.algorithms.offline.networks.mlp import MeanAction
 from tasks.common.errors import StageError
 from tasks.offline.datasets import episodes, imported, stored
 from tasks.offline.datasets.episodes import BadEpisode, episode
-from tasks.offline.datasets.stored import Reference
+from tasks.offline.datasets.stored import ScoreReference
 from tasks.offline.environments.rollouts import as_player, play
 from tests.tasks import goal
 from tests.tasks.foreign import INF, NAN, WHOLE, equal, with_value
@@ -65,7 +65,9 @@ def test_minari_without_an_end_is_told(tmp_path, monkeypatch):
     endless = [replace(WHOLE[0], terminations=WHOLE[0].terminations & False)]
     folder = by_minari("hopper-v0", "Hopper-v5", buffers(endless), monkeypatch, tmp_path)
     with pytest.raises(StageError, match="data set it: episode 0: terminations: the last step is neither"):
-        stored.write(tmp_path / "it", "Hopper-v5", imported.minari(folder, "Hopper-v5").episodes, Reference(0, 1), {})
+        stored.write(
+            tmp_path / "it", "Hopper-v5", imported.minari(folder, "Hopper-v5").episodes, ScoreReference(0, 1), {}
+        )
 
 
 def changed(folder, field, change):
@@ -216,7 +218,7 @@ def test_minari_with_a_dict_for_observations_is_read_as_it_is_played(tmp_path, m
     for one, row in zip(found, rows, strict=True):
         np.testing.assert_allclose(one.observations, row, rtol=1e-6)
     assert np.abs(found[0].actions).max() <= 1, "of -2 to 2"
-    stored.write(tmp_path / "reach", goal.NAME, found, Reference(-9.0, 0.0), {})
+    stored.write(tmp_path / "reach", goal.NAME, found, ScoreReference(-9.0, 0.0), {})
     again = stored.read(tmp_path / "reach")
     np.testing.assert_allclose(again.transitions.next_observations[-1], rows[-1][-1], rtol=1e-6)
     played = play(goal.NAME, as_player(MeanAction(again.spaces, [4])), 2, seed=0)
@@ -284,7 +286,7 @@ def test_images_are_read_unless_in_jpeg(jpeg, tmp_path, monkeypatch):
 def test_ours_come_back_as_they_are(tmp_path):
     """Their actions already lie in [-1, 1]; Pendulum's own, from -2 to 2, would be halved."""
     ours = [episode(np.zeros((3, 3)), np.array([[-1.0], [0.5]]), np.ones(2), False)]
-    stored.write(tmp_path / "it", "Pendulum-v1", ours, Reference(0, 1), {})
+    stored.write(tmp_path / "it", "Pendulum-v1", ours, ScoreReference(0, 1), {})
     (found,) = imported.minari(tmp_path / "it", "Pendulum-v1").episodes
     assert found.actions.tolist() == [[-1.0], [0.5]]
     assert found.total == 2

@@ -10,7 +10,7 @@ import torch
 
 from tasks.common.errors import StageError
 from tasks.offline.datasets import stored
-from tasks.offline.datasets.stored import DATA, METADATA, Reference, read, write
+from tasks.offline.datasets.stored import DATA, METADATA, ScoreReference, read, write
 from tasks.offline.environments import simulators
 from tasks.offline.environments.rollouts import as_player, play
 
@@ -31,7 +31,7 @@ def played(environment, episodes=4):
     return play(environment, as_player(Chance(environment)), episodes, seed=0).episodes
 
 
-REFERENCE = Reference(-10.0, 30.0)
+REFERENCE = ScoreReference(-10.0, 30.0)
 
 
 @pytest.fixture(scope="module")
