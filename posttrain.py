@@ -1,7 +1,7 @@
 """Posttrain in Python, for notebooks: run stages and read what they made. docs/python.md shows each function once.
 
-The repository is the one that the current folder is in. What is wrong is one of the exceptions below, whose text is one line. torch
-and pandas are imported by the functions that need them.
+The repository is the one that the current folder is in. What is wrong is one of the exceptions below, whose text is one
+line. torch and pandas are imported by the functions that need them.
 """
 
 import json
@@ -43,13 +43,15 @@ def run(
     pull: bool = False,
     quiet: bool = False,
 ) -> dict[str, StageResult]:
-    """Bring flows or stages up to date, the language flow if none is named; the result of each stage that they need, by name.
+    """Bring flows or stages up to date, the language flow if none is named; the result of each stage that they need, by
+    name.
 
-    `params` are values by SECTION.KEY that are written to params.yaml first, and `force` has stages to run in any case, as for
-    `posttrain run`; stages with a GPU run on the workers of the work pool `pool`, if one is named. Where people have judged too little (state `paused`), what does
-    not depend on them is done and the call returns; with `wait` it stays until they have judged enough. With `pull` outs that
-    dvc.lock records and that are not here come from DVC's remote first. Progress is printed unless `quiet`. After a failure, which raises
-    StageFailed, what had finished is kept.
+    `params` are values by SECTION.KEY that are written to params.yaml first, and `force` has stages to run in any case,
+    as for `posttrain run`; stages with a GPU run on the workers of the work pool `pool`, if one is named. Where people
+    have judged too little (state `paused`), what does not depend on them is done and the call returns; with `wait` it
+    stays until they have judged enough. With `pull` outs that dvc.lock records and that are not here come from DVC's
+    remote first. Progress is printed unless `quiet`. After a failure, which raises StageFailed, what had finished is
+    kept.
     """
     environment.prepare()
     root, console = find_root(), Console(quiet=True) if quiet else PlainConsole(sys.stdout)
@@ -75,12 +77,14 @@ def sweep(
     pool: str = "",
     quiet: bool = False,
 ) -> "pd.DataFrame":
-    """Run the pipeline at every combination of these values of SECTION.KEY, as `posttrain sweep` does, and as far as the stages or flows named.
+    """Run the pipeline at every combination of these values of SECTION.KEY, as `posttrain sweep` does, and as far as
+    the stages or flows named.
 
-    One row for each point, by its number, in the order of the grid with the seeds last: the values, `run` (its run in MLflow), and for each metric its mean
-    and, where it is known, its 95 % interval as METRIC/low and METRIC/high. Without targets the evaluations are run, and their main metrics are shown, or the one
-    that `metric` names. `random` draws that many points. With `early`, a number of the trainings' curves, those that are behind by
-    it are not trained to their end, and a column `behind` says why. StageFailed where a point did not get to its end; the others are kept.
+    One row for each point, by its number, in the order of the grid with the seeds last: the values, `run` (its run in
+    MLflow), and for each metric its mean and, where it is known, its 95 % interval as METRIC/low and METRIC/high.
+    Without targets the evaluations are run, and their main metrics are shown, or the one that `metric` names. `random`
+    draws that many points. With `early`, a number of the trainings' curves, those that are behind by it are not trained
+    to their end, and a column `behind` says why. StageFailed where a point did not get to its end; the others are kept.
     """
     import pandas as pd
 
@@ -131,11 +135,12 @@ def evaluate(policy: str, quiet: bool = False) -> dict[str, Any]:
 
 
 def compare(policy: str, baseline: str) -> "pd.DataFrame":
-    """Two evaluated policies, problem by problem: a row for each metric that both have, as `posttrain compare BASELINE POLICY` has it.
+    """Two evaluated policies, problem by problem: a row for each metric that both have, as `posttrain compare BASELINE
+    POLICY` has it.
 
-    Columns `policy` and `baseline` (means over the problems that both answered), `difference`, `low` and `high` (its paired 95 %
-    interval, by the score test where each problem is right or wrong, else by the bootstrap); of right and wrong also `gained`,
-    `lost` and `p` (McNemar's test, without a correction).
+    Columns `policy` and `baseline` (means over the problems that both answered), `difference`, `low` and `high` (its
+    paired 95 % interval, by the score test where each problem is right or wrong, else by the bootstrap); of right and
+    wrong also `gained`, `lost` and `p` (McNemar's test, without a correction).
     """
     import pandas as pd
 
@@ -178,7 +183,9 @@ def table(of: str) -> "pd.DataFrame":
 
 
 def model(of: str) -> "tuple[PretrainedModel, Tokenizer]":
-    """A language model or a reward model with its tokenizer, by stage or folder, on the device that stages compute on."""
+    """A language model or a reward model with its tokenizer, by stage or folder, on the device that stages compute
+    on.
+    """
     from tasks.common import models
     from tasks.language.rewards import reward_model_files
 
@@ -190,7 +197,9 @@ def model(of: str) -> "tuple[PretrainedModel, Tokenizer]":
 
 
 def lineage(of: str) -> "Link":
-    """Where an output comes from, by stage, path or hash: its run, parameters and code, and in `inputs` what it was made from."""
+    """Where an output comes from, by stage, path or hash: its run, parameters and code, and in `inputs` what it was
+    made from.
+    """
     from flows.lineage.chain import chain
 
     with running.one_line():

@@ -1,9 +1,10 @@
-"""Set up .venv with the versions of the lock files: `python deploy/install.py [--dev]`, called by every target of the Makefile.
+"""Set up .venv with the versions of the lock files: `python deploy/install.py [--dev]`, called by every target of the
+Makefile.
 
-Needs nothing but the standard library. uv, whose version the lock has too, installs the packages within seconds; pip does where uv
-cannot be had or fails. A run needs requirements.lock; tests, documentation and lint also need requirements-dev.lock (--dev).
-Every package is checked against the lock's hashes but torch and what torch brings: its files differ between an index of CPU
-builds, one of CUDA builds and a local one, so torch comes by its version alone.
+Needs nothing but the standard library. uv, whose version the lock has too, installs the packages within seconds; pip
+does where uv cannot be had or fails. A run needs requirements.lock; tests, documentation and lint also need
+requirements-dev.lock (--dev). Every package is checked against the lock's hashes but torch and what torch brings: its
+files differ between an index of CPU builds, one of CUDA builds and a local one, so torch comes by its version alone.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ class SetupError(Exception):
 
 
 def entries(lock: Path) -> list[str]:
-    """The entries of a lock file, each in one line: name, version, marker where only some environments need it, hashes."""
+    """The entries of a lock file, each in one line: name, version, marker where only some environments need it,
+    hashes.
+    """
     joined = lock.read_text().replace("\\\n", " ")
     return [" ".join(line.split()) for line in joined.splitlines() if line.strip() and not line.startswith("#")]
 
@@ -97,7 +100,9 @@ class Installation:
     def run(
         self, command: list[str | Path], doing: str, environment: dict[str, str] | None = None, quiet: bool = False
     ) -> bool:
-        """Run a command, with a line of progress every few seconds and, unless `quiet`, what it prints; whether it succeeded."""
+        """Run a command, with a line of progress every few seconds and, unless `quiet`, what it prints; whether it
+        succeeded.
+        """
         self.say(doing)
         ended = threading.Event()
 
@@ -170,7 +175,9 @@ class Installation:
             raise SetupError("pip could not install the packages of the lock: see above")
 
     def install_project(self, project: Path) -> None:
-        """Install the repository itself, so that its commands are in the environment and its files stay where they are."""
+        """Install the repository itself, so that its commands are in the environment and its files stay where they
+        are.
+        """
         arguments = ["--no-deps", "--no-build-isolation", "--editable", str(project)]
         uv = self.python.with_name("uv")
         if uv.exists():
@@ -181,7 +188,8 @@ class Installation:
             raise SetupError("pip could not install the repository: see above")
 
     def make_database(self) -> None:
-        """Leave an empty database of Prefect's in the environment, a copy of which each repository begins with: to make one takes a server half a minute.
+        """Leave an empty database of Prefect's in the environment, a copy of which each repository begins with: to make
+        one takes a server half a minute.
 
         A run does without; then its server makes one.
         """
@@ -234,7 +242,9 @@ def pip_settings(python: Path) -> dict[str, str]:
 
 
 def uv_environment(python: Path) -> dict[str, str]:
-    """The environment for uv: pip's index, certificates, links and constraints, under the names that uv has for them."""
+    """The environment for uv: pip's index, certificates, links and constraints, under the names that uv has for
+    them.
+    """
     environment = {**os.environ, "UV_NO_PROGRESS": "1"}
     settings = pip_settings(python)
     for option, variable in PIP_OPTIONS.items():

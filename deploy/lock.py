@@ -1,7 +1,8 @@
-"""Write requirements.lock and requirements-dev.lock from pyproject.toml: `make lock`, for Linux and macOS and Python 3.11 to 3.13.
+"""Write requirements.lock and requirements-dev.lock from pyproject.toml: `make lock`, for Linux and macOS and Python
+3.11 to 3.13.
 
-Versions that a lock has already stay, unless pyproject.toml forbids them; `make lock UPGRADE=NAME` takes a package's newest.
-torch stands there without hashes and without what it brings to a machine with CUDA: see deploy/install.py.
+Versions that a lock has already stay, unless pyproject.toml forbids them; `make lock UPGRADE=NAME` takes a package's
+newest. torch stands there without hashes and without what it brings to a machine with CUDA: see deploy/install.py.
 """
 
 import argparse
@@ -52,7 +53,9 @@ def compiled(output: Path, extras: list[str], upgrade: list[str]) -> list[str]:
 
 
 def _marked(entry: str) -> str:
-    """The entry with its marker where only some environments need it, without it where all do, and nothing where none does."""
+    """The entry with its marker where only some environments need it, without it where all do, and nothing where none
+    does.
+    """
     requirement, marker = install.marked(entry)
     hashes = entry.partition(" --hash")[2]
     hashes = f" --hash{hashes}" if hashes and install.name_of(entry) not in install.FREE else ""

@@ -335,7 +335,8 @@ def test_a_process_that_ends_is_unknown_before_it_has_read_the_reference_and_wro
 
 def test_a_busy_worker_does_not_outlive_a_killed_parent():
     code = (
-        "import os, threading; from tasks.language.rewards.verifier import VerifierWorker\nworker = VerifierWorker(1.0)\n"
+        "import os, threading; from tasks.language.rewards.verifier import VerifierWorker\nworker = "
+        "VerifierWorker(1.0)\n"
         "print(worker.process.pid, flush=True); worker.judge('$1$', '$9^{9^{9^{9}}}$')"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
