@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -54,6 +55,7 @@ class Case:
     stages: Stages
     prepare: Callable[[Path], None]
     rounds: int = ROUNDS
+    naive: bool = True  # whether the flow over `dvc repro` is measured, which takes a second a stage
     cold: bool = False  # without a Prefect server: each tool has to start its own
 
 
@@ -102,12 +104,12 @@ def empty(root: Path) -> None:
 
 CASES = [
     Case(f"nothing to do, {STAGES} stages", chain(STAGES), settle),
-    Case(f"nothing to do, {MANY} stages", chain(MANY), settle, LARGE_ROUNDS),
+    Case(f"nothing to do, {MANY} stages", chain(MANY), settle, LARGE_ROUNDS, naive=False),
     Case(f"nothing to do right after a run, {STAGES} stages", chain(STAGES), run_first, LARGE_ROUNDS),
     Case("1 trivial stage", chain(1), change),
     Case("1 trivial stage, no Prefect server yet", chain(1), change, LARGE_ROUNDS, cold=True),
     Case(f"{STAGES} trivial stages in a chain", chain(STAGES), change),
-    Case(f"{CHAIN} trivial stages in a chain", chain(CHAIN), change, 1),
+    Case(f"{CHAIN} trivial stages in a chain", chain(CHAIN), change, 1, naive=False),
     Case(f"{LARGE_STAGES} independent stages, an out of {LARGE_MB} MB each", fan(), empty, LARGE_ROUNDS),
 ]
 
@@ -159,41 +161,48 @@ def measure(case: Case, folder: Path, tools: dict[str, list[str]]) -> dict[str, 
     records.
     """
     waits = {name: [dep for dep in facts["deps"] if dep in case.stages] for name, facts in case.stages.items()}
-    tools = {**tools, NAIVE: [*tools[NAIVE], json.dumps(waits)]}
+    tools = {name: command for name, command in tools.items() if case.naive or name != NAIVE}
+    if case.naive:
+        tools[NAIVE] = [*tools[NAIVE], json.dumps(waits)]
     roots = {tool: repository(folder / tool.replace(" ", "-"), case.stages) for tool in tools}
-    naive = roots[NAIVE]
-    kept = server.Server(naive)
-    kept.wait()
     times: dict[str, list[float]] = {name: [] for name in (*tools, AFTER)}
-    for counted in [False] + [True] * case.rounds:
-        for tool, root in roots.items():
-            if counted:
-                case.prepare(root)
-            if case.cold and tool == POSTTRAIN:
-                server.stop(root)
-            prefect = (
-                {}
-                if tool != NAIVE
-                else {"PREFECT_HOME": str(naive / "prefect")}
-                if case.cold
-                else server.environ(naive)
-            )
-            seconds, after = run(tools[tool], root, prefect), recorded(root)
-            if counted:
-                times[tool].append(seconds)
-            if counted and tool == POSTTRAIN:
-                times[AFTER].append(after)
-    kept.close()
-    for root in (naive, roots[POSTTRAIN]):
-        server.stop(root)
+    with ExitStack() as stack:
+        for root in (roots[tool] for tool in (POSTTRAIN, NAIVE) if tool in roots):
+            stack.callback(server.stop, root)
+        if case.naive:
+            kept = server.Server(roots[NAIVE])
+            stack.callback(kept.close)
+            kept.wait()
+        for counted in [False] + [True] * case.rounds:
+            for tool, root in roots.items():
+                if counted:
+                    case.prepare(root)
+                if case.cold and tool == POSTTRAIN:
+                    server.stop(root)
+                seconds = run(tools[tool], root, prefect_of(root, case.cold) if tool == NAIVE else {})
+                after = recorded(root)
+                if counted:
+                    times[tool].append(seconds)
+                if counted and tool == POSTTRAIN:
+                    times[AFTER].append(after)
     return times
+
+
+def prefect_of(root: Path, cold: bool) -> dict[str, str]:
+    """The variables that name the server of the flow over `dvc repro`; none for one that it has to start itself."""
+    return (
+        {"PREFECT_HOME": str(root / "prefect"), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
+        if cold
+        else server.environ(root)
+    )
 
 
 def row(name: str, times: dict[str, float], after: str = "", spread: str = "") -> str:
     """One line of the table."""
-    ours, plain, naive = times[POSTTRAIN], times[PLAIN], times[NAIVE]
+    ours, plain = times[POSTTRAIN], times[PLAIN]
+    naive = f"{times[NAIVE]:.2f}" if NAIVE in times else ""
     other = f"{times[SNAKEMAKE]:.2f}" if SNAKEMAKE in times else ""
-    return f"| {name} | {ours:.2f} | {plain:.2f} | {ours / plain:.2f} | {naive:.2f} | {other} | {after} | {spread} |"
+    return f"| {name} | {ours:.2f} | {plain:.2f} | {ours / plain:.2f} | {naive} | {other} | {after} | {spread} |"
 
 
 def machine(*packages: str) -> str:
@@ -242,13 +251,15 @@ def main() -> None:
             times = measure(case, Path(folder), tools)
         single[case.name] = times
         middle = {tool: statistics.median(values) for tool, values in times.items()}
-        spread = "; ".join(f"{tool} {min(times[tool]):.2f} to {max(times[tool]):.2f}" for tool in tools)
+        spread = "; ".join(
+            f"{tool} {min(times[tool]):.2f} to {max(times[tool]):.2f}" for tool in tools if tool in times
+        )
         lines.append(row(case.name, middle, f"{middle[AFTER]:.2f}", f"{case.rounds}: {spread}"))
         medians.append(middle)
         print(lines[-1], flush=True)
     by_name = {case.name: middle for case, middle in zip(CASES, medians, strict=True)}
     one, many = by_name["1 trivial stage"], by_name[f"{CHAIN} trivial stages in a chain"]
-    each = {tool: (many[tool] - one[tool]) / (CHAIN - 1) for tool in tools}
+    each = {tool: (many[tool] - one[tool]) / (CHAIN - 1) for tool in many.keys() & one.keys() - {AFTER}}
     lines.append(row("each further trivial stage", each, "", f"from 1 and {CHAIN}"))
     print(lines[-1])
     result_files.write(RESULT, {"page": lines}, single)
