@@ -77,6 +77,7 @@ class Server:
         fcntl.flock(self._users, fcntl.LOCK_SH)
         self._keeper = None if kept(root) else self._start()
         self._closed = threading.Event()
+        self._watch = threading.Thread(target=self._keep_up, name="server", daemon=True)
 
     def _start(self) -> "subprocess.Popen[bytes]":
         (self.root / keeper.STOPPED).unlink(missing_ok=True)
@@ -111,7 +112,8 @@ class Server:
                 announced = True
                 say("waits until Prefect's server has started")
             time.sleep(LOOK_SECONDS)
-        threading.Thread(target=self._keep_up, name="server", daemon=True).start()
+        if self._watch.ident is None:  # each flow of a run waits here
+            self._watch.start()
 
     def _keep_up(self) -> None:
         """While the server is in use, start it again once if the process that keeps it was killed, at the same
