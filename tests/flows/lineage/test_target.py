@@ -146,3 +146,10 @@ def test_before_the_first_run_there_is_nothing_to_ask_for(toy: Toy) -> None:
         "dvc.lock: records nothing yet; `posttrain run` makes the first results"
     ]
     assert not found.faults
+
+
+def test_a_path_may_lead_up_from_the_folder_of_another_output(unchanged: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(unchanged.toy.root / "data/dpo")
+    assert resolve(unchanged.toy.root, "../sft").path == "data/sft"
+    monkeypatch.chdir(unchanged.toy.root / "data/metrics")
+    assert resolve(unchanged.toy.root, "../sft").path == "data/sft"
