@@ -22,7 +22,12 @@ from pathlib import Path
 from benchmarks import result_files
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("README.md", "docs/**/*.md", "benchmarks/*.md")  # of LOG.md, a diary, the blocks alone are checked
+PAGES = (
+    "README.md",
+    "docs/**/*.md",
+    "tasks/extensions/*/README.md",
+    "benchmarks/*.md",
+)  # of LOG.md, a diary, the blocks alone are checked
 BLOCK = re.compile(r"^<!-- block (.+?) -->\n(.*?)^<!-- /block -->$", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)

@@ -1,9 +1,9 @@
 """A reward model that is optimised too far: `python -m benchmarks.over_optimisation DATA --small SFT --scratch FOLDER`.
 
 DATA is the data folder of a run of the default pipeline up to `reward_model`; SFT is a model of a quarter of the size,
-fine-tuned on the same data (docs/search.md has the commands). Heads of both sizes are trained on 60, 500 and all pairs
-of presets/fault-over-optimised.yaml, by about as many updates. Then the proxy is optimised in two ways, as in
-arXiv:2210.10760: the best of n of SFT's answers by the head, whose KL to SFT is log n - (n - 1) / n, and PPO by the
+fine-tuned on the same data (tasks/extensions/search/README.md has the commands). Heads of both sizes are trained on 60,
+500 and all pairs of presets/fault-over-optimised.yaml, by about as many updates. Then the proxy is optimised in two
+ways, as in arXiv:2210.10760: the best of n of SFT's answers by the head, whose KL to SFT is log n - (n - 1) / n, and PPO by the
 preset. The gold is the rubric, of whose points the pairs' labels were made. Results go to
 benchmarks/results/training_faults/over-optimised.json, the picture to docs/faults/over-optimised.png.
 """
@@ -22,14 +22,14 @@ from benchmarks import over_optimisation_picture, result_files, variants
 from benchmarks.training_faults import workspace
 from flows.params import checking, editing, files
 from tasks.common import estimates, models
+from tasks.extensions.search import sampling, scoring, subsets
+from tasks.extensions.search.configs.search import SearchConfig
 from tasks.language import reward_model
 from tasks.language.configs.reward_model import RewardModelConfig
-from tasks.language.configs.search import SearchConfig
 from tasks.language.data import chat
 from tasks.language.reporting import judging
 from tasks.language.rewards import reward_model_files
 from tasks.language.rewards.verifier import Verifier
-from tasks.language.test_time import sampling, scoring, subsets
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PICTURE = (

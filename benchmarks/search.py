@@ -1,4 +1,5 @@
-"""The tables and verdicts of docs/search.md, made of benchmarks/results/search.json (benchmarks/claims.py).
+"""The tables and verdicts of tasks/extensions/search/README.md, made of benchmarks/results/search.json
+(benchmarks/claims.py).
 
 The file has what LOG.md and the page had: most intervals were not kept. Those of greedy answers are Wilson's, of 500
 problems.

@@ -220,8 +220,12 @@ def explain(key: Annotated[str, typer.Argument(help="SECTION or SECTION.KEY", au
 
 
 @app.command()
-def preset(name: Annotated[str, typer.Argument(help="presets/NAME.yaml", autocompletion=tab.presets)]) -> int:
-    """Lay presets/NAME.yaml, a part of params.yaml, over params.yaml."""
+def preset(
+    name: Annotated[
+        str, typer.Argument(help="A file of presets/, or of an extension, without .yaml.", autocompletion=tab.presets)
+    ],
+) -> int:
+    """Lay a preset, a part of params.yaml, over params.yaml: presets/NAME.yaml or one of an extension."""
     from flows.params import checking, editing
 
     root = find_root()

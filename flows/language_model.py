@@ -59,7 +59,6 @@ def language(
         stage("evaluate", *POLICIES, "problems", "reward_model")  # all on the same test problems
         stage("benchmarks", *POLICIES, "pretrained")  # suites of others' making
         stage("benchmark_pages", "benchmarks")
-        stage("search", *POLICIES, "problems", "reward_model")  # more answers at test time
         stage("steering", "reviews", "problems", "sft", "reinforce", "ppo", "grpo", "reward_model")
         stage("report", "evaluate", "reward_model")  # what each stage contributed
         return stage.end()

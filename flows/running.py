@@ -273,8 +273,7 @@ def plan(
         stages = [name for name in named if name not in FLOWS]
         if stages:
             planned = planning.plan(root, stages, force, pools, pool, on_work)
-            belongs = (flow for flow in FLOWS if f" tasks.{flow}." in planned[-1].cmd)
-            parts.append((next(belongs, "language"), planned))
+            parts.append((_flow_of(planned), planned))
     names = {stage.name for _, planned in parts for stage in planned}
     for name in force:
         if name not in names | {stage.split("@")[0] for stage in names}:
@@ -289,6 +288,15 @@ def plan(
             if say is not None:
                 say(line)
     return parts
+
+
+def _flow_of(planned: Sequence[PlannedStage]) -> str:
+    """The flow that stages are recorded under: that of the last one, and of an extension's that of what it needs."""
+    for stage in reversed(planned):
+        for flow in FLOWS:
+            if f" tasks.{flow}." in stage.cmd:
+                return flow
+    return "language"
 
 
 def with_headings(console: Console, parts: list[Part]) -> Iterator[Part]:

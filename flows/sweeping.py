@@ -146,7 +146,9 @@ def run_points(
 
 
 def flows_of(root: Path, varied: Sequence[axes.Axis]) -> list[str]:
-    """The flows whose stages have the sections that are varied; the language flow where only seeds are."""
+    """The flows whose stages have the sections that are varied; the language flow where only seeds are, or sections of
+    extensions.
+    """
     sections = [axis.key.split(".")[0] for axis in varied]
     flow_names = [flow for name in sections for flow in FLOWS if (root / f"tasks/{flow}/configs/{name}.py").is_file()]
     return list(dict.fromkeys(flow_names)) or ["language"]

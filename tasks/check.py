@@ -7,6 +7,8 @@ Tables are held against their schema, weights and numbers must be finite. Transf
 for number formats that numpy lacks, so that a check costs little.
 """
 
+import functools
+import importlib
 import json
 import math
 import os
@@ -22,83 +24,36 @@ import pandas as pd
 import pandera.errors
 from safetensors import SafetensorError, safe_open
 
-from tasks.agents.playing.tables import EpisodeTable, SampledEpisodes, SampledTurns, Turns
-from tasks.common.documents import Documents
 from tasks.common.tables import Table
-from tasks.language.tables.benchmarks import Answers, SuiteQuestions
-from tasks.language.tables.evaluation import Generations, Measures
-from tasks.language.tables.held_out import HeldOut
-from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
-from tasks.language.tables.problems import OTHER_KINDS, Demonstrations, Problems, Prompts
-from tasks.language.tables.responses import Responses
-from tasks.language.tables.reviews import Reviews
-from tasks.language.tables.rollouts import FILE as ROLLOUTS
-from tasks.language.tables.rollouts import RolloutTable
-from tasks.language.tables.search import Accuracies, SampledAnswers
-from tasks.language.tables.solutions import Solutions
-from tasks.language.tables.steering import Continuations, SteeringMeasures
 from tasks.offline.datasets import episodes
-from tasks.offline.datasets.tables import BehaviourReturns, Recorded
-from tasks.offline.reporting import measurements
 
-# By folder and name, where a stage's tables differ, or by name alone.
-TABLES: dict[str, type[Table]] = {
-    "preferences/train.parquet": Comparisons,
-    "preferences/test.parquet": Comparisons,
-    "solutions/train.parquet": Solutions,
-    "solutions/test.parquet": Solutions,
-    "held_out.parquet": HeldOut,
-    "demonstrations/train.parquet": Demonstrations,
-    "demonstrations/validation.parquet": Demonstrations,
-    "mixture/validation.parquet": Prompts,
-    "train.parquet": Problems,
-    "validation.parquet": Problems,
-    "test.parquet": Problems,
-    "train_demonstrations.parquet": Demonstrations,
-    "validation_demonstrations.parquet": Demonstrations,
-    **{f"{name}.parquet": Problems for name in OTHER_KINDS},
-    "other_kinds.parquet": Generations,
-    "corpus.parquet": Documents,
-    "prompts.parquet": Prompts,
-    "selected.parquet": Demonstrations,
-    "responses.parquet": Responses,
-    "reviews.parquet": Reviews,
-    "continuations.parquet": Continuations,
-    "steering_measures.parquet": SteeringMeasures,
-    "annotations.parquet": Annotations,
-    "rankings.parquet": Rankings,
-    "asked.parquet": Problems,
-    "suite_problems.parquet": SuiteQuestions,
-    "suite_answers.parquet": Answers,
-    "generations.parquet": Generations,
-    "measures.parquet": Measures,
-    "answers.parquet": SampledAnswers,
-    "accuracies.parquet": Accuracies,
-    ROLLOUTS: RolloutTable,
-    measurements.EPISODES: measurements.PlayedEpisodes,
-    measurements.VALUES: measurements.Values,
-    measurements.STARTS: measurements.Starts,
-    **{f"{split}_turns.parquet": Turns for split in ("train", "validation")},
-    **{f"{split}_episodes.parquet": EpisodeTable for split in ("train", "validation")},
-    "sampled_turns.parquet": SampledTurns,
-    "sampled_episodes.parquet": SampledEpisodes,
-    "measured.parquet": BehaviourReturns,
-    "recorded.parquet": Recorded,
-}
+HOME = Path(__file__).parent
 NUMPY_DTYPES = ("F64", "F32", "F16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 SHOWN = 5  # failures of one table that are told one by one
 
 
+@functools.cache
+def tables() -> dict[str, type[Table]]:
+    """Name of a file, or FOLDER/NAME where tables of one name differ -> its schema: all that FILES of the modules
+    tables.py and tables/*.py names.
+    """
+    schemas: dict[str, type[Table]] = {}
+    for file in sorted([*HOME.glob("*/**/tables.py"), *HOME.glob("*/**/tables/*.py")]):
+        module = importlib.import_module(".".join((HOME.name, *file.relative_to(HOME).with_suffix("").parts)))
+        schemas |= getattr(module, "FILES", {})
+    return schemas
+
+
 def schema_of(path: Path) -> type[Table] | None:
     """The schema of a stage's table, by its place; None for a table of which none is known."""
-    return TABLES.get(f"{path.parent.name}/{path.name}") or TABLES.get(path.name)
+    return tables().get(f"{path.parent.name}/{path.name}") or tables().get(path.name)
 
 
 def table_problems(path: Path) -> Iterator[str]:
     """Where a parquet file breaks its schema; a file without a known schema is a problem too."""
     schema = schema_of(path)
     if schema is None:
-        yield "no schema is known for this table (tasks/check.py lists them)"
+        yield "no schema is known for this table (FILES of a module tables.py names it)"
         return
     try:
         schema.validate(pd.read_parquet(path), lazy=True)

@@ -5,7 +5,7 @@ HEADLINE what `dvc metrics show` prints of a report. A slash in a name leads int
 for a key.
 """
 
-import importlib.util
+import importlib
 import json
 import pkgutil
 import re
@@ -66,6 +66,7 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
         "was asked for, if any",
     ),
 }
+HOME = Path(__file__).parent
 REWARD, REWARDS = (
     "REWARD",
     "tasks.language.rewards.by_name",
@@ -147,12 +148,15 @@ def _row(*cells: str) -> str:
 
 def meanings(file: Path, flow: str) -> dict[str, str]:
     """Name of each number in a stage's file of metrics -> its sentence in the METRICS of the stage, which is one of
-    this flow.
+    this flow or of an extension.
     """
-    module = f"tasks.{flow}.{file.stem.partition('@')[0]}"
-    if importlib.util.find_spec(module) is None:
+    stage = file.stem.partition("@")[0]
+    files = [HOME / flow / f"{stage}.py", *HOME.glob(f"extensions/*/{stage}.py")]
+    module = next((path for path in files if path.is_file()), None)
+    if module is None:
         return {}
-    explained = named(importlib.import_module(module).METRICS)
+    name = ".".join((HOME.name, *module.relative_to(HOME).with_suffix("").parts))
+    explained = named(importlib.import_module(name).METRICS)
     sentences = {}
     for name in _leaves(json.loads(file.read_text())):
         meaning = next((text for key, text in explained.items() if pattern(key).fullmatch(name)), None)

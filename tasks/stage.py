@@ -40,8 +40,11 @@ def read_section(stage: str, config_type: type[Config], params: Path = PARAMS) -
         raise ConfigError(f"{params}: {error}") from None
 
 
-def main(run: Callable[..., Metrics], *, data_parallel: bool = False) -> None:
+def main(run: Callable[..., Metrics], *, data_parallel: bool = False, flow: str = "") -> None:
     """Run a stage as a command: flags from `run`'s signature, Config from params.yaml, metrics to `--metrics`.
+
+    A stage is a module of its flow's folder, as `tasks.language.dpo`; one of an extension, as
+    `tasks.extensions.search.search`, says by `flow` under which flow its run is recorded.
 
     A parameter of `run` typed Path becomes one required flag, one typed list[Path] a flag with one or more values.
     `--threads` stands in the command and so counts in DVC's hash: the order of sums, and with it the bytes, depends on
@@ -50,7 +53,8 @@ def main(run: Callable[..., Metrics], *, data_parallel: bool = False) -> None:
     """
     spec = sys.modules["__main__"].__spec__
     assert spec is not None, "a stage is started with python -m"
-    _, flow, stage = spec.name.split(".")
+    _, folder, *_, stage = spec.name.split(".")
+    flow = flow or folder
     definition = _load(PIPELINE)["stages"][stage]
     name = os.environ.get("DVC_STAGE", stage)  # stage@branch, where it has branches; DVC sets it for every command
     hints = get_type_hints(run)

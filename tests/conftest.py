@@ -13,7 +13,7 @@ from ruamel.yaml import YAML
 
 from flows.params import checking
 from tasks.common.config import Config
-from tests import repository
+from tests import extensions, repository
 
 C = TypeVar("C", bound=Config)
 
@@ -88,11 +88,11 @@ SET = {
 }
 BRANCHED = {
     **PARAMS,
+    **{stage: {**PARAMS[stage], **section} for stage, section in extensions.entries("BRANCHED").items()},
     "budgets": {**PARAMS["budgets"], "policies": {"successes": BOUGHT}},
     "benchmarks": {**PARAMS["benchmarks"], "cells": {"sft-gsm8k": CELL}},
     "benchmark_pages": {"comparisons": {"all": {"cells": ["sft-gsm8k"], "baseline": "sft"}}},
     "agent_episodes": {**PARAMS["agent_episodes"], "sets": {"rooms-mixed": SET}},
-    "search": {**PARAMS["search"], "policies": ["sft"]},
     "steering": {**PARAMS["steering"], "pages": {"reviews": {"policies": ["reinforce", "ppo", "grpo"]}}},
 }
 

@@ -82,7 +82,8 @@ class Reach:
 
 def is_test(file: str) -> bool:
     """Whether pytest collects the file."""
-    return file.startswith("tests/") and file.rpartition("/")[2].startswith("test_") and file.endswith(".py")
+    inside = file.startswith(("tests/", "tasks/extensions/"))
+    return inside and file.rpartition("/")[2].startswith("test_") and file.endswith(".py")
 
 
 def _module_name(file: str) -> str:

@@ -78,7 +78,12 @@ def source_files() -> list[str]:
 
 def presets() -> list[str]:
     """The names of the presets."""
-    return [file.stem for file in files("presets/*.yaml")]
+    return [file.stem for file in preset_files()]
+
+
+def preset_files() -> list[Path]:
+    """The presets, those of extensions too."""
+    return files("presets/*.yaml", "tasks/extensions/*/presets/*.yaml")
 
 
 @functools.cache
@@ -126,9 +131,14 @@ def sections(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: with_branches(name, types[name], values) for name in stages if name in types}
 
 
+def preset_file(name: str) -> Path:
+    """The file of a preset."""
+    return next(file for file in preset_files() if file.stem == name)
+
+
 def preset(name: str) -> dict[str, Any]:
     """The sections of a preset as the stages' Configs have them, those keys alone that it sets."""
-    values = YAML(typ="safe").load(ROOT / f"presets/{name}.yaml")
+    values = YAML(typ="safe").load(preset_file(name))
     entries, types = values.pop(BRANCHES, {}), checking.sections(ROOT)
     for stage, entry in entries.items():
         values.setdefault(stage, {})[types[stage].branched_by] = entry

@@ -6,6 +6,7 @@ Of a dictionary whose keys the user chooses, only the first entry is changed.
 
 from typing import Any
 
+from tests import extensions
 from tests.tasks.agents import small
 
 POLICY = {
@@ -27,6 +28,7 @@ Q = {"hidden": [8], "target_every": 5, "learning_rate": 0.01}
 TUNING = {"after": 5, "steps": 1, "replay": 100, "share": 0.5}
 RECORDED = {"location": None, "steps": None}
 BASE: dict[str, dict[str, Any]] = {
+    **extensions.entries("BASE"),
     "problems": {"train": 80, "validation": 8, "test": 40, "other_kinds": 2},
     "reviews": {"corpus": 10, "train": 10, "test": 4, "reward": 20, "second": 40, "held_out": 20},
     "corpus": {"facts": 60, "solutions": 60, "stories": 10},
@@ -66,10 +68,6 @@ BASE: dict[str, dict[str, Any]] = {
         "problems": 32,  # of fewer than 30 nothing is tested
         **{"samples": 2, "pass_at": [1, 2], "max_new_tokens": 8, "batch_size": 16},
         **{"validation_problems": 4, "validation_samples": 2},
-    },
-    "search": {
-        **{"policies": ["sft"], "problems": 6, "samples": 4, "max_new_tokens": 8, "batch_size": 4, "subsets": 20},
-        "beam_widths": [1],
     },
     "steering": {
         "pages": {"reviews": {"policies": ["reinforce", "ppo", "grpo"]}},

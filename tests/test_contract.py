@@ -29,7 +29,7 @@ from tasks.common.config_faults import explain
 from tasks.common.errors import ConfigError
 from tasks.offline.configs.learners import MethodConfig
 from tasks.stage import Names, path, read_section
-from tests import repository
+from tests import extensions, repository
 from tests.conftest import BRANCHED, PARAMS, SECTIONS, one_branch
 
 pytestmark = pytest.mark.tree
@@ -101,20 +101,22 @@ def paths(outs_or_deps):
 @functools.cache
 def covered(folder):
     """The stages that have a test file of their own, or that a shared test file imports."""
-    files = repository.files(f"tests/tasks/{folder}/test_*.py")
+    files = repository.files(f"tests/tasks/{folder}/test_*.py", f"tasks/{folder}/tests/test_*.py")
     nodes = [
         node for file in files for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ImportFrom)
     ]
-    imported = {alias.name for node in nodes if node.module == f"tasks.{folder}" for alias in node.names}
+    imported = {
+        alias.name for node in nodes if node.module == f"tasks.{folder.replace('/', '.')}" for alias in node.names
+    }
     return imported | {file.stem.removeprefix("test_") for file in files}
 
 
 def test_file_stage_section_and_folder_have_one_name(stages):
     files = {
         file.stem: folder
-        for folder in ("language", "offline", "agents")
+        for folder in ("language", "offline", "agents", *(f"extensions/{name}" for name in extensions.NAMES))
         for file in repository.files(f"tasks/{folder}/*.py")
-        if file.stem != "__init__"
+        if file.stem != "__init__" and (folder.count("/") == 0 or file.stem in extensions.STAGES)
     }
     names = {name.split("@")[0] for name in stages}
     assert files.keys() == names == set(PIPELINE["stages"]) - {contract.CODE} == set(PARAMS)
@@ -122,7 +124,7 @@ def test_file_stage_section_and_folder_have_one_name(stages):
     for name, stage in stages.items():
         stem, _, item = name.partition("@")
         module, given = flags(stage)
-        assert module == f"tasks.{files[stem]}.{stem}"
+        assert module == f"tasks.{files[stem].replace('/', '.')}.{stem}"
         folder = [item] if stem == "sft_control" else [stem, item]  # a control is a policy like others, at data/POLICY
         assert given["out"] == ["/".join(filter(None, ["data", *folder]))]
         assert given["metrics"] == [f"data/metrics/{name}.json"]

@@ -21,7 +21,7 @@ from tasks.language.training import judge
 from tasks.offline import behaviour
 from tasks.offline.datasets.stored import ScoreReference
 from tasks.offline.environments import rendering
-from tests import seams
+from tests import extensions, seams
 from tests.seam_params import CONTINUOUS, DISCRETE, TRAINING
 from tests.tasks import solved
 from tests.tasks.agents import small
@@ -58,7 +58,7 @@ PARAMS = laid_over(
             "max_new_tokens": SHORT,
         },
         "reward_model": {"prompts_per_batch": 16},
-        "search": {"problems": 2, "max_new_tokens": SHORT, "subsets": 2, "bootstrap": 5},
+        **extensions.entries("METRICS"),
         "steering": {
             **{"pages": {"reviews": {"policies": ["reinforce"]}}, "openings": 2},
             "max_new_tokens": SHORT,
@@ -106,6 +106,7 @@ PARAMS = laid_over(
         "agents_report": {"policies": {name: small.MEASURED[name] for name in ("clone", "reinforce")}},
     },
 )
+WITH_STEPS = extensions.entries("WITH_STEPS")
 WHOSE = {"step", "variant", "seed"}  # columns that identify a row
 CURVES_OF = {"sft_control": "sft_matched"}  # a control is a policy, and its curve is that policy's
 HANDED_ON = {
@@ -182,7 +183,7 @@ def home(one_thread, tmp_path_factory):
             file.parent.mkdir(parents=True)
             row = {"choices": ["one", "two"], "answerKey": "A"} if "arc" in suite else {"answer": "#### 1"}
             file.write_text(json.dumps({"question": "How many?", **row}))
-        for stage in (stage for stage in PARAMS if stage != "search"):
+        for stage in (stage for stage in PARAMS if stage not in WITH_STEPS):
             run(stage, PARAMS)
             if stage == "pretrained":
                 shutil.copytree("data/pretrained", "data/raw/models")
@@ -236,8 +237,9 @@ def on_solutions():
         seams.run("reward_model", laid_over(PARAMS, {"reward_model": {**own, "objective": objective}}), Path(objective))
         shutil.copy(f"{objective}/data/metrics/reward_model.json", f"data/metrics/reward_model@{objective}.json")
         shutil.copytree(f"{objective}/data/reward_model", f"data/reward_model/{objective}")
-    shutil.copytree("process/data/reward_model", "data/raw/search/process")
-    seams.run("search", PARAMS, Path.cwd())
+    for stage, folder in WITH_STEPS.items():
+        shutil.copytree("process/data/reward_model", folder)
+        seams.run(stage, PARAMS, Path.cwd())
 
 
 def without_answers():

@@ -24,7 +24,6 @@ CONTROLS = ("sft_matched",)
 POLICIES = ("pretrained", "sft", *CONTROLS, *TUNED)
 PRESETS = (
     "solutions",
-    "search",
     "benchmarks",
     "benchmark_pages",
     "reviews",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests import repository, seams
+from tests import extensions, repository, seams
 from tests.conftest import PARAMS
 from tests.seam_params import BASE, DISCRETE
 
@@ -15,7 +15,7 @@ PRESET = repository.preset("tiny")
 # The one branch that is run again with a changed key, where it shows the effect of all keys.
 ONE_BRANCH = {
     "evaluate": "sft",
-    "search": "sft",
+    **extensions.entries("ONE_BRANCH"),
     "steering": "reviews",
     "benchmarks": "sft-gsm8k",
     "behaviour": "CartPole-v1",
@@ -30,6 +30,7 @@ EXPECTED = "offline_report.expectations.0"
 DATA = {f"{EXPECTED}.higher": "data best", f"{EXPECTED}.lower": "data mean"}
 # The changed value of a key where its type alone gives none that has an effect.
 VALUES: dict[str, Any] = {
+    **extensions.entries("VALUES"),
     "behaviour.clip": 0.1,
     "*.clip": 0.001,
     "*.training.warmup": 0.9,
@@ -113,6 +114,7 @@ FROM_ALL = {
     "preferences.source": "mixture",
 }
 UNDER: dict[str, dict[str, Any]] = {
+    **extensions.entries("UNDER"),
     **{f"solutions.{key}": {"solutions.source": "rollouts"} for key in ("estimate", "prompts", "samples")},
     **{f"reviews.{key}": {"reviews.source": "files"} for key in ("text_column", "label_column", "opening_words")},
     "preferences.disagreement": JUDGED,
@@ -172,11 +174,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     ),
     "mixture.datasets.*.source": ("a file or a hub set needs a location too", "tests/tasks/language/test_mixture.py"),
     "solutions.minimum": ("counts what people judged", "tests/tasks/language/test_solutions.py"),
-    **{
-        f"search.{key}": ("needs a process reward model", "tests/tasks/language/test_search.py")
-        for key in ("beam_expansions", "beam_widths")
-    },
-    "search.bootstrap": ("a model this small is never right", "tests/tasks/language/test_time/test_view.py"),
+    **extensions.entries("ELSEWHERE"),
     **{
         f"solutions.{key}": ("a model this small is never right", "tests/tasks/language/test_solutions.py")
         for key in ("temperature", "max_new_tokens", "batch_size")

@@ -14,10 +14,10 @@ from tasks.algorithms.language.completions import token_logps
 from tasks.algorithms.language.experience import in_parts
 from tasks.algorithms.language.kl import k3
 from tasks.common import estimates, models
-from tasks.language.configs.search import SearchConfig
+from tasks.extensions.search import sampling
+from tasks.extensions.search.configs.search import SearchConfig
 from tasks.language.data import chat
 from tasks.language.rewards.verifier import Verifier
-from tasks.language.test_time import sampling
 
 COLUMNS = ("reward", "entropy", "sampling/logp_difference")
 ASKED = {"problems": 200, "samples": 4, "temperature": 1.0}  # of the section search

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from flows.params.files import PARAMS, ParameterError, find_root, params, read_text
+from flows.params.files import PARAMS, ParameterError, find_root, params, preset_files, read_text
 
 FLOWS = ("language", "offline", "agents")
 STAGE = re.compile(r"^  ([^\s#:]+):\s*$", re.MULTILINE)
@@ -63,7 +63,7 @@ def keys(incomplete: str) -> list[str]:
 def presets(incomplete: str) -> list[str]:
     """Presets that begin with the typed text."""
     root = _root()
-    return _beginning(incomplete, sorted(file.stem for file in root.glob("presets/*.yaml")) if root else [])
+    return _beginning(incomplete, sorted(preset_files(root)) if root else [])
 
 
 def _beginning(incomplete: str, names: Iterable[str]) -> list[str]:

@@ -23,17 +23,17 @@ Rule = Callable[[Configs], Iterable[tuple[str, str]]]
 
 def sections(root: Path) -> dict[str, type[Config]]:
     """The Config of each stage of the repository, such as DpoConfig in tasks/language/configs/dpo.py for the stage
-    `dpo`.
+    `dpo`; those of extensions stand in tasks/extensions/*/configs.
 
     A repository with other stages has no Configs, and its params.yaml may hold anything.
     """
     config_types = {}
-    for file in sorted(root.glob("tasks/*/configs/*.py")):
-        flow, stage = file.parents[1].name, file.stem
-        if (file.parents[1] / file.name).is_file() and stage != "__init__":
-            config_types[stage] = _config(
-                f"tasks.{flow}.configs.{stage}", "".join(map(str.title, stage.split("_"))) + "Config"
-            )
+    for pattern in ("tasks/*/configs/*.py", "tasks/extensions/*/configs/*.py"):
+        for file in sorted(root.glob(pattern)):
+            stage = file.stem
+            if (file.parents[1] / file.name).is_file() and stage != "__init__":
+                module = ".".join(file.relative_to(root).with_suffix("").parts)
+                config_types[stage] = _config(module, "".join(map(str.title, stage.split("_"))) + "Config")
     return config_types
 
 

@@ -18,10 +18,8 @@ from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 
 from flows.params import rules
 from flows.params.checking import Sections, idle, users_own, validate
-from flows.params.files import PARAMS, SEED, ParameterError, params, parse, read_text, write
+from flows.params.files import PARAMS, PRESETS, SEED, ParameterError, params, parse, preset_files, read_text, write
 from tasks.common.config_faults import Key, shortened, shown, suggestion
-
-PRESETS = "presets"
 
 
 @dataclass(frozen=True)
@@ -87,15 +85,14 @@ def setting(argument: str) -> Edit:
 
 
 def preset(root: Path, types: Sections, name: str) -> list[Edit]:
-    """The edits that lay presets/NAME.yaml over params.yaml; dictionaries whose keys the user chooses are replaced as a
+    """The edits that lay the preset NAME over params.yaml; dictionaries whose keys the user chooses are replaced as a
     whole.
     """
-    path = root / PRESETS / f"{name}.yaml"
-    if path.name != f"{name}.yaml" or not path.is_file():  # no name may lead out of that folder
-        names = sorted(file.stem for file in (root / PRESETS).glob("*.yaml"))
-        hint = f"there are {', '.join(names)}" if names else f"{PRESETS}/ has none"
+    files = preset_files(root)
+    if name not in files:
+        hint = f"there are {', '.join(sorted(files))}" if files else f"{PRESETS}/ has none"
         raise ParameterError(f"preset {name}: there is no {PRESETS}/{name}.yaml; {hint}")
-    laid = _Laid(f"{PRESETS}/{name}.yaml", read_text(path), types)
+    laid = _Laid(files[name].relative_to(root).as_posix(), read_text(files[name]), types)
     values = parse(laid.text, laid.source)
     if not isinstance(values, dict) or not values:
         raise ParameterError(f"{laid.source}: expected sections of params.yaml with the values to change")

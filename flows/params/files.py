@@ -13,6 +13,7 @@ from ruamel.yaml.error import MarkedYAMLError
 from ruamel.yaml.events import AliasEvent, CollectionEndEvent, CollectionStartEvent, ScalarEvent
 
 PARAMS, SEED = "params.yaml", "seed"  # the one key that is no section: the seed of the sections that follow it
+PRESETS = "presets"  # a folder of the repository, and of an extension
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but for tabs and line breaks; DVC reads back U+0085 as a space
 DEEPEST, LARGEST, MOST = 50, 10**300, 100_000  # bounds on nesting, on a number, and on the count of values
 
@@ -28,6 +29,12 @@ def find_root() -> Path:
         if (folder / "dvc.yaml").is_file():
             return folder
     raise ParameterError(f"dvc.yaml: not found in {cwd} or above; run posttrain inside the repository")
+
+
+def preset_files(root: Path) -> dict[str, Path]:
+    """The presets by their names: presets/NAME.yaml, and those of extensions."""
+    files = [*root.glob(f"{PRESETS}/*.yaml"), *root.glob(f"tasks/extensions/*/{PRESETS}/*.yaml")]
+    return {file.stem: file for file in sorted(files)}
 
 
 def read_text(path: Path) -> str:

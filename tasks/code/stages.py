@@ -16,7 +16,7 @@ from tasks.code.syntax import file_dump
 PACKAGE = "tasks"
 FOLDER = Path("data/code")
 SOURCES = FOLDER / "sources.json"  # the bytes that all of it was made from; no stage depends on it
-MODULE = re.compile(rf"{PACKAGE}/\w+/(\w+)\.py")
+MODULE = re.compile(rf"{PACKAGE}/(?:extensions/)?\w+/(\w+)\.py")
 PROGRAM = re.compile(rb"^from tasks\.stage import .*\bmain\b", re.MULTILINE)
 Known = dict[tuple[str, bytes], Module]
 Hashes = dict[str, str]  # path in the repository -> hash
@@ -34,7 +34,7 @@ class StageCode:
         self._code = PackageCode(files.get, PACKAGE, WITHOUT_INFLUENCE, LOOKED_AT, cache)
 
     def modules(self) -> dict[str, str]:
-        """Stage -> its module: each of a flow's folder that hands its `run` to `tasks.stage.main`."""
+        """Stage -> its module: each of a flow's or an extension's folder that hands its `run` to `tasks.stage.main`."""
         stage_modules = {}
         for path, content in sorted(self.files.items()):
             named = MODULE.fullmatch(path)

@@ -16,7 +16,7 @@ from tasks.agents.playing.tables import SampledEpisodes
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.estimates import Estimate, over_games_too, over_seeds
-from tasks.offline.reporting.measurements import PlayedEpisodes
+from tasks.offline.reporting.tables import PlayedEpisodes
 
 SEEDS, GAMES, SAME = "seeds", "seeds and games", "same"
 WITHOUT_SEEDS = -1  # the seed of a policy that is one

@@ -21,6 +21,7 @@ from tasks.offline.reporting import aggregates, measurements, results, verdicts
 from tasks.offline.reporting.aggregates import Together
 from tasks.offline.reporting.measurements import Description, ReturnScores
 from tasks.offline.reporting.results import ResultsTable, VariantResult
+from tasks.offline.reporting.tables import CLAIMED
 from tasks.stage import Metrics, main
 
 SELECTED = "†"  # marks a variant with a setting that was chosen by returns in the environment
@@ -193,7 +194,7 @@ def _believed(measured: Sequence[ReturnScores], data: Mapping[str, Description])
         points: dict[str, list[Line]] = {}
         for scores in measured:
             if scores.description["dataset"] == dataset:
-                claims = scores.values[scores.values["source"] == measurements.CLAIMED]
+                claims = scores.values[scores.values["source"] == CLAIMED]
                 for variant, beliefs in claims.groupby("variant", sort=False):
                     points.setdefault(str(variant), []).append((beliefs["truth"].tolist(), beliefs["value"].tolist()))
         if points:

@@ -30,6 +30,7 @@ from tasks.offline.environments.simulators import GRAPH
 from tasks.offline.policies import behaviour_folder, files, kinds
 from tasks.offline.reporting import measurements, value_estimates
 from tasks.offline.reporting.measurements import Description, Ends, Greedy, Picture, Trained
+from tasks.offline.reporting.tables import CLAIMED, EPISODES, FITTED, STARTS, VALUES, PlayedEpisodes, Starts, Values
 from tasks.stage import Metrics, main
 
 CURVES = fitted_q.METRICS
@@ -79,11 +80,11 @@ def run(config: ReturnsConfig, policies: Path, transitions: Path, out: Path) -> 
         for variant_seed in progress(variant_seeds, len(variant_seeds))
         for line in _lines(config, dataset.environment, policies, *variant_seed)
     ]
-    tables.write(measurements.PlayedEpisodes, _episodes(lines), out / measurements.EPISODES)
+    tables.write(PlayedEpisodes, _episodes(lines), out / EPISODES)
     values, fits = _values(config, dataset, lines)
-    tables.write(measurements.Values, values, out / measurements.VALUES)
+    tables.write(Values, values, out / VALUES)
     fits.to_csv(out / measurements.FITS, index=False)
-    tables.write(measurements.Starts, _starts(dataset, lines), out / measurements.STARTS)
+    tables.write(Starts, _starts(dataset, lines), out / STARTS)
     for name in (measurements.CURVES, measurements.PROGRESS):
         copyfile(policies / name, out / name)
     picture = _film(config, dataset, lines, out / measurements.PICTURE)
@@ -141,11 +142,11 @@ def _values(
         key = {**whose, "gamma": gamma, "truth": truth.value, "cut": truth.cut}
         if files.has_values(policy):
             value = policy.values(line.played.initial.to(dataset.transitions.device)).mean().item()
-            rows.append({**key, "source": measurements.CLAIMED, "value": value, "converged": True})
+            rows.append({**key, "source": CLAIMED, "value": value, "converged": True})
         if fit := fits.get((line.variant, line.seed)):
-            rows.append({**key, "source": measurements.FITTED, "value": fit.value, "converged": fit.converged})
+            rows.append({**key, "source": FITTED, "value": fit.value, "converged": fit.converged})
             curves += [{**whose, **row} for row in fit.curve]
-    kinds = {column: kind.dtype.type for column, kind in measurements.Values.to_schema().columns.items()}
+    kinds = {column: kind.dtype.type for column, kind in Values.to_schema().columns.items()}
     values = pd.DataFrame(rows, columns=list(kinds)).astype(kinds)
     return values, pd.DataFrame(curves, columns=["variant", "seed", "step", "loss", "estimate"])
 

@@ -54,3 +54,11 @@ class SampledEpisodes(Table):
     optimum: Series[float] = pa.Field(nullable=True)
     turns: Series[int] = pa.Field(ge=0)
     counted: Series[str]  # JSON: sums of what the environment counted
+
+
+FILES = {
+    **{f"{split}_turns.parquet": Turns for split in ("train", "validation")},
+    **{f"{split}_episodes.parquet": EpisodeTable for split in ("train", "validation")},
+    "sampled_turns.parquet": SampledTurns,
+    "sampled_episodes.parquet": SampledEpisodes,
+}

@@ -41,3 +41,6 @@ class Answers(Table):
     def samples_unique(cls, frame: pd.DataFrame) -> pd.Series:
         """(problem_id, temperature, sample) is a key."""
         return ~frame.duplicated(["problem_id", "temperature", "sample"])
+
+
+FILES = {"suite_problems.parquet": SuiteQuestions, "suite_answers.parquet": Answers}

@@ -60,3 +60,6 @@ class Measures(Table):
     def values_unique(cls, frame: pd.DataFrame) -> pd.Series:
         """(problem_id, metric) is a key."""
         return ~frame.duplicated(["problem_id", "metric"])
+
+
+FILES = {"generations.parquet": Generations, "other_kinds.parquet": Generations, "measures.parquet": Measures}

@@ -67,3 +67,6 @@ class HeldOut(Table):
         """All lists of a row have one length."""
         lists = frame[[name for name in (*sorted(OF_STEPS), "truth") if name in frame]]
         return pd.Series([len({len(values) for values in row}) <= 1 for row in lists.to_numpy()], index=frame.index)
+
+
+FILES = {"held_out.parquet": HeldOut}

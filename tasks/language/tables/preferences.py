@@ -124,3 +124,11 @@ class Comparisons(Table):
         none = frame[columns].map(lambda tokens: tokens is None)
         ids = frame[columns].map(lambda tokens: isinstance(tokens, list | np.ndarray) and _ids(tokens))
         return none.all(axis=1) | ids.all(axis=1)
+
+
+FILES = {
+    "preferences/train.parquet": Comparisons,
+    "preferences/test.parquet": Comparisons,
+    "annotations.parquet": Annotations,
+    "rankings.parquet": Rankings,
+}

@@ -96,3 +96,11 @@ class Prompts(Questions):
     prompt_id: Series[str] = pa.Field(unique=True, str_length={"min_value": 1})
     dataset: Series[str]  # empty for validation problems
     reward: Series[str] = pa.Field(str_length={"min_value": 1})  # policy: the reward of the stage that trains
+
+
+FILES = {
+    **{f"{name}.parquet": Problems for name in ("train", "validation", "test", "asked", *OTHER_KINDS)},
+    **{f"demonstrations/{split}.parquet": Demonstrations for split in ("train", "validation")},
+    **{f"{name}.parquet": Demonstrations for name in ("train_demonstrations", "validation_demonstrations", "selected")},
+    **dict.fromkeys(("mixture/validation.parquet", "prompts.parquet"), Prompts),
+}

@@ -29,3 +29,6 @@ class Responses(Table):
     def samples_unique(cls, frame: pd.DataFrame) -> pd.Series:
         """(prompt_id, sample) is a key."""
         return ~frame.duplicated(["prompt_id", "sample"])
+
+
+FILES = {"responses.parquet": Responses}

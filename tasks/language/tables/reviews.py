@@ -25,3 +25,6 @@ class Reviews(Table):
         """A classifier needs both."""
         labelled = frame["part"].isin(("reward", "second", "held_out"))
         return ~labelled | (frame.groupby("part")["positive"].transform("nunique") == 2)
+
+
+FILES = {"reviews.parquet": Reviews}

@@ -53,3 +53,6 @@ class RolloutTable(Table):
     def samples_unique(cls, frame: pd.DataFrame) -> pd.Series:
         """(step, group, sample) is a key."""
         return ~frame.duplicated(["step", "group", "sample"])
+
+
+FILES = {FILE: RolloutTable}

@@ -61,3 +61,6 @@ def _fits(row: pd.Series) -> bool:
         and all(len(values) == len(ends) and set(values) <= {*LABELS} for values in labels)
         and (shares is None or (len(shares) == len(ends) and all(0 <= share <= 1 for share in shares)))
     )
+
+
+FILES = {"solutions/train.parquet": Solutions, "solutions/test.parquet": Solutions}

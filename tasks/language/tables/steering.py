@@ -42,3 +42,6 @@ class SteeringMeasures(Table):
         """(policy, measure) is a key."""
         inside = (frame["low"] <= frame["mean"] + 1e-9) & (frame["mean"] <= frame["high"] + 1e-9)
         return inside & ~frame.duplicated(["policy", "measure"])
+
+
+FILES = {"continuations.parquet": Continuations, "steering_measures.parquet": SteeringMeasures}

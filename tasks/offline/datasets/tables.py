@@ -27,3 +27,6 @@ class Recorded(Table):
     total: Series[float]
     length: Series[int] = pa.Field(ge=1)
     terminated: Series[bool]
+
+
+FILES = {"measured.parquet": BehaviourReturns, "recorded.parquet": Recorded}

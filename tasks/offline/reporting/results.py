@@ -15,7 +15,8 @@ import pandas as pd
 from tasks.common.errors import DataError
 from tasks.common.estimates import Estimate, over_seeds
 from tasks.offline.datasets.normalized_score import ScoreReference
-from tasks.offline.reporting.measurements import CLAIMED, FITTED, Description, Ends, ReturnScores
+from tasks.offline.reporting.measurements import Description, Ends, ReturnScores
+from tasks.offline.reporting.tables import CLAIMED, FITTED
 
 MEAN, BEST = "data mean", "data best"  # the data's own returns, beside the methods
 Unit = Literal["reference", "d4rl"]  # which two returns a score is measured between

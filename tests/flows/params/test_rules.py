@@ -335,11 +335,12 @@ def test_a_method_may_be_expected_to_beat_the_data(root: Path) -> None:
 @pytest.mark.parametrize("name", [None, *repository.presets()])
 def test_the_defaults_and_every_preset_fit(root: Path, name: str | None) -> None:
     """They are valid for the command line, for the stages themselves, and together."""
-    (root / "presets").symlink_to(ROOT / "presets")
+    for folder in ("presets", "tasks"):
+        (root / folder).symlink_to(ROOT / folder)
     shutil.copytree(ROOT / "environments", root / "environments")  # of a link the changes would go unnoticed
     if name:
         assert editing.edit(root, SECTIONS, editing.preset(root, SECTIONS, name))
-        laid, values = YAML(typ="safe").load(ROOT / f"presets/{name}.yaml"), YAML(typ="safe").load(root / "params.yaml")
+        laid, values = YAML(typ="safe").load(repository.preset_file(name)), YAML(typ="safe").load(root / "params.yaml")
         for stage in {*laid, *laid.get("branches", ())} - {"branches"}:
             assert read(stage, SECTIONS, values)
     if name == "lecture-mixture":  # its files are the user's

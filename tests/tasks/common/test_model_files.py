@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 from tasks.chat import conversation
 from tasks.common import model_files, models
 from tasks.common.errors import DataError, StageError
+from tasks.extensions.search import sampling
 from tasks.language import pretrained
 from tasks.language.rewards import reward_model_files
-from tasks.language.test_time import sampling
 from tests.conftest import tiny
 
 

@@ -10,12 +10,13 @@ from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
 from tasks.language.tables.reviews import Reviews
 from tasks.language.tables.rollouts import RolloutTable
-from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.tables.solutions import Solutions
 from tasks.language.tables.steering import Continuations, SteeringMeasures
 from tasks.offline.datasets.tables import BehaviourReturns, Recorded
+from tests import extensions
 
 GOOD = {
+    **extensions.entries("GOOD", "rows"),
     Problems: {
         "problem_id": "test-0",
         "question": "Ada has 3 pens and buys 4. How many has she?",
@@ -118,34 +119,6 @@ GOOD = {
         "bad": [0.5, 0.25],
         "neutral": [0.0, 0.25],
         "good": [0.5, 0.5],
-    },
-    SampledAnswers: {
-        "model": "sft",
-        "problem_id": "test-0",
-        "greedy": False,
-        "sample": 3,
-        "tokens": [5, 6],
-        "logp": -1.5,
-        "ended": True,
-        "right": True,
-        "vote": 0,
-        "likelihood": -0.75,
-        "pairs": -1.0,
-        "outcome": 0.5,
-        "process_minimum": 0.5,
-        "process_product": 0.25,
-        "process_last": 1.0,
-    },
-    Accuracies: {
-        "model": "sft",
-        "method": "majority",
-        "ties": "first",
-        "budget": 4,
-        "accuracy": 0.5,
-        "low": 0.25,
-        "high": 0.75,
-        "tokens": 100.5,
-        "passes": 0.0,
     },
     Generations: {
         "problem_id": "test-0",

@@ -13,10 +13,10 @@ from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
 from tasks.language.tables.reviews import Reviews
 from tasks.language.tables.rollouts import RolloutTable
-from tasks.language.tables.search import Accuracies, SampledAnswers
 from tasks.language.tables.solutions import Solutions
 from tasks.language.tables.steering import Continuations, SteeringMeasures
 from tasks.offline.datasets.tables import BehaviourReturns, Recorded
+from tests import extensions
 from tests.tasks.language.table_rows import GOOD
 from tests.tasks.test_check import leaves
 
@@ -34,6 +34,7 @@ UNFIT = (  # steps that do not fit the tokens, labels that do not fit the steps
     {"good": [0.5, 1.5]},
 )
 BAD = [
+    *((schema, *case) for schema, cases in extensions.entries("BAD", "rows").items() for case in cases),
     (Problems, {"question": ""}, "question"),
     (Problems, {"answer": "8"}, "answer"),  # the solution says 7
     (Problems, {"answer": ""}, "answer"),
@@ -81,16 +82,6 @@ BAD = [
     (HeldOut, {"truth": [1]}, "three probabilities for each step"),
     (HeldOut, {"chosen": "7"}, "the columns of comparisons, or those of solutions"),
     (HeldOut, {"length": 0}, "length"),
-    (SampledAnswers, {"tokens": []}, "token ids"),
-    (SampledAnswers, {"tokens": [5, -1]}, "token ids"),
-    (SampledAnswers, {"logp": 0.5}, "logp"),
-    (SampledAnswers, {"vote": -2}, "vote"),
-    (SampledAnswers, {"outcome": 1.5}, "outcome"),
-    (SampledAnswers, {"likelihood": float("nan")}, "likelihood"),
-    (Accuracies, {"ties": "last"}, "ties"),
-    (Accuracies, {"accuracy": 1.5}, "accuracy"),
-    (Accuracies, {"budget": 0}, "budget"),
-    (Accuracies, {"tokens": -1.0}, "tokens"),
     (Generations, {"sample": -1}, "sample"),
     (Generations, {"temperature": -0.5}, "temperature"),
     (Generations, {"temperature": 0.0}, "one greedy answer"),
@@ -136,8 +127,7 @@ UNIQUE = [
     Responses,
     Comparisons,
     Solutions,
-    SampledAnswers,
-    Accuracies,
+    *extensions.entries("BAD", "rows"),
     SuiteQuestions,
     Answers,
     RolloutTable,
@@ -195,5 +185,7 @@ def test_every_table_has_a_case():
     assert set(GOOD) == {
         table
         for table in leaves(Table)
-        if table.__module__.startswith(("tasks.common.", "tasks.language.", "tasks.offline.datasets."))
+        if table.__module__.startswith(
+            ("tasks.common.", "tasks.language.", "tasks.extensions.", "tasks.offline.datasets.")
+        )
     }

@@ -26,7 +26,7 @@ HARD = {  # what a method's paper says of it, and cloning may refute
 }
 
 
-@pytest.mark.parametrize("file", ["params.yaml", *(f"presets/{name}.yaml" for name in repository.presets())])
+@pytest.mark.parametrize("file", ["params.yaml", *(str(file.relative_to(ROOT)) for file in repository.preset_files())])
 def test_the_expectations_that_hurt_are_asked_too(file):
     text = repository.params_text() if file == "params.yaml" else (ROOT / file).read_text()
     section = YAML(typ="safe").load(text).get("offline_report", {"policies": {}, "expectations": []})

@@ -15,6 +15,7 @@ from tasks.offline import offline_report
 from tasks.offline.configs.offline_report import OfflineExpectation, OfflineReportConfig
 from tasks.offline.offline_report import run
 from tasks.offline.reporting import measurements
+from tasks.offline.reporting import tables as measured_tables
 from tests.conftest import PARAMS
 
 # dataset -> (environment, reference, D4RL's, mean and best of the data)
@@ -74,23 +75,23 @@ def measure(rng, name, out):
             belief = {"variant": variant, "seed": seed, "gamma": 0.99, "truth": of_seed / 2, "cut": 0.0}
             if not targets:
                 estimate = of_seed / 2 + rng.normal(0, 9)
-                values.append({**belief, "source": measurements.FITTED, "value": estimate, "converged": seed != 1})
+                values.append({**belief, "source": measured_tables.FITTED, "value": estimate, "converged": seed != 1})
                 for step in range(100, 900 + 100 * seed, 100):
                     on_the_way = estimate * (1 - np.exp(-step / 200))
                     fits.append({"variant": variant, "seed": seed, "step": step, "loss": 1.0, "estimate": on_the_way})
             if method in ("tabular_q", "dqn", "cql"):
                 worth = {"tabular_q": -1.5, "dqn": 4000.0 + 90 * seed, "cql": of_seed / 2 + 3 * (seed - 1)}[method]
-                values.append({**belief, "source": measurements.CLAIMED, "value": worth, "converged": True})
+                values.append({**belief, "source": measured_tables.CLAIMED, "value": worth, "converged": True})
             if environment == "graph":
                 for start in range(6):
                     key = {"variant": variant, "seed": seed, "target": np.nan, "start": start, "optimum": -3.0}
                     starts.append(
                         {**key, "recorded": -3.0 if start < 2 else -7.0 if start < 5 else np.nan, "total": -3.0}
                     )
-    tables.write(measurements.PlayedEpisodes, pd.DataFrame(episodes), out / measurements.EPISODES)
+    tables.write(measured_tables.PlayedEpisodes, pd.DataFrame(episodes), out / measured_tables.EPISODES)
     for schema, rows, file in (
-        (measurements.Values, values, measurements.VALUES),
-        (measurements.Starts, starts, measurements.STARTS),
+        (measured_tables.Values, values, measured_tables.VALUES),
+        (measured_tables.Starts, starts, measured_tables.STARTS),
     ):
         kinds = {key: column.dtype.type for key, column in schema.to_schema().columns.items()}
         tables.write(schema, pd.DataFrame(rows, columns=list(kinds)).astype(kinds), out / file)

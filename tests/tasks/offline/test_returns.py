@@ -21,6 +21,7 @@ from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.environments.simulators import GRAPH
 from tasks.offline.policies import files, kinds
 from tasks.offline.reporting import measurements
+from tasks.offline.reporting import tables as measured_tables
 from tasks.offline.returns import run
 from tests.tasks.offline.worlds import record
 
@@ -118,7 +119,7 @@ def test_same_policies_same_bytes(home, tmp_path):
 
 
 def test_logits_claim_nothing_and_the_estimate_stands_beside_the_discounted_return(home, found):
-    assert set(found.values["source"]) == {measurements.FITTED}
+    assert set(found.values["source"]) == {measured_tables.FITTED}
     assert (found.values["gamma"] == 0.9).all()
     policy = kinds.load(home / "bc" / "CartPole-v1-random" / "BC" / "seed-0")
     truth = play("CartPole-v1", as_player(policy), 6, 50).discounted(0.9).mean()
@@ -231,7 +232,7 @@ def test_the_graph_is_told_by_start(graph, tmp_path, monkeypatch):
         assert row["optimum"] == -GRAPH.distances[row["start"]]
         walks = data.returns[first == row["start"]]
         assert row["recorded"] == walks.max() if len(walks) else np.isnan(row["recorded"])
-    claimed = found.values[found.values["source"] == measurements.CLAIMED].iloc[0]
+    claimed = found.values[found.values["source"] == measured_tables.CLAIMED].iloc[0]
     assert claimed["value"] == pytest.approx(claimed["truth"])  # the exact Q claims what is reached
     assert claimed["gamma"] == 1.0  # the policy's own
 
@@ -244,7 +245,7 @@ def test_variants_stand_in_the_order_of_training(found):
 def test_without_a_budget_there_is_no_estimate(home, tmp_path, monkeypatch):
     made = kept(tmp_path / "q", QValues(Spaces(4, 2, discrete=True), [4], gamma=0.9), monkeypatch)
     run(WITHOUT_ESTIMATES, made, home / "transitions" / "CartPole-v1-random", tmp_path / "bc-cart")
-    assert set(measurements.read(tmp_path / "bc-cart").values["source"]) == {measurements.CLAIMED}
+    assert set(measurements.read(tmp_path / "bc-cart").values["source"]) == {measured_tables.CLAIMED}
 
 
 def test_only_the_first_seeds_of_each_variant_have_an_estimate(home, tmp_path):
@@ -274,26 +275,26 @@ BAD = {
 def test_bad_episodes_are_refused(what, found, tmp_path):
     spoil, told = BAD[what]
     with pytest.raises(StageError, match=told):
-        tables.write(measurements.PlayedEpisodes, spoil(found.episodes), tmp_path / measurements.EPISODES)
-    assert not (tmp_path / measurements.EPISODES).exists()
+        tables.write(measured_tables.PlayedEpisodes, spoil(found.episodes), tmp_path / measured_tables.EPISODES)
+    assert not (tmp_path / measured_tables.EPISODES).exists()
 
 
 def test_better_than_optimal_is_refused():
     row = {"variant": ["it"], "seed": [0], "target": [np.nan], "start": [3], "optimum": [-2.0], "recorded": [-2.0]}
     good = pd.DataFrame({**row, "total": [-2.0]})
-    assert len(measurements.Starts.validate(good)) == 1
+    assert len(measured_tables.Starts.validate(good)) == 1
     for bad in (good.assign(total=-1.0), good.assign(recorded=-1.0)):
         with pytest.raises(Exception, match="nothing is better than the optimum"):
-            measurements.Starts.validate(bad)
+            measured_tables.Starts.validate(bad)
 
 
 def test_bad_values_are_refused():
     numbers = {"gamma": [0.9], "value": [1.0], "converged": [True], "truth": [1.0], "cut": [0.0]}
-    good = {"variant": ["it"], "seed": [0], "source": [measurements.CLAIMED], **numbers}
-    assert len(measurements.Values.validate(pd.DataFrame(good))) == 1
+    good = {"variant": ["it"], "seed": [0], "source": [measured_tables.CLAIMED], **numbers}
+    assert len(measured_tables.Values.validate(pd.DataFrame(good))) == 1
     for column, value in (("source", "guessed"), ("gamma", 1.1), ("truth", np.nan), ("cut", 2.0)):
         with pytest.raises(Exception, match=column):
-            measurements.Values.validate(pd.DataFrame({**good, column: [value]}))
+            measured_tables.Values.validate(pd.DataFrame({**good, column: [value]}))
 
 
 def test_the_stage_measures_at_least_one_episode():

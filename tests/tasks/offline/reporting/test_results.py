@@ -6,9 +6,10 @@ import pytest
 
 from tasks.common.errors import StageError
 from tasks.common.estimates import Estimate
-from tasks.offline.reporting import measurements, results
+from tasks.offline.reporting import results
 from tasks.offline.reporting.measurements import ReturnScores
 from tasks.offline.reporting.results import VariantResult, beliefs, interval, number, stitched, table
+from tasks.offline.reporting.tables import CLAIMED, FITTED
 
 NAN = float("nan")
 MINUS = "\N{MINUS SIGN}"
@@ -149,14 +150,12 @@ def test_a_policy_with_targets_is_told_with_its_first():
 
 def test_beliefs_by_hand():
     def row(seed, source, value, truth):
-        settled = source == measurements.CLAIMED or seed > 0
+        settled = source == CLAIMED or seed > 0
         key = {"variant": "DQN", "seed": seed, "source": source, "gamma": 0.9, "converged": settled, "cut": 0.25}
         return {**key, "value": value, "truth": truth}
 
-    rows = [row(seed, measurements.CLAIMED, 50.0 + seed, 10.0 + seed) for seed in range(3)]
-    (one,) = beliefs(
-        measured("pole", [], rows + [row(seed, measurements.FITTED, 11.0, 10.0 + seed) for seed in range(3)])
-    )
+    rows = [row(seed, CLAIMED, 50.0 + seed, 10.0 + seed) for seed in range(3)]
+    (one,) = beliefs(measured("pole", [], rows + [row(seed, FITTED, 11.0, 10.0 + seed) for seed in range(3)]))
     assert one.truth.mean == 11.0
     assert one.claimed.mean == 51.0
     assert one.fitted == Estimate(11.0, 11.0, 11.0)

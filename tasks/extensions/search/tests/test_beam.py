@@ -2,7 +2,7 @@
 
 import random
 
-from tasks.language.test_time.beam import search
+from tasks.extensions.search.beam import search
 
 # Two steps make an answer. The best first step leads to a bad end, and the second best to the best of all.
 FIRST = {"a": 0.9, "b": 0.6, "c": 0.1}

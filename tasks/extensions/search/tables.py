@@ -61,3 +61,6 @@ class Accuracies(Table):
     def rows_unique(cls, frame: pd.DataFrame) -> pd.Series:
         """(model, method, ties, budget) is a key."""
         return ~frame.duplicated(["model", "method", "ties", "budget"])
+
+
+FILES = {"answers.parquet": SampledAnswers, "accuracies.parquet": Accuracies}

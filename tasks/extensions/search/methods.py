@@ -13,8 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from tasks.common import estimates
-from tasks.language.test_time import scoring, subsets
-from tasks.language.test_time.beam import Search
+from tasks.extensions.search import scoring, subsets
+from tasks.extensions.search.beam import Search
 
 SCORES = (scoring.LIKELIHOOD, "pairs", "outcome", *scoring.STEPS)
 CHANCE, FIRST = "chance", "first"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.common import estimates
-from tasks.language.test_time import subsets
+from tasks.extensions.search import subsets
 
 VOTES = st.lists(st.integers(-1, 3), min_size=2, max_size=8)
 

@@ -20,8 +20,8 @@ from tasks.algorithms.language.completions import Completions, make_completions
 from tasks.common import model_files
 from tasks.common.errors import DataError
 from tasks.common.tokenizers import Tokenizer
+from tasks.extensions.search.sampling import TestPrompts
 from tasks.language.rewards import reward_model_files
-from tasks.language.test_time.sampling import TestPrompts
 
 LIKELIHOOD = "likelihood"
 OBJECTIVES = ("pairs", "outcome", "process")

@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
-from tasks.language.configs.search import SearchConfig
-from tasks.language.test_time import methods, view
-from tasks.language.test_time.methods import MethodCurve
+from tasks.extensions.search import methods, view
+from tasks.extensions.search.configs.search import SearchConfig
+from tasks.extensions.search.methods import MethodCurve
 from tests.conftest import PARAMS
 
 PROBLEMS = 400

@@ -16,7 +16,7 @@ from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.common.tracking import progress
-from tasks.language.configs.search import SearchConfig
+from tasks.extensions.search.configs.search import SearchConfig
 from tasks.language.data import chat, prompts
 from tasks.language.reporting import judging, measures
 from tasks.language.rewards import answers

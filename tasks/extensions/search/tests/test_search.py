@@ -11,14 +11,14 @@ import torch
 from tasks.algorithms.language import completions, reward_model, rollouts
 from tasks.common import models, plots, tables
 from tasks.common.errors import DataError
-from tasks.language.configs.search import SearchConfig
+from tasks.extensions.search import sampling, scoring, subsets
+from tasks.extensions.search.configs.search import SearchConfig
+from tasks.extensions.search.policy_steps import Steps
+from tasks.extensions.search.search import run
+from tasks.extensions.search.tables import Accuracies, SampledAnswers
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files
 from tasks.language.rewards.verifier import Verifier
-from tasks.language.search import run
-from tasks.language.tables.search import Accuracies, SampledAnswers
-from tasks.language.test_time import sampling, scoring, subsets
-from tasks.language.test_time.policy_steps import Steps
 from tests.conftest import PARAMS
 from tests.tasks.tiny import llama
 

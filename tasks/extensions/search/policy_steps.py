@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from tasks.algorithms.language import rollouts
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.configs.search import SearchConfig
+from tasks.extensions.search import beam, scoring
+from tasks.extensions.search.beam import Begun, Expanded
+from tasks.extensions.search.configs.search import SearchConfig
+from tasks.extensions.search.sampling import TestPrompts
 from tasks.language.data import chat
 from tasks.language.rewards.reward_model_files import breaks
-from tasks.language.test_time import beam, scoring
-from tasks.language.test_time.beam import Begun, Expanded
-from tasks.language.test_time.sampling import TestPrompts
 
 
 class Steps:

@@ -1,7 +1,7 @@
 """Test-time scaling: what a policy reaches with more answers to each problem, by votes, by choice among samples, and by
 beam search.
 
-Each model samples once. All budgets and methods take subsets of the same samples (tasks/language/test_time). Where
+Each model samples once. All budgets and methods take subsets of the same samples (tasks/extensions/search). Where
 there is a small model too, the page says where search with it beats the larger one's greedy answer.
 """
 
@@ -11,16 +11,16 @@ import pandas as pd
 
 from tasks.common import models, pages, tables, tracking
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.configs.search import SearchConfig
+from tasks.extensions.search import methods, sampling, scoring, view
+from tasks.extensions.search.beam import Search
+from tasks.extensions.search.configs.search import SearchConfig
+from tasks.extensions.search.methods import MethodCurve
+from tasks.extensions.search.policy_steps import Steps
+from tasks.extensions.search.sampling import TestPrompts
+from tasks.extensions.search.tables import Accuracies, SampledAnswers
 from tasks.language.data import chat
 from tasks.language.reporting import judging
 from tasks.language.rewards.verifier import Verifier
-from tasks.language.tables.search import Accuracies, SampledAnswers
-from tasks.language.test_time import methods, sampling, scoring, view
-from tasks.language.test_time.beam import Search
-from tasks.language.test_time.methods import MethodCurve
-from tasks.language.test_time.policy_steps import Steps
-from tasks.language.test_time.sampling import TestPrompts
 from tasks.stage import Metrics, main
 
 SMALL = "small"
@@ -82,7 +82,7 @@ def run(
     tables.write(Accuracies, accuracies, out / "accuracies.parquet")
     log(accuracies)
     figures, shown = view.view(config, accuracies, lines, numbers, problem_set)
-    pages.write(Path(__file__).parent / "test_time/templates", "search", shown, figures, out)
+    pages.write(Path(__file__).parent / "templates", "search", shown, figures, out)
     return {
         name: {**model_numbers, **summary(accuracies[accuracies["model"] == name])}
         for name, model_numbers in numbers.items()
@@ -132,4 +132,4 @@ def log(accuracies: pd.DataFrame) -> None:
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, flow="language")

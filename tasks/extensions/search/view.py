@@ -8,10 +8,10 @@ import pandas as pd
 from tasks.common import estimates, tables
 from tasks.common.estimates import Estimate
 from tasks.common.tables import Record
-from tasks.language.configs.search import SearchConfig
-from tasks.language.test_time import methods, picture, scoring
-from tasks.language.test_time.methods import MethodCurve
-from tasks.language.test_time.sampling import TestPrompts
+from tasks.extensions.search import methods, picture, scoring
+from tasks.extensions.search.configs.search import SearchConfig
+from tasks.extensions.search.methods import MethodCurve
+from tasks.extensions.search.sampling import TestPrompts
 
 ORACLE = "pass"
 SCORES = {
