@@ -3,8 +3,8 @@
 DATA is the data folder of a run of the default pipeline up to `reward_model`; SFT is a model of a quarter of the size,
 fine-tuned on the same data (tasks/extensions/search/README.md has the commands). Heads of both sizes are trained on 60,
 500 and all pairs of presets/fault-over-optimised.yaml, by about as many updates. Then the proxy is optimised in two
-ways, as in arXiv:2210.10760: the best of n of SFT's answers by the head, whose KL to SFT is log n - (n - 1) / n, and PPO by the
-preset. The gold is the rubric, of whose points the pairs' labels were made. Results go to
+ways, as in arXiv:2210.10760: best of n of SFT's answers by the head, whose KL to SFT is log n - (n - 1) / n, and PPO
+by the preset. The gold is the rubric, of whose points the pairs' labels were made. Results go to
 benchmarks/results/training_faults/over-optimised.json, the picture to docs/faults/over-optimised.png.
 """
 

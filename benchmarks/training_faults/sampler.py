@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from matplotlib.figure import Figure
@@ -14,10 +15,11 @@ from tasks.algorithms.language.completions import token_logps
 from tasks.algorithms.language.experience import in_parts
 from tasks.algorithms.language.kl import k3
 from tasks.common import estimates, models
-from tasks.extensions.search import sampling
-from tasks.extensions.search.configs.search import SearchConfig
 from tasks.language.data import chat
 from tasks.language.rewards.verifier import Verifier
+
+if TYPE_CHECKING:
+    from tasks.extensions.search.configs.search import SearchConfig
 
 COLUMNS = ("reward", "entropy", "sampling/logp_difference")
 ASKED = {"problems": 200, "samples": 4, "temperature": 1.0}  # of the section search
@@ -28,6 +30,9 @@ ROUNDED = ("reinforce.temperature=1.0", "reinforce.sampler_precision=bf16")
 
 def read(folder: Path) -> Row:
     """REINFORCE's curve, and what the trained distribution is: answers sampled from all of it at temperature 1."""
+    from tasks.extensions.search import sampling
+    from tasks.extensions.search.configs.search import SearchConfig
+
     params = files.params((folder / "params.yaml").read_text())
     config = SearchConfig.from_yaml({**params["search"], **ASKED})
     assert isinstance(config, SearchConfig)
@@ -51,7 +56,9 @@ def read(folder: Path) -> Row:
 
 
 @torch.no_grad()
-def mismatch(policy: Path, precision: str, config: SearchConfig, prompts: Sequence[Sequence[int]]) -> dict[str, float]:
+def mismatch(
+    policy: Path, precision: str, config: "SearchConfig", prompts: Sequence[Sequence[int]]
+) -> dict[str, float]:
     """How far the run's sampler is from the policy it trained, over the tokens of the sampler's own answers at
     temperature 1.
 

@@ -20,6 +20,7 @@ LECTURES = {
         }
     ]
 }
+SEARCH_PAGE = "tasks/extensions/search/README.md"
 SEARCH = {
     "SFT": [
         {"method": "greedy", "samples": 1, "right": 72.6, "low": 68.5, "high": 76.3},
@@ -41,7 +42,7 @@ SCORES = {"rows": [["", "BC", "DQN"], ["medium", "80.4 +- 2.4", "1.0 +- 23.1"]]}
 PAGES = {
     "README.md": "# Title\n\nIt is quick, with 95 % intervals and `5 points`.\n\n{tables.page | speed}\n",
     "docs/lectures.md": "# Lectures\n\n{lectures.claims | lectures | agents}\n",
-    "tasks/extensions/search/README.md": "# Search\n\n{search.right | search | SFT}\n",
+    SEARCH_PAGE: "# Search\n\n{search.right | search | SFT}\n",
     "docs/faults.md": "# Faults\n\n{training_faults.numbers.best_of_n | pairs}\n\n{training_faults.numbers.moves | "
     "pairs | default}\n",
     "docs/algorithms/dqn.md": "# DQN\n\n{tables.columns | tables/scores | DQN}\n",
@@ -81,18 +82,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("README.md", "| speed -->", "| sped -->", "block tables.page | sped cannot be made: FileNotFoundError"),
         ("docs/lectures.md", "+0.678", "+0.778", "docs/lectures.md: block lectures.claims"),
         ("docs/lectures.md", "| holds |", "| does not |", "docs/lectures.md: block lectures.claims"),
-        (
-            "tasks/extensions/search/README.md",
-            "74.2 %",
-            "84.2 %",
-            "tasks/extensions/search/README.md: block search.right",
-        ),
-        (
-            "tasks/extensions/search/README.md",
-            "no method whose",
-            "majority, whose",
-            "tasks/extensions/search/README.md: block search.right",
-        ),
+        (SEARCH_PAGE, "74.2 %", "84.2 %", "README.md: block search.right"),
+        (SEARCH_PAGE, "no method whose", "majority, whose", "README.md: block search.right"),
         ("docs/faults.md", "| 0.60 |", "| 0.70 |", "docs/faults.md: block training_faults.numbers.best_of_n"),
         ("docs/faults.md", "it moves to", "it does not move to", "docs/faults.md: block training_faults.numbers.moves"),
         ("docs/algorithms/dqn.md", "1.0 +- 23.1", "11.0 +- 23.1", "dqn.md: block tables.columns"),
@@ -111,7 +102,7 @@ def test_what_was_changed_by_hand_is_noticed(root: Path, page: str, old: str, ne
 
 
 def test_a_block_says_where_it_differs(root: Path) -> None:
-    page = root / "tasks/extensions/search/README.md"
+    page = root / SEARCH_PAGE
     page.write_text(page.read_text().replace("74.2 %", "84.2 %"))
     [line] = claims.faults(root)
     assert "84.2 %" in line

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+pytest.importorskip("tasks.extensions.search")
 from benchmarks import over_optimisation
 
 

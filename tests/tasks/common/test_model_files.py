@@ -16,7 +16,6 @@ from safetensors.torch import load_file, save_file
 from tasks.chat import conversation
 from tasks.common import model_files, models
 from tasks.common.errors import DataError, StageError
-from tasks.extensions.search import sampling
 from tasks.language import pretrained
 from tasks.language.rewards import reward_model_files
 from tests.conftest import tiny
@@ -299,7 +298,7 @@ def test_rows_without_a_token_are_never_sampled(model: Path, made: Path, tmp_pat
     edit_json(judge / "config.json", reward_beta=1.0)
     talk = conversation.load(model, conversation.ChatSampling(0, 4, 1.0)).model
     words = model_files.load_tokenizer(model)
-    for one in (loaded, talk, reward_model_files.load(judge), sampling.load(model, words)):
+    for one in (loaded, talk, reward_model_files.load(judge)):
         logits = one(input_ids=torch.tensor([[1, 2]]), use_cache=False).logits
         assert logits.shape[-1] == tokens + 3
         assert logits[..., tokens:].eq(-torch.inf).all()

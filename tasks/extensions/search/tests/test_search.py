@@ -225,3 +225,17 @@ def test_a_reward_model_with_too_few_positions_is_one_line_before_anything_is_sa
     monkeypatch.setattr(sampling, "load", lambda *_: pytest.fail("it has begun"))
     with pytest.raises(DataError, match=r"the model has 16 positions .* search\.max_new_tokens = "):
         run(config(), made / "pretrained", made / "problems", made / "none", tmp_path, tmp_path / "out")
+
+
+def test_rows_without_a_token_are_never_sampled(made, tmp_path):
+    """As with every other way to load a model (tests/tasks/common/test_model_files.py)."""
+    words = models.load_tokenizer(made / "pretrained")
+    wide = models.load_model(made / "pretrained")
+    wide.resize_token_embeddings(len(words) + 3)
+    with torch.no_grad():
+        wide.get_output_embeddings().weight[len(words) :] = 9.0
+    models.save_model(wide, words, tmp_path)
+    logits = sampling.load(tmp_path, words)(input_ids=torch.tensor([[1, 2]]), use_cache=False).logits
+    assert logits.shape[-1] == len(words) + 3
+    assert logits[..., len(words) :].eq(-torch.inf).all()
+    assert logits[..., : len(words)].isfinite().all()
