@@ -18,7 +18,10 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 from flows.web.stage_graph import Look, svg  # noqa: E402
 
-PAGES = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LOG.md", "docs/**/*.md", "benchmarks/*.md", "data/raw/*/*.md")
+PAGES = (
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LOG.md", "log/*.md"),
+    *("docs/**/*.md", "benchmarks/*.md", "data/raw/*/*.md"),
+)
 COMMENT = re.compile(r"\n?<!--.*?-->", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s:#]+)(?:#[^)\s]*)?\)")
 NODE = re.compile(r'(\w+)(?:\["([^"]*)"\])?')
