@@ -31,6 +31,7 @@ lint: developer
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/deptry . --no-ansi
 
 # The documentation as a site, in site/; a page or a link that is not there fails.
 docs: developer

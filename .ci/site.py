@@ -19,8 +19,8 @@ sys.path.insert(0, str(ROOT))
 from flows.web.stage_graph import Look, svg  # noqa: E402
 
 PAGES = (
-    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LOG.md", "docs/**/*.md"),
-    *("tasks/extensions/*/README.md", "benchmarks/*.md", "data/raw/*/*.md"),
+    *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LOG.md", "log/*.md", "docs/**/*.md"),
+    *("tasks/extensions/*/*.md", "benchmarks/*.md", "data/raw/*/*.md"),
 )
 COMMENT = re.compile(r"\n?<!--.*?-->", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s:#]+)(?:#[^)\s]*)?\)")

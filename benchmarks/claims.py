@@ -9,8 +9,8 @@ A number that was measured stands in a block, which a function of benchmarks mak
 is `benchmarks.draws.over_draws(result, "dpo")` of the result in benchmarks/results/default_draws.json. Every block is
 made again and compared; `--write` writes them. Outside of blocks README.md, docs and the pages of benchmarks have no
 number with a unit, but in code, where parameters and limits stand, and in a paragraph that ends with `<!-- quoted:
-SOURCE -->`, whose numbers are other people's. Below each heading LOG.md names the result files of an entry or says that
-there is none. Result files have a hash and commits (benchmarks/result_files.py).
+SOURCE -->`, whose numbers are other people's. Below each heading the log names the result files of an entry or says
+that there is none. Result files have a hash and commits (benchmarks/result_files.py).
 """
 
 import argparse
@@ -22,12 +22,8 @@ from pathlib import Path
 from benchmarks import result_files
 
 ROOT = Path(__file__).parents[1]
-PAGES = (
-    "README.md",
-    "docs/**/*.md",
-    "tasks/extensions/*/README.md",
-    "benchmarks/*.md",
-)  # of LOG.md, a diary, the blocks alone are checked
+PAGES = ("README.md", "docs/**/*.md", "tasks/extensions/*/*.md", "benchmarks/*.md")
+LOG = "log/*.md"  # a diary, of which the blocks alone are checked
 BLOCK = re.compile(r"^<!-- block (.+?) -->\n(.*?)^<!-- /block -->$", re.MULTILINE | re.DOTALL)
 FENCED = re.compile(r"^ *```.*?^ *```", re.MULTILINE | re.DOTALL)
 COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -96,30 +92,32 @@ def loose_numbers(root: Path, page: Path) -> Iterator[str]:
 
 
 def unsourced(root: Path) -> Iterator[str]:
-    """A line for each entry of LOG.md that does not say where its numbers are kept, or names a file that is not
+    """A line for each entry of the log that does not say where its numbers are kept, or names a file that is not
     there.
     """
-    for entry in re.split(r"^## ", (root / "LOG.md").read_text(), flags=re.MULTILINE)[1:]:
-        heading, *lines = entry.splitlines()
-        source = next((line for line in lines if line), "")
-        if not SOURCED.fullmatch(source):
-            yield f"LOG.md: {heading}: the first line neither names a result file nor says that there is none"
-        for name in re.findall(r"benchmarks/results/[\w/.-]+\.json", source):
-            if not (root / name).is_file():
-                yield f"LOG.md: {heading}: {name} is not there"
+    for page in sorted(root.glob(LOG)):
+        for entry in re.split(r"^## ", page.read_text(), flags=re.MULTILINE)[1:]:
+            heading, *lines = entry.splitlines()
+            name = f"{page.relative_to(root)}: {heading}"
+            source = next((line for line in lines if line), "")
+            if not SOURCED.fullmatch(source):
+                yield f"{name}: the first line neither names a result file nor says that there is none"
+            for file in re.findall(r"benchmarks/results/[\w/.-]+\.json", source):
+                if not (root / file).is_file():
+                    yield f"{name}: {file} is not there"
 
 
 def faults(root: Path) -> list[str]:
     """One line for each number, block, entry and result file that is not as it should be."""
     pages = [page for pattern in PAGES for page in sorted(root.glob(pattern))]
-    lines = [line for page in (*pages, root / "LOG.md") for line in changed_blocks(root, page)]
+    lines = [line for page in (*pages, *sorted(root.glob(LOG))) for line in changed_blocks(root, page)]
     lines += [line for page in pages for line in loose_numbers(root, page)]
     return [*lines, *unsourced(root), *result_files.faults(root)]
 
 
 def write(root: Path = ROOT) -> None:
     """Make the blocks of all pages again."""
-    for page in [root / "LOG.md", *(page for pattern in PAGES for page in sorted(root.glob(pattern)))]:
+    for page in [page for pattern in (LOG, *PAGES) for page in sorted(root.glob(pattern))]:
         page.write_text(written(root, page))
 
 

@@ -10,7 +10,7 @@ from tests import repository
 
 pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent
-PAGES = repository.files("*.md", "docs/**/*.md", "tasks/extensions/*/README.md", "benchmarks/*.md")
+PAGES = repository.files("*.md", "log/*.md", "docs/**/*.md", "tasks/extensions/*/*.md", "benchmarks/*.md")
 LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(#[^)\s]+)?\)")
 
 
@@ -34,6 +34,15 @@ def test_the_site_has_every_page():
     listed = set(re.findall(r"[\w/.]+\.md", (ROOT / "mkdocs.yml").read_text().partition("nav:")[2]))
     pages = {str(page.relative_to(ROOT)) for page in PAGES}
     assert pages == listed
+
+
+def test_the_index_of_the_log_has_every_entry():
+    indexed = LINK.findall((ROOT / "LOG.md").read_text())
+    for page in repository.files("log/*.md"):
+        name = str(page.relative_to(ROOT))
+        headings = re.findall(r"^##+ .+$", page.read_text(), re.MULTILINE)
+        entries = [anchor for link, anchor in indexed if link == name and anchor]
+        assert len(entries) == len(set(entries)) == len(headings), name
 
 
 def anchors(page: Path) -> set[str]:

@@ -46,7 +46,7 @@ PAGES = {
     "docs/faults.md": "# Faults\n\n{training_faults.numbers.best_of_n | pairs}\n\n{training_faults.numbers.moves | "
     "pairs | default}\n",
     "docs/algorithms/dqn.md": "# DQN\n\n{tables.columns | tables/scores | DQN}\n",
-    "LOG.md": "# Log\n\n## Ten seeds\n\nResult file: benchmarks/results/tables/scores.json.\n\n{tables.table | "
+    "log/tables.md": "# Log\n\n## Ten seeds\n\nResult file: benchmarks/results/tables/scores.json.\n\n{tables.table | "
     "tables/scores}\n\n"
     "## Tried\n\nNo result file.\n\nIt took 24 min 55 s.\n",
 }
@@ -87,9 +87,9 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("docs/faults.md", "| 0.60 |", "| 0.70 |", "docs/faults.md: block training_faults.numbers.best_of_n"),
         ("docs/faults.md", "it moves to", "it does not move to", "docs/faults.md: block training_faults.numbers.moves"),
         ("docs/algorithms/dqn.md", "1.0 +- 23.1", "11.0 +- 23.1", "dqn.md: block tables.columns"),
-        ("LOG.md", "80.4 +- 2.4", "90.4 +- 2.4", "LOG.md: block tables.table | tables/scores"),
-        ("LOG.md", "No result file.\n\n", "", "LOG.md: Tried: the first line neither names a result file nor says"),
-        ("LOG.md", "tables/scores.json.", "tables/other.json.", "tables/other.json is not there"),
+        ("log/tables.md", "80.4 +- 2.4", "90.4 +- 2.4", "log/tables.md: block tables.table | tables/scores"),
+        ("log/tables.md", "No result file.\n\n", "", "log/tables.md: Tried: the first line neither names a result"),
+        ("log/tables.md", "tables/scores.json.", "tables/other.json.", "tables/other.json is not there"),
         ("benchmarks/results/search.json", "74.2", "84.2", "search.json: was changed: its sha256 is not that of"),
     ],
 )
