@@ -45,7 +45,7 @@ format: developer
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Rewrite what is derived from the code: the params and the code dep of each stage in dvc.yaml, params.schema.json, docs/parameters.md and docs/metrics.md.
+# Rewrite what is derived from the code: the params and the code dep of each stage in dvc.yaml, params.schema.json, and the pages of docs/parameters and docs/metrics.
 contract: developer
 	$(BIN)/python -m tasks.contract
 

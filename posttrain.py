@@ -122,7 +122,7 @@ def status(*targets: str) -> dict[str, str | None]:
 
 
 def metrics(stage: str) -> dict[str, Any]:
-    """What a stage has measured, as its file in data/metrics has it; docs/metrics.md says what each number means."""
+    """What a stage has measured, as its file in data/metrics has it; docs/metrics says what each number means."""
     with running.one_line():
         found: dict[str, Any] = json.loads((find_root() / outs.metrics_file(find_root(), stage)).read_text())
     return found

@@ -1,5 +1,5 @@
-"""What is derived from the code: code deps and params in dvc.yaml, params.schema.json, docs/parameters.md and
-docs/metrics.md.
+"""What is derived from the code: code deps and params in dvc.yaml, params.schema.json, and the pages of docs/parameters
+and docs/metrics.
 
 `python -m tasks.contract` rewrites them; a test computes them and fails on a difference. If a stage's deps lacked an
 import, a change to that module would not run the stage again.
@@ -12,19 +12,19 @@ import importlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, get_origin, get_type_hints
 
 from ruamel.yaml import YAML
 
-from tasks import metrics, parameters
+from tasks import metrics, parameters, reference_pages
 from tasks.code import chosen, stages
 from tasks.common.config import BRANCHES, Config, Schema, schema_of
+from tasks.reference_pages import DocumentedStage
 
 CODE = "code"  # the stage that writes what code the others are made of
 Pipeline = dict[str, Any]  # dvc.yaml, or what it says of one stage
 DVC_YAML, SCHEMA, PARAMS = Path("dvc.yaml"), Path("params.schema.json"), Path("params.yaml")
-PAGE, METRICS_PAGE = Path("docs/parameters.md"), Path("docs/metrics.md")
+PARAMETER_PAGES, METRIC_PAGES = Path("docs/parameters"), Path("docs/metrics")
 
 
 def definition(stage: Pipeline) -> Pipeline:
@@ -131,10 +131,11 @@ def schema(pipeline: Pipeline) -> Schema:
     }
 
 
-def explained(pipeline: dict[str, Any]) -> dict[str, tuple[str, ModuleType]]:
-    """Stage name -> what dvc.yaml says that it does, and its module, which explains its metrics."""
+def documented(pipeline: Pipeline) -> dict[str, DocumentedStage]:
+    """Stage name -> what its pages in docs/parameters and docs/metrics are made of."""
+    branches_of = branches(pipeline)
     return {
-        name: (definition(pipeline["stages"][name])["desc"], importlib.import_module(module))
+        name: DocumentedStage(definition(pipeline["stages"][name])["desc"], module, branches_of.get(name))
         for name, module in stage_modules(pipeline).items()
     }
 
@@ -149,12 +150,13 @@ def yaml() -> YAML:
 
 
 def rewrite() -> None:
-    """Write all four files anew."""
+    """Write all files anew."""
     pipeline, values = yaml().load(DVC_YAML), yaml().load(PARAMS)
     yaml().dump(with_choices(with_params(with_code_deps(pipeline)), values), DVC_YAML)
     SCHEMA.write_text(json.dumps(made := schema(pipeline), indent=1) + "\n")
-    PAGE.write_text(parameters.page(made, values))
-    METRICS_PAGE.write_text(metrics.page(explained(pipeline)))
+    documented_stages = documented(pipeline)
+    reference_pages.write(PARAMETER_PAGES, parameters.pages(made, values, documented_stages))
+    reference_pages.write(METRIC_PAGES, metrics.pages(documented_stages))
 
 
 if __name__ == "__main__":

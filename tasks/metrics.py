@@ -1,4 +1,4 @@
-"""What each metric means: docs/metrics.md, from constants of the stages.
+"""What each metric means: the pages of docs/metrics, from constants of the stages.
 
 A stage explains in METRICS what its `run` returns, in CURVES the columns of its .csv files with a column `step`, and in
 HEADLINE what `dvc metrics show` prints of a report. A slash in a name leads into a dictionary, a capital word stands
@@ -11,8 +11,10 @@ import pkgutil
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+
+from tasks import reference_pages
+from tasks.reference_pages import DocumentedStage
 
 PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular expression), and what it is
     "AGENT": ("[A-Za-z0-9_-]+", "a policy, by its name in agents_report.policies"),
@@ -71,31 +73,45 @@ REWARD, REWARDS = (
     "REWARD",
     "tasks.language.rewards.by_name",
 )  # what stands for all that the files of this folder explain
-START = """\
+INTRODUCTION = f"""\
+{reference_pages.NOTE}
 # Metrics
 
-Made by `make contract` from METRICS, CURVES and HEADLINE in the modules of stages and algorithms.
+Each stage has a page with the metrics that it logs. `make contract` writes the pages from METRICS, CURVES and HEADLINE
+in the modules of stages and algorithms."""
+EXPLANATIONS = """\
 
-A *curve* has a row for each step, in data/curves/STAGE.csv or, of the offline flow, in the .csv files of
-data/STAGE/KEY. MLflow has it too; there a metric of an offline learner is called `VARIANT/seed-N/NAME`. Losses in a row
-of an offline learner are means over `log_every` gradient steps. In the language flow a metric that is not measured at
-every step (`eval_*`, `grad_variance/*`) keeps its last value in between. MLflow alone has `rewards/FUNCTION/seconds`,
-the time that a reward in Python took since the step before, validation included: no out may hold a time. Of a stage
-that may be several processes it also has `system/processes`, `system/threads` of each and `system/gpus`, on which bits
-depend. Of one that used a GPU it has `system/gpu_peak_memory_megabytes`, the most that its tensors held there (of the
-first process). Of a stage that `posttrain run` started it has `system/peak_memory_megabytes`, the most resident memory
-that the processes of the stage had together; a stage that starts warm shares what its server has imported, and that
-counts too, which `--cold` leaves out.
+## Curves
 
-A *result* is a number that a stage reports at its end, in data/metrics/STAGE.json or STAGE@KEY.json. Where a row names
-both, the result is the end of the curve: the mean over its last tenth in the language flow, over the seeds' last rows
-in the offline flow.
+A curve has a row for each step, in data/curves/STAGE.csv or, of the offline flow, in the .csv files of data/STAGE/KEY.
+MLflow has it too; there a metric of an offline learner is called `VARIANT/seed-N/NAME`. Losses in a row of an offline
+learner are means over `log_every` gradient steps. In the language flow a metric that is not measured at every step
+(`eval_*`, `grad_variance/*`) keeps its last value in between.
 
-Names of the language flow are TRL's where TRL logs the same; another name in TRL or d3rlpy stands in brackets.
-Capital words in names stand for:
+MLflow alone has these metrics:
 
-| word | what stands there |
-|---|---|
+| metric | logged for | meaning |
+|---|---|---|
+| `rewards/FUNCTION/seconds` | rewards in Python | Time that the reward took since the step before, \
+validation included. No out may hold a time. |
+| `system/processes`, `system/threads`, `system/gpus` | stages that may be several processes | Processes, \
+threads of each, and GPUs, on which bits depend. |
+| `system/gpu_peak_memory_megabytes` | stages that used a GPU | The most that the tensors of the first process \
+held there. |
+| `system/peak_memory_megabytes` | stages that `posttrain run` started | The most resident memory that the \
+processes of the stage had together. A stage that starts warm shares what its server has imported, and that counts \
+too; `--cold` leaves it out. |
+
+## Results
+
+A result is a number that a stage reports at its end, in data/metrics/STAGE.json or STAGE@KEY.json. Where a row names
+both a curve and a result, the result is the end of the curve: the mean over its last tenth in the language flow, over
+the seeds' last rows in the offline flow.
+
+## Names
+
+Names of the language flow are TRL's where TRL logs the same; another name in TRL or d3rlpy stands in brackets. A word
+in capitals stands for something that the page explains below its tables.
 """
 
 
@@ -118,16 +134,55 @@ def named(explained: Mapping[str, str]) -> dict[str, str]:
     return names
 
 
-def page(stages: Mapping[str, tuple[str, ModuleType]]) -> str:
-    """docs/metrics.md; `stages` has a title and a module for each stage, in the order of dvc.yaml."""
-    lines = [f"| {word} | {meaning} |" for word, (_, meaning) in PLACEHOLDERS.items()]
-    for stage, (title, module) in stages.items():
-        lines += ["", f"## {stage}", "", f"{title}.", "", "| curve | result | meaning |", "|---|---|---|"]
-        lines += [_row(*row) for row in _rows(named(getattr(module, "CURVES", {})), named(module.METRICS))]
-        if headline := getattr(module, "HEADLINE", {}):
-            lines += ["", "`dvc metrics show` prints:", "", "| metric | meaning |", "|---|---|"]
-            lines += [_row(*row) for row in headline.items()]
-    return START + "\n".join(lines) + "\n"
+def pages(stages: Mapping[str, DocumentedStage]) -> dict[str, str]:
+    """Name of each page of docs/metrics -> its text; the stages are in the order of dvc.yaml."""
+    index = "\n".join([INTRODUCTION, *reference_pages.index_lines(stages), EXPLANATIONS])
+    return {reference_pages.INDEX: index, **{f"{name}.md": _stage_page(name, stage) for name, stage in stages.items()}}
+
+
+def _stage_page(name: str, stage: DocumentedStage) -> str:
+    module = importlib.import_module(stage.module)
+    curves, results = named(getattr(module, "CURVES", {})), named(module.METRICS)
+    headline: Mapping[str, str] = getattr(module, "HEADLINE", {})
+    lines = [
+        reference_pages.NOTE,
+        f"# Metrics of {name}",
+        "",
+        f"{stage.purpose}. [Parameters of {name}](../parameters/{name}.md), [all stages]({reference_pages.INDEX})",
+        "",
+        f"A [curve]({reference_pages.INDEX}#curves) has a row for each step. "
+        f"A [result]({reference_pages.INDEX}#results) is reported once, at the end.",
+        "",
+        *_table(curves, results),
+    ]
+    if headline:
+        rows = [(f"`{metric}`", meaning) for metric, meaning in headline.items()]
+        lines += ["", "`dvc metrics show` prints:", "", *reference_pages.table(("metric", "meaning"), rows)]
+    if words := _placeholders(*curves, *results, *headline):
+        rows = [(word, PLACEHOLDERS[word][1]) for word in words]
+        lines += ["", "Words in capitals stand for:", "", *reference_pages.table(("word", "what it stands for"), rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _placeholders(*names: str) -> list[str]:
+    """The capital words of these names."""
+    words = set(re.findall("[A-Z]+", " ".join(names)))
+    return [word for word in PLACEHOLDERS if word in words]
+
+
+def _table(curves: Mapping[str, str], results: Mapping[str, str]) -> list[str]:
+    """The table of a stage's metrics; where curves and their ends have the same names, each name stands in it once."""
+    rows = [*_rows(curves, results)]
+    if not curves or any(curve and result and curve != result for curve, result, _ in rows):
+        return reference_pages.table(("curve", "result", "meaning"), rows)
+    merged = [(curve or result, _kinds(curve, result), meaning) for curve, result, meaning in rows]
+    return reference_pages.table(("metric", "reported as", "meaning"), merged)
+
+
+def _kinds(curve: str, result: str) -> str:
+    if curve and result:
+        return "curve and result"
+    return "curve" if curve else "result"
 
 
 def _rows(curves: Mapping[str, str], results: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
@@ -136,14 +191,8 @@ def _rows(curves: Mapping[str, str], results: Mapping[str, str]) -> Iterator[tup
     for name, meaning in curves.items():
         result = next((other for other in left if left[other] == meaning), "")
         left.pop(result, None)
-        yield name, result, meaning
-    yield from (("", name, meaning) for name, meaning in left.items())
-
-
-def _row(*cells: str) -> str:
-    *names, meaning = cells
-    shown = [f"`{name}`" if name else "" for name in names]
-    return f"| {' | '.join([*shown, meaning.replace('|', chr(92) + '|')])} |"
+        yield f"`{name}`", f"`{result}`" if result else "", meaning
+    yield from (("", f"`{name}`", meaning) for name, meaning in left.items())
 
 
 def meanings(file: Path, flow: str) -> dict[str, str]:

@@ -1,5 +1,5 @@
-"""What each parameter means, from the comments of the Configs: descriptions in params.schema.json, and
-docs/parameters.md.
+"""What each parameter means, from the comments of the Configs: descriptions in params.schema.json, and the pages of
+docs/parameters.
 
 A comment stands behind its field, or alone in the lines before it.
 """
@@ -10,11 +10,27 @@ import json
 import re
 import tokenize
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from tasks.common.config import Config, Schema
-from tasks.common.config_faults import expected, resolved
+from tasks import reference_pages
+from tasks.common.config import BRANCHES, Config, Schema
+from tasks.common.config_faults import expected, resolved, shortened
+from tasks.reference_pages import DocumentedStage
 
 FIELD, VALUES = re.compile(r"    (\w+): "), re.compile(r"\S+(:| \||  ?->) ")
+LONGEST_CELL = 65  # characters of what a key may be; a longer text stands in the wide column, behind the meaning
+HEADER = ("key", "default", "may be", "meaning")
+INTRODUCTION = f"""\
+{reference_pages.NOTE}
+# Parameters
+
+Each stage has a page with the keys of its section of [params.yaml](../../params.yaml): the default of a key, what it
+may be and what it means. `make contract` writes the pages from params.yaml and from the Configs of the stages.
+
+- `posttrain run --set SECTION.KEY=VALUE` changes a value and runs the stages that depend on it.
+- `posttrain explain SECTION.KEY` prints what a key means.
+- In a key, `*` stands for each entry of a list or of keys with values. Its default is the one of the first entry.
+- A default that ends in `...` is cut off; params.yaml has all of it."""
 
 
 def descriptions(config_type: type[Config]) -> dict[str, str]:
@@ -75,44 +91,88 @@ def _configs(annotation: object) -> Iterator[type[Config]]:
         yield from _configs(inner)
 
 
-def page(schema: Schema, values: Mapping[str, object]) -> str:
-    """docs/parameters.md: every key of every section with its default, what it may be, and what it means."""
-    lines = [
-        "# Parameters",
-        "",
-        "Made by `make contract` from the stages' Configs (tasks/\\*/configs) and params.yaml. `posttrain run "
-        "--set KEY=VALUE` changes one.",
+def pages(schema: Schema, values: Mapping[str, Any], stages: Mapping[str, DocumentedStage]) -> dict[str, str]:
+    """Name of each page of docs/parameters -> its text."""
+    texts = {f"{name}.md": _stage_page(name, stage, schema, values) for name, stage in stages.items()}
+    return {reference_pages.INDEX: _index(schema, values, stages), **texts}
+
+
+def _index(schema: Schema, values: Mapping[str, Any], stages: Mapping[str, DocumentedStage]) -> str:
+    seed, entries = schema["properties"]["seed"], schema["properties"][BRANCHES]
+    branched = ", ".join(f"[{name}]({name}.md#branches)" for name in entries["properties"])
+    lines = [INTRODUCTION, *reference_pages.index_lines(stages), "", "## Shared by several stages", ""]
+    lines += [
+        f"- `seed`, by default {_shown(values['seed'])}: {seed['description']}",
+        f"- `{BRANCHES}`: {entries['description']} The pages of the stages have its keys: {branched}.",
     ]
-    for section, part in schema["properties"].items():
-        if "properties" not in part:
-            lines += ["", f"`{section}`, by default {_shown(values[section])}: {part['description']}"]
-            continue
-        lines += ["", f"## {section}", "", part["description"].split("\n")[0], ""]
-        lines += ["| key | default | may be | meaning |", "|---|---|---|---|"]
-        lines += [f"| {' | '.join(row)} |" for row in _rows(part, schema, values[section], "")]
+    [(prefix, shared)] = schema["patternProperties"].items()
+    lines += [f"- Entries whose name begins with `x-`: {shared['description']}"]
+    lines += [f"    - {_shared_entry(name, values[name])}" for name in values if re.match(prefix, name)]
     return "\n".join(lines) + "\n"
 
 
-def _rows(part: Schema, schema: Schema, values: object, prefix: str) -> Iterator[list[str]]:
+def _shared_entry(name: str, value: Any) -> str:
+    keys = ", ".join(f"`{key}`" for key in value) if isinstance(value, Mapping) else _shown(value)
+    return f"`{name}`: {keys}"
+
+
+def _stage_page(name: str, stage: DocumentedStage, schema: Schema, values: Mapping[str, Any]) -> str:
+    lines = [
+        reference_pages.NOTE,
+        f"# Parameters of {name}",
+        "",
+        f"{stage.purpose}. [Metrics of {name}](../metrics/{name}.md), [all stages]({reference_pages.INDEX})",
+    ]
+    if section := schema["properties"].get(name):
+        first_line = section["description"].split("\n")[0]
+        lines += ["", f"{first_line} `posttrain run --set {name}.KEY=VALUE` changes a value.", ""]
+        lines += reference_pages.table(HEADER, [*_rows(section, schema, values[name], "")])
+    if stage.branches:
+        lines += ["", "## Branches", "", *_branch_lines(name, stage.branches, schema, values)]
+    return "\n".join(lines) + "\n"
+
+
+def _branch_lines(name: str, branches: tuple[str, str], schema: Schema, values: Mapping[str, Any]) -> Iterator[str]:
+    """What the stage runs for, and the keys of an entry where the entries are the stage's own."""
+    section, key = branches
+    if branches != (BRANCHES, name):
+        page = f"{key}.md#branches" if section == BRANCHES else f"{section}.md"
+        yield f"The stage runs once for each entry of [{section}.{key}]({page})."
+        return
+    part = resolved(schema["properties"][BRANCHES]["properties"][name], schema)
+    entries = values[BRANCHES].get(name)
+    yield f"The stage runs once for each entry of `{BRANCHES}.{name}`. {part['description']}"
+    entry = _entry(part, schema)
+    if entry is None:
+        yield f"By default: {_shown(entries)}."
+    else:
+        yield "In the keys, `*` stands for the name of an entry."
+        first: Mapping[str, Any] = next(iter(entries.values()), {}) if entries else {}
+        yield from ("", *reference_pages.table(HEADER, [*_rows(entry, schema, first, "*.")]))
+
+
+def _rows(part: Schema, schema: Schema, values: object, prefix: str) -> Iterator[tuple[str, ...]]:
     for name, below in part["properties"].items():
         below, value = resolved(below, schema), values.get(name) if isinstance(values, Mapping) else None
         meaning, entry = below.get("description", ""), _entry(below, schema)
         inner = entry if entry is not None else _section(below, schema)
         if "properties" in inner and "anyOf" in below:
-            yield [f"`{prefix}{name}`", _cell(_shown(value)), "keys with values or null", _cell(meaning)]
+            yield f"`{prefix}{name}`", _shown(value), "keys with values or null", meaning
             yield from _rows(inner, schema, value, f"{prefix}{name}.")
         elif "properties" in inner:
             key = f"{prefix}{name}" + (".*" if entry is not None else "")
-            yield [f"`{key}`", "", "keys with values", _cell(meaning)]
+            yield f"`{key}`", "", "keys with values", meaning
             entries = list(value.values() if isinstance(value, Mapping) else value or ())
             yield from _rows(inner, schema, value if entry is None else next(iter(entries), {}), f"{key}.")
         else:
-            yield [
-                f"`{prefix}{name}`",
-                _cell(_shown(value)),
-                _cell(expected(dict(below), dict(schema))),
-                _cell(meaning),
-            ]
+            yield f"`{prefix}{name}`", _shown(value), *_accepted(expected(below, schema), meaning)
+
+
+def _accepted(values: str, meaning: str) -> tuple[str, str]:
+    """The cells of what a key may be and of its meaning."""
+    if len(values) <= LONGEST_CELL:
+        return values, meaning
+    return "see meaning", f"{meaning} It may be {values}."
 
 
 def _entry(part: Schema, schema: Schema) -> Schema | None:
@@ -131,9 +191,4 @@ def _section(part: Schema, schema: Schema) -> Schema:
 
 
 def _shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=False)
-    return f"`{text if len(text) <= 60 else text[:57] + '...'}`"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return f"`{shortened(json.dumps(value, ensure_ascii=False))}`"

@@ -1,10 +1,12 @@
 """Exactly the metrics that stages log are explained: all stages run at tiny size, and their outs are read."""
 
+import importlib
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
-from types import ModuleType
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -21,6 +23,7 @@ from tasks.language.training import judge
 from tasks.offline import behaviour
 from tasks.offline.datasets.stored import ScoreReference
 from tasks.offline.environments import rendering
+from tasks.reference_pages import DocumentedStage
 from tests import extensions, seams
 from tests.seam_params import CONTINUOUS, DISCRETE, TRAINING
 from tests.tasks import solved
@@ -153,8 +156,14 @@ def without_pages(patch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def stages():
-    """Title and module of each stage."""
-    return contract.explained(PIPELINE)
+    """What dvc.yaml says of each stage."""
+    return contract.documented(PIPELINE)
+
+
+@pytest.fixture(scope="module")
+def modules(stages):
+    """The module of each stage."""
+    return {name: importlib.import_module(stage.module) for name, stage in stages.items()}
 
 
 @pytest.fixture(scope="module")
@@ -290,8 +299,8 @@ def faults(found, explained):
 
 
 @pytest.mark.parametrize("stage", [stage for stage in seams.PIPELINE if stage != "code"])
-def test_what_a_stage_logs_is_what_it_explains(home, stages, stage):
-    module = stages[stage][1]
+def test_what_a_stage_logs_is_what_it_explains(home, modules, stage):
+    module = modules[stage]
     for kind, found in logged(home, stage).items():
         assert faults(found, metrics.named(getattr(module, kind, {}))) is None, f"{kind} of {module.__name__}"
 
@@ -314,8 +323,8 @@ def test_what_is_logged_and_explained_is_no_fault():
 
 
 @pytest.mark.tree
-def test_every_metric_has_a_sentence_of_its_own(stages):
-    for stage, (_, module) in stages.items():
+def test_every_metric_has_a_sentence_of_its_own(modules):
+    for stage, module in modules.items():
         for kind in KINDS:
             texts = [*metrics.named(getattr(module, kind, {})).values()]
             assert not [text for text in texts if len(text) < 12 or not text[0].isupper() or text[-1] != "."], stage
@@ -323,25 +332,52 @@ def test_every_metric_has_a_sentence_of_its_own(stages):
 
 
 @pytest.mark.tree
-def test_the_page_is_what_the_stages_say(stages):
-    assert (ROOT / "docs/metrics.md").read_text() == metrics.page(stages), "`make contract`"
+def test_the_pages_are_what_the_stages_say(stages):
+    pages = {file.name: file.read_text() for file in (ROOT / "docs/metrics").glob("*.md")}
+    assert pages == metrics.pages(stages), "`make contract`"
 
 
 @pytest.mark.tree
-def test_each_capital_word_is_explained_and_used(stages):
-    explained = [metrics.named(getattr(module, kind, {})) for _, module in stages.values() for kind in KINDS]
+def test_each_capital_word_is_explained_and_used(modules):
+    explained = [metrics.named(getattr(module, kind, {})) for module in modules.values() for kind in KINDS]
     names = [name for of_stage in explained for name in of_stage]
     assert {word for name in names for word in re.findall("[A-Z]+", name)} == set(metrics.PLACEHOLDERS)
 
 
-def test_a_row_names_a_curve_and_the_result_that_is_its_end():
-    module = ModuleType("bc")
-    module.CURVES = {"loss": "The loss.", "q": "The mean Q."}
-    module.METRICS = {"VARIANT/loss": "The loss.", "size": "The number of |weights|."}
-    rows = metrics.page({"bc": ("Cloning", module)}).split("## bc\n")[1].splitlines()
-    assert rows[1] == "Cloning."
-    assert rows[5:] == [
+@pytest.fixture
+def page(monkeypatch):
+    """The page of a stage whose module explains these metrics."""
+
+    def written(**explained):
+        monkeypatch.setitem(sys.modules, "tasks.extensions.toy.bc", SimpleNamespace(**explained))
+        stage = DocumentedStage("Cloning", "tasks.extensions.toy.bc", None)
+        return metrics.pages({"bc": stage})["bc.md"].splitlines()
+
+    return written
+
+
+def test_a_row_names_a_curve_and_the_result_that_is_its_end(page):
+    results = {"VARIANT/loss": "The loss.", "size": "The number of |weights|."}
+    lines = page(CURVES={"loss": "The loss.", "q": "The mean Q."}, METRICS=results)
+    table = lines.index("| curve | result | meaning |")
+    assert lines[table + 2 : table + 5] == [
         "| `loss` | `VARIANT/loss` | The loss. |",
         "| `q` |  | The mean Q. |",
         r"|  | `size` | The number of \|weights\|. |",
     ]
+    assert lines[-1].startswith("| VARIANT | a variant of the method")
+
+
+def test_a_name_that_curve_and_result_share_stands_once(page):
+    lines = page(CURVES={"loss": "The loss.", "q": "The mean Q."}, METRICS={"loss": "The loss.", "size": "The size."})
+    assert lines[-5:] == [
+        "| metric | reported as | meaning |",
+        "|---|---|---|",
+        "| `loss` | curve and result | The loss. |",
+        "| `q` | curve | The mean Q. |",
+        "| `size` | result | The size. |",
+    ]
+
+
+def test_a_table_without_curves_has_no_column_for_them(page):
+    assert page(METRICS={"size": "The size."})[-3:] == ["| result | meaning |", "|---|---|", "| `size` | The size. |"]

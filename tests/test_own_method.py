@@ -50,7 +50,7 @@ def test_the_page_is_all_that_a_new_method_needs(tmp_path: Path) -> None:
     )
     assert made.returncode == 0, made.stderr
     assert "data/code/rwr.json" in (clone.root / "dvc.yaml").read_text()
-    assert "temperature of the weights" in (clone.root / "docs/parameters.md").read_text().lower()
+    assert "temperature of the weights" in (clone.root / "docs/parameters/rwr.md").read_text().lower()
     states = {name: facts["state"] for name, facts in clone.posttrain("run", "offline").items()}
     assert states["rwr@graph-12"] == states["returns@rwr-graph-12"] == states["offline_report"] == "ran"
     curves = pd.read_csv(clone.root / "data/rwr/graph-12/curves.csv")

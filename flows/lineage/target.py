@@ -188,7 +188,7 @@ def _metric(root: Path, text: str, entries: Mapping[str, Entry]) -> LineageTarge
         if close
         else ""
     )
-    raise PlanError(f"{stage} has no metric {name}; {hint or 'docs/metrics.md lists them'}")
+    raise PlanError(f"{stage} has no metric {name}; {hint or 'the pages of docs/metrics list them'}")
 
 
 def _plain(name: str) -> str:

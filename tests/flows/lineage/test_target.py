@@ -80,7 +80,7 @@ def test_a_number_of_a_policy_of_the_other_flows(toy: Toy, stage: str) -> None:
         ("dppo", "^dppo: did you mean dpo\\?$"),
         ("nothing at all", "^nothing at all: nothing here is named so; expected an output's path, a stage, a run, "),
         ("dpo strict", "^dpo has no metric strict; did you mean strict_greedy or strict_validation_t0.3\\?$"),
-        ("dpo zzz", "^dpo has no metric zzz; docs/metrics.md lists them$"),
+        ("dpo zzz", "^dpo has no metric zzz; the pages of docs/metrics list them$"),
         ("language.dpo@worst", "nothing here is named so"),
         ("language.dpo/99", "nothing here is named so"),
         ("0" * 32, "^mlruns/mlflow.db: no finished run made 0000"),
