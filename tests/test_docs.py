@@ -10,7 +10,7 @@ from tests import repository
 
 pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent
-PAGES = repository.files("*.md", "docs/**/*.md", "tasks/extensions/*/README.md", "benchmarks/*.md")
+PAGES = repository.files("*.md", "docs/**/*.md", "tasks/extensions/*/*.md", "benchmarks/*.md")
 LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(#[^)\s]+)?\)")
 
 
