@@ -1,4 +1,4 @@
-"""`posttrain`: run, status, lineage, audit, compare, verify, clean, chat, label, export, ui and more. Thin: parse,
+"""`posttrain`: run, status, lineage, audit, compare, verify, clean, chat, export, ui and more. Thin: parse,
 call, print.
 
 Exit codes: 0 all done, 1 a stage failed, 2 wrong use, 130 stopped by Ctrl-C. Every fault of use is one line
@@ -6,10 +6,11 @@ on standard error. Nothing heavy is imported until there is work to do.
 """
 
 import gc
+import importlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,6 @@ from flows import (
     audit_commands,
     check_command,
     clean_command,
-    label_command,
     model_commands,
     running,
     scaling_commands,
@@ -258,6 +258,12 @@ def ui(
         return 0
 
 
+def _of_extensions() -> Iterator[Callable[..., object]]:
+    """COMMANDS of each tasks/extensions/NAME/command.py, the one module of an extension that may import flows."""
+    for file in sorted(Path(__file__).parents[1].glob("tasks/extensions/*/command.py")):
+        yield from importlib.import_module(f"tasks.extensions.{file.parent.name}.command").COMMANDS
+
+
 for command_function in (
     sweep_commands.sweep,
     sweep_commands.apply,
@@ -273,10 +279,10 @@ for command_function in (
     model_commands.chat,
     model_commands.export,
     model_commands.evaluate,
-    label_command.label,
     worker_commands.worker,
     worker_commands.workers,
     scaling_commands.plan_memory,
+    *_of_extensions(),
 ):
     app.command()(command_function)
 

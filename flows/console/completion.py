@@ -43,13 +43,6 @@ def checkpoints(incomplete: str) -> list[str]:
     return _beginning(incomplete, [*folders, *(f"data/{name}" for name in folders)])
 
 
-def records(incomplete: str) -> list[str]:
-    """Names of records of judgements in data/raw/judgements that begin with the typed text."""
-    root = _root()
-    names = sorted(file.stem for file in root.glob("data/raw/judgements/*.jsonl")) if root else []
-    return _beginning(incomplete, names)
-
-
 def edits(incomplete: str) -> list[str]:
     """`SECTION.KEY=` for each value of params.yaml that begins with the typed text."""
     return _beginning(incomplete, (f"{key}=" for key, value in _keys() if not isinstance(value, dict)))

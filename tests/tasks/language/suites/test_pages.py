@@ -4,7 +4,7 @@ import pytest
 
 from tasks.common.errors import DataError
 from tasks.language.suites import answer_rows, pages
-from tests.tasks.label import browser
+from tests import browser
 from tests.tasks.language.suites.results_by_hand import result
 
 HOSTILE = "</script><script>document.title = 'owned'</script><img src=x onerror=\"document.title='owned'\">"

@@ -1,0 +1,168 @@
+"""What the record of judgements says of the people, the answers and the work: all that the statistics page shows."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import median
+
+from tasks.common.estimates import Estimate, share
+from tasks.extensions.labelling.measures import biases
+from tasks.extensions.labelling.measures.outcomes import alike, outcomes
+from tasks.extensions.labelling.measures.questions import Agreement, agreements
+from tasks.extensions.labelling.measures.strengths import Comparison, Strength, strengths
+from tasks.language.judgements.lines import Item, Judgement, PairwiseValue
+from tasks.language.judgements.record import JudgementRecord
+
+Shares = Mapping[str, float | None]  # by judgement, from 0 to 1; None: it says nothing
+
+
+@dataclass(frozen=True)
+class JudgementStatistics:
+    """Of some judgements, each with its 95 % interval; None where there is nothing to say it from."""
+
+    gold: Estimate | None  # how far judgements of gold items say what is expected
+    repeats: Estimate | None  # how far repeats say what the person said the first time
+    first_shown: Estimate | None  # how often the answer shown first wins; 1/2 without a bias
+    longer: Estimate | None  # how often the longer answer wins
+
+
+@dataclass(frozen=True)
+class PersonStatistics:
+    """One person's judgements."""
+
+    person: str
+    judgements: int
+    skips: int
+    flags: int
+    seconds: float | None  # median
+    measured: JudgementStatistics
+
+
+@dataclass(frozen=True)
+class Disputed:
+    """An item that people judge differently: `disagreement` is 1 less how far any two of them say the same, on
+    average.
+    """
+
+    item: Item
+    people: int
+    disagreement: float
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Of the judgements that count. Repeats count only for `repeats`, the time and the two biases."""
+
+    judgements: int
+    items: int  # judged at least once
+    modes: Mapping[str, int]  # judgements by mode
+    verdicts: Mapping[str, int]  # judgements of pairs by verdict
+    measured: JudgementStatistics
+    people: Sequence[PersonStatistics]
+    agreement: Sequence[Agreement]
+    strengths: Sequence[Strength]  # of the answers' sources
+    disputed: Sequence[Disputed]  # most disagreement first, none without any
+    seconds: float | None  # median
+    hours: float  # in all
+
+
+def statistics(record: JudgementRecord) -> Statistics:
+    """All of it; for ten thousand judgements in about a second."""
+    judgements = record.judgements
+    first = _first(judgements)
+    values = (
+        _on_gold(record, first.values()),
+        _on_repeats(judgements, first),
+        {line.judgement: biases.first_shown_wins(line) for line in judgements},
+        {line.judgement: biases.longer_wins(line, record.items[line.item]) for line in judgements},
+    )
+    return Statistics(
+        judgements=len(judgements),
+        items=len({line.item for line in judgements}),
+        modes=Counter(line.mode for line in judgements),
+        verdicts=Counter(line.value.strength for line in judgements if isinstance(line.value, PairwiseValue)),
+        measured=_measured(judgements, values),
+        people=_people(record, judgements, values),
+        agreement=agreements(first.values()),
+        strengths=strengths(_comparisons(record, first.values())),
+        disputed=_disputed(record, first.values()),
+        seconds=_seconds(judgements),
+        hours=sum(line.seconds for line in judgements) / 3600,
+    )
+
+
+def _first(judgements: Sequence[Judgement]) -> dict[tuple[str, str], Judgement]:
+    """By person and item, the judgement that is not a repeat; the last of several."""
+    return {(line.person, line.item): line for line in judgements if line.repeat == 0}
+
+
+def _on_gold(record: JudgementRecord, judgements: Iterable[Judgement]) -> Shares:
+    golds = ((line, record.items[line.item].gold) for line in judgements)
+    return {line.judgement: alike(line.value, gold) for line, gold in golds if gold is not None}
+
+
+def _on_repeats(judgements: Sequence[Judgement], first: Mapping[tuple[str, str], Judgement]) -> Shares:
+    before = ((line, first.get((line.person, line.item))) for line in judgements if line.repeat)
+    return {line.judgement: alike(line.value, original.value) for line, original in before if original is not None}
+
+
+def _people(
+    record: JudgementRecord, judgements: Sequence[Judgement], values: Sequence[Shares]
+) -> list[PersonStatistics]:
+    by_person: dict[str, list[Judgement]] = defaultdict(list)
+    for line in judgements:
+        by_person[line.person].append(line)
+    skips, flags = (Counter(skip_or_flag.person for skip_or_flag in lines) for lines in (record.skips, record.flags))
+    return [
+        PersonStatistics(
+            person=person,
+            judgements=len(lines),
+            skips=skips[person],
+            flags=flags[person],
+            seconds=_seconds(lines),
+            measured=_measured(lines, values),
+        )
+        for person, lines in sorted(by_person.items())
+    ]
+
+
+def _measured(judgements: Sequence[Judgement], values: Sequence[Shares]) -> JudgementStatistics:
+    def estimate(shares: Shares) -> Estimate | None:
+        defined_shares = [value for line in judgements if (value := shares.get(line.judgement)) is not None]
+        return share(defined_shares) if defined_shares else None
+
+    return JudgementStatistics(*map(estimate, values))
+
+
+def _seconds(judgements: Sequence[Judgement]) -> float | None:
+    """The median; 0 stands for a time that is not known, as of judgements from other tools."""
+    durations = [line.seconds for line in judgements if line.seconds > 0]
+    return median(durations) if durations else None
+
+
+def _comparisons(record: JudgementRecord, judgements: Iterable[Judgement]) -> list[Comparison]:
+    """The answers' sources against each other.
+
+    A gold item's better answer was known before, so it says nothing of them.
+    """
+    comparisons = []
+    for line in judgements:
+        item = record.items[line.item]
+        for outcome in outcomes(line.value) if item.gold is None else ():
+            first, second = item.answers[outcome.first].source, item.answers[outcome.second].source
+            comparisons.append(Comparison(first, second, outcome.score, line.item))
+    return comparisons
+
+
+def _disputed(record: JudgementRecord, judgements: Iterable[Judgement]) -> list[Disputed]:
+    by_item: dict[str, list[Judgement]] = defaultdict(list)
+    for line in judgements:
+        by_item[line.item].append(line)
+    rows = []
+    for item, lines in by_item.items():
+        pairs = [alike(judgement.value, other.value) for judgement, other in combinations(lines, 2)]
+        similarities = [value for value in pairs if value is not None]
+        if similarities and sum(similarities) < len(similarities):
+            rows.append(Disputed(record.items[item], len(lines), 1 - sum(similarities) / len(similarities)))
+    return sorted(rows, key=lambda row: (-row.disagreement, -row.people, row.item.item))

@@ -1,0 +1,61 @@
+"""Answers as they are shown: Markdown and mathematics as HTML in which nothing of an answer can act.
+
+HTML in an answer is text. A link is its text with the address behind it, and an image is a link, so nothing is loaded
+and nothing leads away from the page. Only this module and its two helpers make HTML of what others wrote.
+"""
+
+import html
+from collections.abc import Sequence
+from functools import lru_cache
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererProtocol
+from markdown_it.token import Token
+from markdown_it.utils import EnvType, OptionsDict
+
+from tasks.extensions.labelling.formulas import add_formulas
+
+MOST = 20_000  # characters of a text that is rendered; a longer one is shown as it is
+
+
+@lru_cache(maxsize=1024)
+def render(text: str, breaks: bool = True) -> str:
+    """A text as HTML; with `breaks` its lines stay lines."""
+    if len(text) > MOST:
+        return f"<pre>{html.escape(text)}</pre>"
+    rendered: str = _markdown(breaks).render(text)
+    return rendered
+
+
+@lru_cache(maxsize=2)
+def _markdown(breaks: bool) -> MarkdownIt:
+    markdown = MarkdownIt("commonmark", {"html": False, "breaks": breaks, "maxNesting": 20}).enable("table")
+    markdown.disable(["image", "autolink"])
+    add_formulas(markdown)
+    for cell in ("th_open", "td_open"):
+        markdown.add_render_rule(cell, _cell)
+    markdown.add_render_rule("link_open", _link)
+    markdown.add_render_rule("link_close", _link)
+    return markdown
+
+
+def _link(
+    self: RendererProtocol, tokens: Sequence[Token], index: int, options: OptionsDict, environment: EnvType
+) -> str:
+    if tokens[index].nesting == 1:
+        return '<span class="link">'
+    depth = 0
+    for token in reversed(tokens[: index + 1]):  # back to the link's beginning, which has the address
+        depth -= token.nesting * token.type.startswith("link_")
+        if depth == 0:
+            return f"</span> <code>{html.escape(str(token.attrs['href']))}</code>"
+    raise ValueError("a link ends that has not begun")
+
+
+def _cell(
+    self: RendererProtocol, tokens: Sequence[Token], index: int, options: OptionsDict, environment: EnvType
+) -> str:
+    """A table's cell; the page's policy lets no style stand in an element."""
+    token = tokens[index]
+    side = str(token.attrs.pop("style", "")).removeprefix("text-align:")
+    return f'<{token.tag} align="{html.escape(side)}">' if side else f"<{token.tag}>"
