@@ -6,12 +6,13 @@ on standard error. Nothing heavy is imported until there is work to do.
 """
 
 import gc
+import importlib
 import json
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import Abort, TyperException
@@ -258,7 +259,16 @@ def ui(
         return 0
 
 
-for command_function in (
+def _of_extensions() -> Iterator[Callable[..., Any]]:
+    """COMMANDS of each tasks/extensions/NAME/command.py, the one module of an extension that may import flows.
+
+    One with the name of a command above takes its place.
+    """
+    for file in sorted(Path(__file__).parents[1].glob("tasks/extensions/*/command.py")):
+        yield from importlib.import_module(f"tasks.extensions.{file.parent.name}.command").COMMANDS
+
+
+COMMANDS: tuple[Callable[..., Any], ...] = (
     sweep_commands.sweep,
     sweep_commands.apply,
     accept_command.accept,
@@ -277,7 +287,9 @@ for command_function in (
     worker_commands.worker,
     worker_commands.workers,
     scaling_commands.plan_memory,
-):
+    *_of_extensions(),
+)
+for command_function in COMMANDS:
     app.command()(command_function)
 
 
