@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.exceptions import Abort, TyperException
@@ -258,13 +258,16 @@ def ui(
         return 0
 
 
-def _of_extensions() -> Iterator[Callable[..., object]]:
-    """COMMANDS of each tasks/extensions/NAME/command.py, the one module of an extension that may import flows."""
+def _of_extensions() -> Iterator[Callable[..., Any]]:
+    """COMMANDS of each tasks/extensions/NAME/command.py, the one module of an extension that may import flows.
+
+    One with the name of a command above takes its place.
+    """
     for file in sorted(Path(__file__).parents[1].glob("tasks/extensions/*/command.py")):
         yield from importlib.import_module(f"tasks.extensions.{file.parent.name}.command").COMMANDS
 
 
-for command_function in (
+COMMANDS: tuple[Callable[..., Any], ...] = (
     sweep_commands.sweep,
     sweep_commands.apply,
     accept_command.accept,
@@ -283,7 +286,8 @@ for command_function in (
     worker_commands.workers,
     scaling_commands.plan_memory,
     *_of_extensions(),
-):
+)
+for command_function in COMMANDS:
     app.command()(command_function)
 
 

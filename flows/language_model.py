@@ -57,8 +57,6 @@ def language(
 
         # What came out.
         stage("evaluate", *POLICIES, "problems", "reward_model")  # all on the same test problems
-        stage("benchmarks", *POLICIES, "pretrained")  # suites of others' making
-        stage("benchmark_pages", "benchmarks")
         stage("steering", "reviews", "problems", "sft", "reinforce", "ppo", "grpo", "reward_model")
         stage("report", "evaluate", "reward_model")  # what each stage contributed
         return stage.end()

@@ -3,6 +3,7 @@
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +12,7 @@ import typer
 from flows.console import completion as tab
 from flows.console.summary import relative
 from flows.params.files import find_root
-from flows.running import WrongUseError, one_line
+from flows.running import one_line
 
 INTERRUPTED = 130  # the exit code after Ctrl-C
 Checkpoint = Annotated[
@@ -66,60 +67,73 @@ def export(
     return 0
 
 
+EvaluatedModel = Annotated[
+    str,
+    typer.Argument(
+        metavar="FOLDER|STAGE|HUB_ID",
+        help="A model in Hugging Face layout, the stage that made it, or a model of the hub.",
+        autocompletion=tab.checkpoints,
+    ),
+]
+TestData = Annotated[
+    Path | None, typer.Option(metavar="FILE|FOLDER", help="Test problems; those of the pipeline otherwise.")
+]
+Scorer = Annotated[
+    str | None, typer.Option(metavar="FOLDER|STAGE", help="Score the answers too.", autocompletion=tab.checkpoints)
+]
+Problems = Annotated[int | None, typer.Option(min=1, help="The first problems only.")]
+Samples = Annotated[int | None, typer.Option(min=1, help="Answers to each, at each temperature.")]
+MaxNewTokens = Annotated[int | None, typer.Option(min=1, help="Tokens of an answer at most.")]
+BatchSize = Annotated[int | None, typer.Option(min=1, help="Problems at a time.")]
+Revision = Annotated[str, typer.Option(help="Branch, tag or commit of a model of the hub.")]
+Out = Annotated[Path | None, typer.Option(metavar="DIR", help="Where the tables go.")]
+
+
 def evaluate(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="FOLDER|STAGE|HUB_ID",
-            help="A model in Hugging Face layout, the stage that made it, or a model of the hub.",
-            autocompletion=tab.checkpoints,
-        ),
-    ],
-    data: Annotated[
-        Path | None, typer.Option(metavar="FILE|FOLDER", help="Test problems; those of the pipeline otherwise.")
-    ] = None,
-    suite: Annotated[
-        str | None,
-        typer.Option(metavar="NAME,NAME@COMMIT", help="Benchmark suites: from files, or from the hub at a commit."),
-    ] = None,
-    suites: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where the files of suites are.")] = None,
-    shots: Annotated[int | None, typer.Option(min=0, help="With a suite: examples before each problem.")] = None,
-    reward_model: Annotated[
-        str | None, typer.Option(metavar="FOLDER|STAGE", help="Score the answers too.", autocompletion=tab.checkpoints)
-    ] = None,
-    problems: Annotated[int | None, typer.Option(min=1, help="The first problems only.")] = None,
-    samples: Annotated[int | None, typer.Option(min=1, help="Answers to each, at each temperature.")] = None,
-    max_new_tokens: Annotated[int | None, typer.Option(min=1, help="Tokens of an answer at most.")] = None,
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Problems at a time.")] = None,
-    revision: Annotated[str, typer.Option(help="Branch, tag or commit of a model of the hub.")] = "main",
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Where the tables go.")] = None,
+    model: EvaluatedModel,
+    data: TestData = None,
+    reward_model: Scorer = None,
+    problems: Problems = None,
+    samples: Samples = None,
+    max_new_tokens: MaxNewTokens = None,
+    batch_size: BatchSize = None,
+    revision: Revision = "main",
+    out: Out = None,
 ) -> int:
-    """Judge one model alone, on test problems of your own, the pipeline's, or benchmark suites; nothing is trained for
-    it.
-    """
+    """Judge one model alone, on test problems of your own or the pipeline's; nothing is trained for it."""
     from flows.outs import checkpoint
 
     root = find_root()
     with one_line():
+        scorer = [f"--reward-model={checkpoint(root, reward_model)}"] if reward_model is not None else []
+    options = [f"--data={data.absolute()}"] if data is not None else []
+    numbers = {"problems": problems, "samples": samples, "max-new-tokens": max_new_tokens, "batch-size": batch_size}
+    source = data.absolute() if data is not None else Path("problems")
+    return start_evaluation(root, "tasks.evaluation", model, revision, source, out, [*scorer, *options], numbers)
+
+
+def start_evaluation(
+    root: Path,
+    module: str,
+    model: str,
+    revision: str,
+    source: Path,
+    out: Path | None,
+    options: Sequence[str],
+    numbers: Mapping[str, int | None],
+) -> int:
+    """Evaluate a model with a module of this repository, into `out` or a folder named after the model and the source
+    of its problems; the exit code.
+    """
+    from flows.outs import checkpoint
+
+    with one_line():
         on_hub = model.count("/") == 1 and not Path(model).is_dir() and not (root / model.partition("/")[0]).is_dir()
         folder = model if on_hub else str(checkpoint(root, model))
-        scorer = [f"--reward-model={checkpoint(root, reward_model)}"] if reward_model is not None else []
-        if suite is not None and (data is not None or reward_model is not None):
-            raise WrongUseError(
-                "--suite brings its own problems and scoring; expected it without --data and --reward-model"
-            )
-        if suite is None and (suites is not None or shots is not None):
-            raise WrongUseError("--suites and --shots are about suites; expected --suite with them")
-    options = [f"--data={data.absolute()}"] if data is not None else []
-    options += [f"--suite={suite}"] if suite is not None else []
-    options += [f"--suites={suites.absolute()}"] if suites is not None else []
-    numbers = {"problems": problems, "samples": samples, "max-new-tokens": max_new_tokens, "batch-size": batch_size}
-    numbers["shots"] = shots
-    options += [f"--{name}={value}" for name, value in numbers.items() if value is not None]
-    source = data.absolute() if data is not None else Path("problems" if suite is None else "suites")
     named = "-".join(part for part in (Path(folder).name, source.parent.name, source.stem) if part)
     target = out.absolute() if out is not None else Path("mlruns/evaluations") / named
-    return child(root, "tasks.evaluation", folder, f"--revision={revision}", f"--out={target}", *scorer, *options)
+    flags = [f"--{name}={value}" for name, value in numbers.items() if value is not None]
+    return child(root, module, folder, f"--revision={revision}", f"--out={target}", *options, *flags)
 
 
 def child(root: Path, module: str, *arguments: str, takes_ctrl_c: bool = False) -> int:

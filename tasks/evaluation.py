@@ -2,13 +2,13 @@
 
 It is the stage `evaluate` without a pipeline: any model in Hugging Face layout, any test set, the same tables and
 measures, and a run in MLflow of its own. Nothing has to be trained first, and no reward model and no reference are
-needed. With `--suite` it is the stage `benchmarks` in the same way.
+needed.
 """
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,11 @@ from transformers.utils import logging
 
 from tasks.algorithms.common.errors import TrainingError
 from tasks.common import model_files, models, tables, tracking
-from tasks.common.errors import ConfigError, DataError, StageError
-from tasks.language import benchmarks, evaluate
-from tasks.language.configs.benchmarks import BenchmarksConfig, Cell
+from tasks.common.errors import DataError, StageError
+from tasks.language import evaluate
 from tasks.language.configs.evaluate import EvaluateConfig
 from tasks.language.evaluate import Models
 from tasks.language.rewards import reward_model_files
-from tasks.language.suites import evaluating, pages, reading, results
 from tasks.language.tables.problems import Problems
 from tasks.language.training import starting_model
 from tasks.stage import read_section
@@ -96,67 +94,6 @@ def run(arguments: argparse.Namespace) -> Mapping[str, Any]:
     return measures
 
 
-def suites_of(arguments: argparse.Namespace) -> tuple[BenchmarksConfig, dict[str, Cell]]:
-    """The section `benchmarks` with what the command line says otherwise, and a cell for each of the suites NAME or
-    NAME@COMMIT.
-    """
-    changes = {name: value for name in NUMBERS if (value := getattr(arguments, name)) is not None and name != "samples"}
-    cells = {}
-    for named in arguments.suite.split(","):
-        name, _, revision = named.strip().partition("@")
-        if reading.suite(name) and name in cells:
-            raise ConfigError(f"--suite {arguments.suite}: expected each suite once, got {name} twice")
-        cells[name] = Cell(
-            policy=arguments.model,
-            suite=name,
-            revision=revision or None,
-            shots=arguments.shots,
-            samples=arguments.samples or 0,
-        )
-    section = read_section("benchmarks", BenchmarksConfig).model_dump() | changes
-    return BenchmarksConfig.model_validate_json(json.dumps(section)), cells
-
-
-def run_suites(arguments: argparse.Namespace) -> Mapping[str, Any]:
-    """Ask the suites, write each one's tables to its folder in `arguments.out`, and return its measures by its name."""
-    config, cells = suites_of(arguments)
-    folder = arguments.suites or Path(config.folder)
-    suites = {
-        name: (
-            reading.problems(name, folder, cell.revision, config.problems),
-            reading.examples(name, folder, cell.shots),
-        )
-        for name, cell in cells.items()
-    }
-    loaded = load(arguments.model, arguments.revision, None)
-    measures = {}
-    for name, (problems, examples) in suites.items():
-        measures[name] = evaluating.evaluate(
-            name,
-            Path(arguments.model).name,
-            problems,
-            examples,
-            loaded.policy,
-            loaded.tokenizer,
-            benchmarks.sampling(config, cells[name]),
-            config.pass_at,
-            arguments.out / name,
-        )
-    pages.write([results.read(arguments.out / name) for name in measures], "", arguments.out / "pages")
-    (arguments.out / "benchmarks.json").write_text(json.dumps(measures, indent=1) + "\n")
-    return measures
-
-
-def suites_shown(measures: Mapping[str, Any]) -> Iterator[str]:
-    """The columns of a table, one on a line: the suite, its headline metric in percent with its interval, and their
-    average.
-    """
-    for name, (metric, mean) in evaluating.columns(measures).items():
-        interval = measures.get(name, {}).get(metric)
-        bounds = f"  ({100 * interval['low']:.1f} to {100 * interval['high']:.1f})" if interval else ""
-        yield f"{name:<24}{100 * mean:8.1f} %{bounds}  {metric.removeprefix('right_').replace('_', ' ')}"
-
-
 def shown(measures: Mapping[str, Any]) -> Iterator[str]:
     """A line for each measure of the greedy answers, with its interval."""
     for name, value in measures.items():
@@ -167,43 +104,50 @@ def shown(measures: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name.replace('_greedy', ''):<16}{mean:8.2f}{unit}  ({low:.2f} to {high:.2f})"
 
 
+def parser(module: str, description: str) -> argparse.ArgumentParser:
+    """The options that every evaluation of one model has."""
+    options = argparse.ArgumentParser(prog=f"python -m {module}", description=description)
+    options.add_argument("model")
+    options.add_argument("--revision", default="main")
+    options.add_argument("--out", type=Path, required=True)
+    for name in NUMBERS:
+        options.add_argument(f"--{name.replace('_', '-')}", type=int)
+    return options
+
+
 def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m tasks.evaluation", description=__doc__)
-    parser.add_argument("model")
-    parser.add_argument("--revision", default="main")
-    parser.add_argument("--data", type=Path)
-    parser.add_argument("--suite", default="")
-    parser.add_argument("--suites", type=Path)
-    parser.add_argument("--shots", type=int, default=0)
-    parser.add_argument("--reward-model", type=Path)
-    parser.add_argument("--problems-folder", type=Path, default=Path("data/problems"))
-    parser.add_argument("--out", type=Path, required=True)
-    for name in NUMBERS:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int)
-    return parser.parse_args(arguments)
+    options = parser("tasks.evaluation", __doc__ or "")
+    options.add_argument("--data", type=Path)
+    options.add_argument("--reward-model", type=Path)
+    options.add_argument("--problems-folder", type=Path, default=Path("data/problems"))
+    return options.parse_args(arguments)
+
+
+def recorded(
+    evaluate_model: Callable[[argparse.Namespace], Mapping[str, Any]],
+    arguments: argparse.Namespace,
+    data: str,
+    metrics: Path,
+) -> Mapping[str, Any]:
+    """The measures of an evaluation, which is a run of its own in MLflow; exit code 2 with one line on standard error
+    where it cannot be done.
+    """
+    logging.disable_progress_bar()
+    params = {"model": arguments.model, "data": data, "revision": arguments.revision}
+    try:
+        with tracking.run("language", "evaluation", params, metrics):
+            return evaluate_model(arguments)
+    except (StageError, TrainingError) as error:
+        print(f"posttrain: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
 
 
 def main() -> None:
     """Exit code 2 with one line on standard error where the model or the data cannot be used."""
     arguments = parsed(sys.argv[1:])
-    logging.disable_progress_bar()
-    metrics = arguments.out / ("benchmarks.json" if arguments.suite else "evaluation.json")
-    source = arguments.suite or str(arguments.data or "data/problems")
-    params = {"model": arguments.model, "data": source, "revision": arguments.revision}
-    try:
-        with tracking.run("language", "evaluation", params, metrics):
-            measures = (run_suites if arguments.suite else run)(arguments)
-    except (StageError, TrainingError) as error:
-        print(f"posttrain: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
-    if arguments.suite:
-        print(
-            f"{arguments.model}: {len(measures)} suite{'s' if len(measures) != 1 else ''}, 95 % intervals over problems"
-        )
-        print("\n".join(suites_shown(measures)))
-        print(f"all measures: {metrics}; every answer to read: {arguments.out / 'pages/benchmarks.html'}")
-        return
+    metrics = arguments.out / "evaluation.json"
+    measures = recorded(run, arguments, str(arguments.data or "data/problems"), metrics)
     print(
         f"{arguments.model}: {measures['asked']} test problem{'s' if measures['asked'] != 1 else ''}, greedy "
         "answers, 95 % intervals"

@@ -16,6 +16,15 @@ from typing import Any
 from tasks import reference_pages
 from tasks.reference_pages import DocumentedStage
 
+
+def _of_extensions() -> dict[str, tuple[str, str]]:
+    """PLACEHOLDERS of each tasks/extensions/NAME/placeholders.py."""
+    words: dict[str, tuple[str, str]] = {}
+    for file in sorted(Path(__file__).parent.glob("extensions/*/placeholders.py")):
+        words |= importlib.import_module(f"tasks.extensions.{file.parent.name}.placeholders").PLACEHOLDERS
+    return words
+
+
 PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular expression), and what it is
     "AGENT": ("[A-Za-z0-9_-]+", "a policy, by its name in agents_report.policies"),
     "CLASS": ("bad|neutral|good", "what a step is: `bad`, `neutral` or `good`"),
@@ -59,7 +68,6 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
         "`all` pairs, or those where `neither_shows_steps`, `one_shows_steps` or `both_show_steps`: how many of "
         "the two answers have a worked step",
     ),
-    "SUITE": ("[a-z0-9_-]+", "a benchmark suite, by its name in docs/benchmarks.md"),
     "T": (r"t\d+\.\d+|tbest", "a temperature: `t0.5`, or `tbest` for the policy's own best one"),
     "TIER": ("random|medium|expert", "a policy that data sets are recorded with: `random`, `medium` or `expert`"),
     "VARIANT": (
@@ -67,6 +75,7 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
         "a variant of the method, by its name in params.yaml; in `returns` with the return that it "
         "was asked for, if any",
     ),
+    **_of_extensions(),
 }
 HOME = Path(__file__).parent
 REWARD, REWARDS = (

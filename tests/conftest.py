@@ -80,7 +80,6 @@ TINY: dict[str, dict[str, Any]] = {
 }
 
 # Stages without a branch by default, with one.
-CELL = {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 0}
 BOUGHT = {"environment": "rooms", "clone": "calculator", "source": "successes", "dollars": 9.0, "learning_rate": 0.001}
 SET = {
     **{"stage": "behaviour_cloning", "branch": "rooms", "environment": "rooms"},
@@ -90,8 +89,6 @@ BRANCHED = {
     **PARAMS,
     **{stage: {**PARAMS[stage], **section} for stage, section in extensions.entries("BRANCHED").items()},
     "budgets": {**PARAMS["budgets"], "policies": {"successes": BOUGHT}},
-    "benchmarks": {**PARAMS["benchmarks"], "cells": {"sft-gsm8k": CELL}},
-    "benchmark_pages": {"comparisons": {"all": {"cells": ["sft-gsm8k"], "baseline": "sft"}}},
     "agent_episodes": {**PARAMS["agent_episodes"], "sets": {"rooms-mixed": SET}},
     "steering": {**PARAMS["steering"], "pages": {"reviews": {"policies": ["reinforce", "ppo", "grpo"]}}},
 }

@@ -74,14 +74,6 @@ BASE: dict[str, dict[str, Any]] = {
         **{"reward_model_path": "data/outcome", "openings": 4, "samples": 2, "max_new_tokens": 8, "batch_size": 3},
         **{"bootstrap": 20, "shown": 2},
     },
-    "benchmarks": {
-        "cells": {
-            "sft-gsm8k": {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 2},
-            "sft-arc": {"policy": "sft", "suite": "arc_easy", "revision": None, "shots": 0, "samples": 0},
-        },
-        **{"problems": 6, "pass_at": [1, 2], "max_new_tokens": 8, "batch_size": 4},
-    },
-    "benchmark_pages": {"comparisons": {"all": {"cells": ["sft-gsm8k", "sft-arc"], "baseline": "sft"}}},
     "behaviour": {
         "environments": {
             "CartPole-v1": {"steps": 3072, **TRAINING},

@@ -66,7 +66,6 @@ PARAMS = laid_over(
             **{"pages": {"reviews": {"policies": ["reinforce"]}}, "openings": 2},
             "max_new_tokens": SHORT,
         },
-        "benchmarks": {"problems": 3, "max_new_tokens": SHORT},
         "report": {"policies": ["sft", "dpo"], "bootstrap": 5},
         "behaviour": {"environments": {**TINY["behaviour"]["environments"], "CartPole-v1": {"steps": 512, **TRAINING}}},
         "transitions": {
@@ -187,11 +186,10 @@ def home(one_thread, tmp_path_factory):
         patch.setattr(solutions, "step_labels", lambda *given: [1 - 2 * (len(one) % 2) for one in steps_of(given[-1])])
         Path("rewards").mkdir()
         Path("rewards/mine.py").write_text("def length(responses, **columns): return [len(one) for one in responses]")
-        for suite in ("gsm8k/test", "arc/easy_test"):
-            file = Path(f"data/raw/suites/{suite}.jsonl")
-            file.parent.mkdir(parents=True)
-            row = {"choices": ["one", "two"], "answerKey": "A"} if "arc" in suite else {"answer": "#### 1"}
-            file.write_text(json.dumps({"question": "How many?", **row}))
+        for name, lines in extensions.entries("RAW").items():
+            file = Path(f"data/raw/{name}.jsonl")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("\n".join(lines))
         for stage in (stage for stage in PARAMS if stage not in WITH_STEPS):
             run(stage, PARAMS)
             if stage == "pretrained":

@@ -24,8 +24,6 @@ CONTROLS = ("sft_matched",)
 POLICIES = ("pretrained", "sft", *CONTROLS, *TUNED)
 PRESETS = (
     "solutions",
-    "benchmarks",
-    "benchmark_pages",
     "reviews",
     "steering",
 )  # stages that a default run does without

@@ -62,7 +62,7 @@ def check(root: Path, out_of_date: Collection[str], later: bool = True) -> list[
 def _reads_files(root: Path, parameters: Any, stages: Collection[str]) -> bool:
     """Whether any stage that will run reads files of the user's, or trains a model while there are any."""
     counted = _section(parameters, "problems").get("source") == "hub" and {"responses", "mixture"} & {*stages}
-    sections = {*READERS, "mixture", "benchmarks"} if _trains(stages) else {*stages}
+    sections = {*READERS, "mixture", *_of_extensions(root)} if _trains(stages) else {*stages}
     has_files = any(section in sections for section in _with_files(root, parameters))
     return bool(has_files or ("problems" in stages and counted))
 
@@ -85,8 +85,14 @@ def _with_files(root: Path, parameters: Any) -> Iterator[str]:
             yield name
     if _has_rows(root, str(_section(parameters, "evaluate").get("pairs_path", ""))):
         yield "evaluate"
-    if _section(parameters, BRANCHES).get("benchmarks"):
-        yield "benchmarks"
+    branches = _section(parameters, BRANCHES)
+    yield from (name for name in _of_extensions(root) if branches.get(name) and _section(parameters, name))
+
+
+def _of_extensions(root: Path) -> list[str]:
+    """The sections of the extensions that read files before a run (tasks/preflight/extensions.py)."""
+    files = root.glob("tasks/extensions/*/configs/*.py")
+    return [file.stem for file in files if (file.parents[1] / "preflight.py").is_file()]
 
 
 def _has_rows(root: Path, path: str) -> bool:
@@ -94,7 +100,8 @@ def _has_rows(root: Path, path: str) -> bool:
     name.
     """
     folder, name, *_ = *Path(path).parts, "", ""
-    if not path or (folder == "data" and any(root.glob(f"tasks/*/{name}.py"))):
+    patterns = (f"tasks/*/{name}.py", f"tasks/extensions/*/configs/{name}.py")
+    if not path or (folder == "data" and any(any(root.glob(pattern)) for pattern in patterns)):
         return False
     rows = root / path
     return rows.is_file() or (rows.is_dir() and any(file.suffix in SUFFIXES for file in rows.iterdir()))

@@ -15,10 +15,9 @@ from tasks.language import mixture, problems
 from tasks.language.configs.parts.names import policy_names
 from tasks.language.data import problem_forms
 from tasks.language.data.rows import read_file
-from tasks.language.suites import reading
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
-from tasks.preflight import data, large
-from tasks.preflight.data import POLICIES, Configs, check_rewards, check_roles, is_made, readable, small
+from tasks.preflight import data, extensions, large
+from tasks.preflight.data import POLICIES, Configs, check_rewards, check_roles, readable, small
 
 LEARNED_BY = {  # section with files -> the stages behind it that ask something of its rows
     "demonstrations": ("sft",),
@@ -26,7 +25,7 @@ LEARNED_BY = {  # section with files -> the stages behind it that ask something 
     "solutions": ("reward_model",),
     "mixture": POLICIES,
 }
-SECTIONS = (*LEARNED_BY, "problems", "reviews", "corpus", "evaluate", "benchmarks")  # all that read files
+SECTIONS = (*LEARNED_BY, "problems", "reviews", "corpus", "evaluate")  # all of the core that read files
 MADE = Path("data")
 
 
@@ -44,7 +43,8 @@ def lines(configs: Configs, stages: Collection[str], later: bool = True) -> Iter
         yield from recordings.read(configs["behaviour"], configs["transitions"], stages)
     yield from _read(configs, {*stages, *again})
     _check_made(configs, at_work)
-    for section in SECTIONS if later and at_work & {*policy_names(), "reward_model"} else ():
+    all_sections = (*SECTIONS, *extensions.sections())
+    for section in all_sections if later and at_work & {*policy_names(), "reward_model"} else ():
         if section not in at_work | again:
             try:
                 for _ in _read(configs, {section}):
@@ -58,26 +58,7 @@ def _read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
         yield from reader(configs, stages)
 
 
-def suites(configs: Configs, stages: Collection[str]) -> Iterator[str]:
-    """What the files of benchmark suites hold; a suite or a commit that cannot be is a fault, of a hub's set no more is
-    known.
-    """
-    config = configs["benchmarks"]
-    cells = config.cells.items() if "benchmarks" in stages else ()
-    cells = cells or [(name, cell) for name, cell in config.cells.items() if f"benchmarks@{name}" in stages]
-    for name, cell in cells:
-        reading.suite(cell.suite)
-        if cell.revision is not None:
-            reading.check_revision(cell.suite, cell.revision)
-        if is_made(config.folder):
-            continue
-        if cell.revision is None:
-            count = len(reading.problems(cell.suite, Path(config.folder), None, config.problems))
-            yield f"benchmarks: {name}: {count:,} problems of {cell.suite} in {config.folder}"
-        reading.examples(cell.suite, Path(config.folder), cell.shots)
-
-
-READERS: tuple[Callable[[Configs, Collection[str]], Iterator[str]], ...] = (large.read, data.read, suites)
+READERS: tuple[Callable[[Configs, Collection[str]], Iterator[str]], ...] = (large.read, data.read, extensions.read)
 
 
 def _check_made(configs: Configs, at_work: set[str]) -> None:

@@ -205,7 +205,8 @@ def readable(path: str) -> bool:
 def is_made(path: str) -> bool:
     """Whether a stage makes it: what it writes lies in data/, in a folder of its name."""
     folder, name, *_ = *Path(path).parts, "", ""
-    return folder == "data" and any(TASKS.glob(f"*/{name}.py"))
+    patterns = (f"*/{name}.py", f"extensions/*/configs/{name}.py")
+    return folder == "data" and any(any(TASKS.glob(pattern)) for pattern in patterns)
 
 
 def small(path: Path) -> bool:

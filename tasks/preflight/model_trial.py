@@ -99,7 +99,6 @@ def about(model: Any, tokenizer: Tokenizer) -> Iterator[str]:
     """A line each on its positions, its rows without a token, and how its texts and answers end."""
     from tasks.common import models
     from tasks.language.data import chat
-    from tasks.language.suites import prompting
 
     positions, spare = chat.positions(model), len(models.spare_rows(model, tokenizer))
     reads = "any number of tokens" if positions is None else f"{positions:,} tokens"
@@ -112,7 +111,7 @@ def about(model: Any, tokenizer: Tokenizer) -> Iterator[str]:
     yield f"model: {model.config.model_type}, {model.num_parameters():,} weights, reads {reads}; {unused}"
     ends = ", ".join(repr(tokenizer.decode([token])) for token in sorted(chat.end_tokens(model, tokenizer)))
     closed = tokenizer("text", add_special_tokens=True)["input_ids"]
-    behind = closed[len(closed) - prompting.closing(tokenizer) :]
+    behind = closed[len(closed) - chat.trailing_tokens(tokenizer) :]
     note = (
         f"; its tokenizer puts {tokenizer.decode(behind)!r} behind every text, which prompts leave out"
         if behind

@@ -124,6 +124,14 @@ def end_token(tokenizer: Tokenizer) -> int:
     return surroundings(tokenizer).end
 
 
+@lru_cache(maxsize=8)
+def trailing_tokens(tokenizer: Tokenizer) -> int:
+    """How many tokens the tokenizer puts behind every text."""
+    bare, whole = (tokenizer("text", add_special_tokens=special)["input_ids"] for special in (False, True))
+    starts = range(len(whole) - len(bare), -1, -1)
+    return next((len(whole) - at - len(bare) for at in starts if whole[at : at + len(bare)] == bare), 0)
+
+
 def surroundings(tokenizer: Tokenizer) -> Surroundings:
     """What the chat template writes around the answer to a question; nothing where it shows the answer in another
     form.

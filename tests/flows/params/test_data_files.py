@@ -120,7 +120,7 @@ def test_files_are_read_before_a_model_is_trained(root: Path, section: str, trai
         data_files.check(root, {"report", trained})
 
 
-def test_pairs_to_be_judged_suites_and_imports_are_files_too(root: Path) -> None:
+def test_pairs_to_be_judged_and_imports_are_files_too(root: Path) -> None:
     """A folder without any is none, and neither is what a stage makes."""
     text = (root / "params.yaml").read_text()
     folder = root / "data/raw/test_pairs"
@@ -143,10 +143,6 @@ def test_pairs_to_be_judged_suites_and_imports_are_files_too(root: Path) -> None
     (folder / "pairs.jsonl").unlink()
     with pytest.raises(ParameterError, match=r"^--data behaviour@graph transitions@graph-60$"):
         data_files.check(root, {"behaviour@graph", "transitions@graph-60"})
-    cell = "benchmarks: {one: {policy: sft, suite: gsm8k, revision: null, shots: 0, samples: 0}}"
-    (root / "params.yaml").write_text(text.replace("benchmarks: {}", cell))
-    with pytest.raises(ParameterError, match=r"^--data dpo$"):
-        data_files.check(root, {"dpo"})
 
 
 @pytest.mark.parametrize("source", ["people", "mixture"])

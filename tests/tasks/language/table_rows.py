@@ -1,7 +1,6 @@
 """A good row of every table of the language flow and of the episodes."""
 
 from tasks.common.documents import Documents
-from tasks.language.tables.benchmarks import Answers, SuiteQuestions
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.judgements import Judgements
@@ -136,26 +135,6 @@ GOOD = {
         "rubric": 6,
         "reward": 0.25,
         "kl": -0.5,
-    },
-    SuiteQuestions: {
-        "problem_id": "math500-0",
-        "question": "How many?",
-        "answer": "7",
-        "level": "1",
-        "subject": "",
-        "choices": "",
-        "readable": True,
-    },
-    Answers: {
-        "problem_id": "math500-0",
-        "temperature": 0.6,
-        "sample": 2,
-        "response": "So 7.",
-        "extracted": "7",
-        "right": True,
-        "by_method": "",
-        "length": 3,
-        "ended": True,
     },
     RolloutTable: {
         "step": 1,

@@ -4,7 +4,6 @@ import pytest
 
 from tasks.common.documents import Documents
 from tasks.common.tables import Table
-from tasks.language.tables.benchmarks import Answers, SuiteQuestions
 from tasks.language.tables.evaluation import Generations, Measures
 from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.judgements import Judgements
@@ -92,11 +91,6 @@ BAD = [
     (Solutions, {"prompt": ""}, "prompt"),
     (Solutions, {"right": "yes"}, "right"),
     *((Solutions, change, "one label for each step") for change in UNFIT),
-    (SuiteQuestions, {"answer": ""}, "answer"),
-    (SuiteQuestions, {"readable": "yes"}, "readable"),
-    (Answers, {"temperature": -1.0}, "temperature"),
-    (Answers, {"length": -1}, "length"),
-    (Answers, {"right": None}, "right"),
     (RolloutTable, {"step": 0}, "step"),
     (RolloutTable, {"temperature": 0.0}, "temperature"),
     (RolloutTable, {"length": 1}, "lists of one length"),
@@ -128,8 +122,6 @@ UNIQUE = [
     Comparisons,
     Solutions,
     *extensions.entries("BAD", "rows"),
-    SuiteQuestions,
-    Answers,
     RolloutTable,
     Generations,
     Reviews,

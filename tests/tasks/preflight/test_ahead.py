@@ -119,25 +119,6 @@ def test_pairs_that_policies_judge_are_read_before_the_policies_are_trained(tmp_
     assert "pairs.jsonl: line 2: " in line
 
 
-@pytest.mark.parametrize(
-    ("cell", "expected"),
-    [
-        ({"suite": "gsm9k"}, "suite 'gsm9k': expected one of "),
-        ({"revision": "main"}, "suite gsm8k: revision 'main': expected a commit"),
-        ({}, "line 1: field 'answer' does not end in '#### N'"),
-        ({"shots": 2, "revision": "a" * 40}, "gsm8k/train has 1 examples; expected 2"),
-    ],
-)
-def test_suites_are_known_and_their_files_read(tmp_path, cell, expected):
-    write(tmp_path / "gsm8k/test.jsonl", [{"question": "2?", "answer": "two"}])
-    write(tmp_path / "gsm8k/train.jsonl", [{"question": "2?", "answer": "#### 2"}])
-    whole = {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 0, **cell}
-    configs = given(benchmarks={"folder": str(tmp_path), "cells": {"one": whole}})
-    assert expected in fault(configs, {"sft", "benchmarks@one"})
-    [line] = ahead.lines(configs, {"sft"})
-    assert expected in line
-
-
 @pytest.mark.parametrize("section", ["preferences", "mixture", "evaluate"])
 def test_turns_that_a_model_from_scratch_takes_for_the_assistants_are_counted(tmp_path, section):
     prompt = SYSTEM[:2]

@@ -1,0 +1,51 @@
+"""A policy's answers to one benchmark suite, scored as the suite's peer scores them
+(tasks/extensions/suites/registry.py).
+"""
+
+from pathlib import Path
+
+from tasks.common import models
+from tasks.common.errors import ConfigError
+from tasks.extensions.suites import evaluating, reading
+from tasks.extensions.suites.answering import AnswerSampling
+from tasks.extensions.suites.configs.benchmarks import BenchmarksConfig, Cell
+from tasks.stage import Metrics, main
+
+METRICS = evaluating.METRICS
+
+
+def run(config: BenchmarksConfig, policy: Path, suites: Path, out: Path) -> Metrics:
+    """Ask, score and summarise; `out` is named after its cell, and gets the tables that the pages read."""
+    cell = cell_of(config, out.name)
+    problems = reading.problems(cell.suite, suites, cell.revision, config.problems)
+    examples = reading.examples(cell.suite, suites, cell.shots)
+    model, tokenizer = models.load_model(policy), models.load_tokenizer(policy)
+    metrics = evaluating.evaluate(
+        cell.suite, cell.policy, problems, examples, model, tokenizer, sampling(config, cell), config.pass_at, out
+    )
+    return metrics
+
+
+def cell_of(config: BenchmarksConfig, name: str) -> Cell:
+    """The entry of this name."""
+    if name not in config.cells:
+        raise ConfigError(
+            f"branches.benchmarks: expected an entry {name!r}, which the folder of the results is named after"
+        )
+    return config.cells[name]
+
+
+def sampling(config: BenchmarksConfig, cell: Cell) -> AnswerSampling:
+    """How the policy answers."""
+    return AnswerSampling(
+        config.seed,
+        cell.samples,
+        config.temperature,
+        config.max_new_tokens,
+        config.batch_size,
+        config.strip_thinking,
+    )
+
+
+if __name__ == "__main__":
+    main(run, flow="language")
