@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.offline import bc, cql, cql_continuous, dqn, iql, rebrac, td3, td3_bc
+from tasks.algorithms.offline import bc, cql, cql_continuous, dqn, iql
 from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.half_precision import steps_in
@@ -21,6 +21,9 @@ from tasks.algorithms.offline.transitions import Spaces, Transitions
 from tasks.algorithms.offline.windows import EpisodeWindows
 from tasks.offline.configs.learners import QConfig
 from tasks.offline.training import mean_metrics, q_learning
+
+if TYPE_CHECKING:
+    from tasks.extensions.continuous_control.algorithms.td3 import TD3Agent
 
 Steps = Iterator[Mapping[str, Tensor]]
 LOG_EVERY = 100  # steps whose metrics make one row
@@ -114,7 +117,9 @@ def _iql(data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator:
     return agent.policy, iql.fit(agent, optimizers, batches, _settings(iql.IqlSettings, given))
 
 
-def _twin(spaces: Spaces, data: Transitions, given: Mapping[str, Any]) -> tuple[td3.TD3Agent, dict[str, Adam]]:
+def _twin(spaces: Spaces, data: Transitions, given: Mapping[str, Any]) -> tuple["TD3Agent", dict[str, Adam]]:
+    from tasks.extensions.continuous_control.algorithms import td3  # so that the others run without the extension
+
     agent = td3.TD3Agent(spaces, given["hidden"], given["critics"], data.observations, given["layer_norm"])
     parts = {"critics": agent.critics, "policy": agent.policy}
     return agent, {name: Adam(part.parameters(), given["learning_rate"]) for name, part in parts.items()}
@@ -123,6 +128,8 @@ def _twin(spaces: Spaces, data: Transitions, given: Mapping[str, Any]) -> tuple[
 def _td3_bc(
     data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Any, Steps]:
+    from tasks.extensions.continuous_control.algorithms import td3, td3_bc
+
     agent, optimizers = _twin(spaces, data, given)
     loss = partial(td3_bc.policy_loss, alpha=given["alpha"])
     batches = data.batches(given["batch_size"], generator)
@@ -132,6 +139,8 @@ def _td3_bc(
 def _rebrac(
     data: Transitions, spaces: Spaces, given: Mapping[str, Any], generator: torch.Generator
 ) -> tuple[Any, Steps]:
+    from tasks.extensions.continuous_control.algorithms import rebrac
+
     agent, optimizers = _twin(spaces, data, given)
     own, size = _settings(rebrac.RebracSettings, given), given["batch_size"]
     return agent.policy, rebrac.fit(agent, optimizers, data, own, batch_size=size, generator=generator)

@@ -12,10 +12,7 @@ from prefect import State, flow
 
 from flows.orchestration.stages import pipeline, titled
 
-METHODS = (
-    *("tabular_q", "bc", "dqn", "cql", "awr", "iql", "bear", "brac"),
-    *("td3_bc", "td3", "rebrac", "decision_transformer"),
-)
+METHODS = ("tabular_q", "bc", "dqn", "cql", "awr", "iql", "decision_transformer")
 
 
 @flow(name="offline", flow_run_name=titled)
@@ -37,21 +34,13 @@ def offline(
         stage("behaviour")  # policies from random to expert
         stage("transitions", "behaviour", "agent_episodes")  # recorded with them, or one's own
 
-        # Discrete actions.
+        # Methods.
         stage("tabular_q", "transitions")  # dynamic programming on counts
         stage("bc", "transitions")  # cloning of all, or of the best
         stage("dqn", "transitions")  # Q-learning as if the data were a replay buffer
         stage("cql", "transitions")  # Q-learning that holds unseen actions down
         stage("awr", "transitions")  # cloning weighted by advantage
         stage("iql", "transitions")  # an expectile of what the data did
-
-        # Continuous actions.
-        stage("bear", "transitions")  # Q-learning within the data's support
-        stage("brac", "transitions")  # actor-critic with a penalty for leaving the data
-        stage("td3_bc", "transitions")  # actor-critic held to the data's actions
-        stage("td3", "transitions")  # the same algorithm online, to compare with
-        stage("rebrac", "transitions")  # TD3+BC with a penalty on the critics too
-
         stage("decision_transformer", "transitions")  # actions from the return that is wanted
 
         # What came out.

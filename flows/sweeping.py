@@ -146,12 +146,18 @@ def run_points(
 
 
 def flows_of(root: Path, varied: Sequence[axes.Axis]) -> list[str]:
-    """The flows whose stages have the sections that are varied; the language flow where only seeds are, or sections of
-    extensions.
-    """
+    """The flows whose stages have the sections that are varied; the language flow where only seeds are."""
     sections = [axis.key.split(".")[0] for axis in varied]
-    flow_names = [flow for name in sections for flow in FLOWS if (root / f"tasks/{flow}/configs/{name}.py").is_file()]
+    flow_names = [flow for name in sections for flow in FLOWS if _has_stage(root, flow, name)]
     return list(dict.fromkeys(flow_names)) or ["language"]
+
+
+def _has_stage(root: Path, flow: str, stage: str) -> bool:
+    """Whether the flow has the stage, or records that stage of an extension (tasks.stage.main)."""
+    if (root / f"tasks/{flow}/configs/{stage}.py").is_file():
+        return True
+    modules = root.glob(f"tasks/extensions/*/{stage}.py")
+    return any(f'main(run, flow="{flow}")' in module.read_text() for module in modules)
 
 
 def _targets(targets: Sequence[str]) -> tuple[str, list[str]]:

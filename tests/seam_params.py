@@ -95,8 +95,6 @@ BASE: dict[str, dict[str, Any]] = {
     "cql": {**LEARNER, **Q, "datasets": [DISCRETE, CONTINUOUS], "fine_tuning": {**TUNING, "epsilon": 0.1}},
     "awr": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "refresh_every": 10},
     "iql": {**LEARNER, "datasets": [DISCRETE], "hidden": [8], "fine_tuning": TUNING},
-    **{name: {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8], "warmup": 10} for name in ("bear", "brac")},
-    **{name: {**LEARNER, "datasets": [CONTINUOUS], "hidden": [8]} for name in ("td3_bc", "td3", "rebrac")},
     "decision_transformer": {
         **LEARNER,
         "datasets": {DISCRETE: {"targets": [20, 10], "scale": 10, "context": 2, "steps": None}},

@@ -11,7 +11,7 @@ import pytest
 
 from flows.params import editing, offline_rules
 from flows.params.files import ParameterError
-from tests import repository
+from tests import extensions, repository
 from tests.conftest import SECTIONS
 from tests.tasks import forks
 
@@ -23,12 +23,7 @@ RELABELLED = (
     "target: true, replay: true, online: true, relabel: future}}"
 )
 UNSUITED = {
-    f"branches.td3=[{HOPPER}, {CARTPOLE}]": (
-        f"branches.td3.1: expected data of continuous actions, those of {CARTPOLE} are discrete"
-    ),
-    f"branches.rebrac=[{CARTPOLE}]": (
-        f"branches.rebrac.0: expected data of continuous actions, those of {CARTPOLE} are discrete"
-    ),
+    **extensions.entries("UNSUITED"),
     f"branches.dqn=[{HOPPER}]": f"branches.dqn.0: expected data of discrete actions, those of {HOPPER} are continuous",
     f"branches.tabular_q=[{HOPPER}]": (
         f"branches.tabular_q.0: expected data of discrete actions, those of {HOPPER} are continuous"
@@ -41,7 +36,7 @@ UNSUITED = {
         "which has none"
     ),
 }
-SUITED = (f"branches.td3=[{HOPPER}]", f"branches.bc=[{CARTPOLE}, {HOPPER}]")
+SUITED = (*extensions.entries("SUITED"), f"branches.bc=[{CARTPOLE}, {HOPPER}]")
 
 
 ENVIRONMENTS = ("CartPole-v1", "Hopper-v5", "graph", "bit-flip")

@@ -1,5 +1,5 @@
-"""The stages awr, iql, brac, bear, td3_bc, td3, rebrac and cql on small data sets: what they write, and that a killed
-training resumes exactly.
+"""The stages awr, iql, cql and those of extensions on small data sets: what they write, and that a killed training
+resumes exactly.
 """
 
 import re
@@ -10,10 +10,12 @@ import pytest
 import torch
 
 from tasks.common.errors import StageError
-from tasks.offline import awr, bear, brac, cql, iql, rebrac, td3, td3_bc
+from tasks.offline import awr, cql, iql
 from tasks.offline.datasets import stored
 from tasks.offline.policies import kinds
 from tasks.offline.training import learners
+from tests import extensions
+from tests.tasks.offline.critics import CRITICS
 from tests.tasks.offline.worlds import record
 
 LEARNER = {
@@ -25,23 +27,6 @@ LEARNER = {
     "evaluate_episodes": 1,
     "bfloat16": False,
     "hidden": [8],
-}
-CRITICS = {
-    "gamma": 0.9,
-    "target_rate": 0.1,
-    "critics": 2,
-    "learning_rate": 0.01,
-    "critic_learning_rate": 0.01,
-    "warmup": 2,
-}
-BEAR = {
-    "lam": 0.75,
-    "target_samples": 3,
-    "kernel": "laplacian",
-    "bandwidth": 1.0,
-    "mmd_samples": 3,
-    "threshold": 0.1,
-    "multiplier_learning_rate": 0.1,
 }
 AWR = {
     "gamma": 0.9,
@@ -57,9 +42,6 @@ IQL = {
     **{"expectile": 0.8, "beta": 1.0, "max_weight": 100.0, "variants": {"IQL": {"online": True}}},
     "fine_tuning": {"after": 3, "steps": 2, "replay": 40, "share": None},
 }
-del IQL["warmup"]
-TD3 = {**CRITICS, "noise": 0.2, "noise_clip": 0.5, "policy_every": 2}
-del TD3["warmup"]
 CQL = {
     "gamma": 0.9,
     "learning_rate": 0.01,
@@ -71,32 +53,18 @@ CQL = {
     "continuous": {"gap": 1.0, "samples": 2, "critics": 2, "policy_learning_rate": 0.01, "target_rate": 0.1},
 }
 CAL_QL = {**CQL, "variants": {"CQL": {**CQL["variants"]["CQL"], "calibrated": True, "online": True}}}
-ONLINE = {
-    **TD3,
-    "variants": {"TD3": {"relabel": "none"}},
-    "relabelled": 1,
-    "exploration": {"replay": 40, "warmup": 9, "steps": 2, "first_epsilon": 0.5, "last_epsilon": 0.5, "last_from": 9},
-    "exploration_noise": 0.2,
-}
+EXTENSIONS = extensions.entries("STAGES", "learners")
+DISCRETE_TOO = ("awr", "iql", "cal-ql", *extensions.entries("DISCRETE", "learners"))
 STAGES = {
     "awr": (awr.run, awr.AwrConfig, AWR, "AWR"),
-    "brac": (brac.run, brac.BracConfig, {**CRITICS, "alpha": 0.1}, "BRAC-v"),
     "iql": (iql.run, iql.IqlConfig, IQL, "IQL"),
-    "bear": (bear.run, bear.BearConfig, {**CRITICS, **BEAR}, "BEAR"),
-    "td3_bc": (td3_bc.run, td3_bc.Td3BcConfig, {**TD3, "alpha": 2.5}, "TD3+BC"),
-    "td3": (td3.run, td3.Td3Config, ONLINE, "TD3"),
-    "rebrac": (
-        rebrac.run,
-        rebrac.RebracConfig,
-        {**TD3, "policy_beta": 0.1, "critic_beta": 0.1, "layer_norm": True},
-        "ReBRAC",
-    ),
     "cql": (cql.run, cql.CqlConfig, CQL, "CQL"),
     "cal-ql": (cql.run, cql.CqlConfig, CAL_QL, "CQL"),
+    **EXTENSIONS,
 }
 ENVIRONMENTS = {"discrete": "CartPole-v1", "continuous": "Hopper-v5"}
 CASES = [
-    *((stage, "discrete") for stage in ("awr", "brac", "iql", "cal-ql")),
+    *((stage, "discrete") for stage in DISCRETE_TOO),
     *((stage, "continuous") for stage in STAGES),
 ]
 
@@ -169,7 +137,7 @@ def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(stage, actions
     assert list(islice(second.steps, 3)) == expected
 
 
-@pytest.mark.parametrize("stage", ["bear", "td3_bc", "td3", "rebrac"])
+@pytest.mark.parametrize("stage", [stage for stage in EXTENSIONS if stage not in DISCRETE_TOO])
 def test_some_say_that_they_are_for_continuous_actions(stage, data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run, _, _, variant = STAGES[stage]

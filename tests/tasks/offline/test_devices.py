@@ -10,12 +10,13 @@ import torch
 
 from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.common import checkpoints
-from tasks.offline import awr, bc, bear, brac, cql, decision_transformer, dqn, iql, rebrac, returns, td3, td3_bc
+from tasks.offline import awr, bc, cql, decision_transformer, dqn, iql, returns
 from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.environments import simulators
 from tasks.offline.policies import kinds
 from tasks.offline.reporting import measurements
 from tasks.offline.training.online import Explorer
+from tests import extensions
 from tests.conftest import PARAMS
 from tests.tasks import elsewhere
 from tests.tasks.offline.worlds import record
@@ -53,7 +54,7 @@ SMALL = {
     },
 }
 OWN = {
-    "td3": {"variants": {"TD3": {"relabel": "none"}}},
+    **extensions.entries("OWN", "learners"),
     "iql": {"variants": {"IQL": {"online": True}}},
     "decision_transformer": {
         "variants": {init: {"init": init, "text": 0.0} for init in ("random", "synthetic")},
@@ -72,38 +73,31 @@ FITTED = {
     "learning_rate": 0.01,
     "target_rate": 0.1,
 }
+EXTENSIONS = extensions.entries("STAGES", "learners")
 CONFIGS = {
     "bc": bc.BcConfig,
     "dqn": dqn.DqnConfig,
     "cql": cql.CqlConfig,
     "awr": awr.AwrConfig,
-    "bear": bear.BearConfig,
-    "brac": brac.BracConfig,
     "iql": iql.IqlConfig,
-    "td3_bc": td3_bc.Td3BcConfig,
-    "td3": td3.Td3Config,
-    "rebrac": rebrac.RebracConfig,
     "decision_transformer": decision_transformer.DecisionTransformerConfig,
+    **{name: config for name, (_, config, _, _) in EXTENSIONS.items()},
 }
 RUNS = {
     "bc": bc.run,
     "dqn": dqn.run,
     "cql": cql.run,
     "awr": awr.run,
-    "bear": bear.run,
-    "brac": brac.run,
     "iql": iql.run,
-    "td3_bc": td3_bc.run,
-    "td3": td3.run,
-    "rebrac": rebrac.run,
     "decision_transformer": lambda config, data, out: decision_transformer.run(config, data, data, data, out),
+    **{name: run for name, (run, _, _, _) in EXTENSIONS.items()},
 }
+CONTINUOUS_ALONE = EXTENSIONS.keys() - extensions.entries("DISCRETE", "learners")
 CASES = [
     (method, actions)
     for method in CONFIGS
     for actions in ("discrete", "continuous")
-    if (method, actions)
-    not in (("dqn", "continuous"), *((name, "discrete") for name in ("bear", "td3_bc", "td3", "rebrac")))
+    if (method, actions) not in (("dqn", "continuous"), *((name, "discrete") for name in CONTINUOUS_ALONE))
 ]
 STEPS = {"_fused_adam_", "_fused_adamw_"}
 WORK = {"addmm", "mm", "bmm", *STEPS}  # what learning is made of
@@ -185,13 +179,7 @@ RELABELLED = {
             "exploration": {**SMALL["exploration"], "warmup": 20},
         },
     ),
-    "td3": (
-        "reach",
-        {
-            "variants": {"TD3": {"relabel": "episode"}},
-            "exploration": {**SMALL["exploration"], "warmup": 60, "replay": 200},
-        },
-    ),
+    **extensions.entries("RELABELLED", "learners"),
 }
 
 

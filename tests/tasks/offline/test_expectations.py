@@ -3,7 +3,7 @@
 import pytest
 from ruamel.yaml import YAML
 
-from tests import repository
+from tests import extensions, repository
 from tests.clone import ROOT
 from tests.conftest import PARAMS
 
@@ -18,11 +18,8 @@ HARD = {  # what a method's paper says of it, and cloning may refute
     "cql": ("CQL", "BC"),
     "awr": ("AWR", "BC"),
     "iql": ("IQL", "BC"),
-    "bear": ("BEAR", "BC"),
-    "brac": ("BRAC-v", "BC"),
-    "td3_bc": ("TD3+BC", "BC"),
-    "rebrac": ("ReBRAC", "BC"),
     "decision_transformer": ("DT", "10%BC"),
+    **extensions.entries("HARD"),
 }
 
 

@@ -295,7 +295,7 @@ def test_what_returns_in_the_environment_chose_is_marked_in_every_table(home, tm
 
 
 def test_the_default_report_marks_what_was_selected():
-    assert {"AWR", "BRAC-v", "CQL"} <= set(PARAMS["offline_report"]["selected"])
+    assert {"AWR", "CQL"} <= set(PARAMS["offline_report"]["selected"])
 
 
 def test_an_environment_of_another_package_has_a_picture(home, tmp_path, no_plots):

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import torch
 
-from tasks.algorithms.offline import brac
 from tasks.algorithms.offline.adam import Adam
 from tasks.common.config import settings_of
-from tasks.offline.configs.brac import BracConfig
+from tasks.extensions.continuous_control.algorithms import brac
+from tasks.extensions.continuous_control.configs.brac import BracConfig
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
@@ -36,4 +36,4 @@ def run(config: BracConfig, transitions: Path, out: Path) -> Metrics:
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, flow="offline")

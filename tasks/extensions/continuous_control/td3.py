@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 
-from tasks.algorithms.offline import td3
 from tasks.algorithms.offline.adam import Adam
 from tasks.common.config import settings_of
-from tasks.offline.configs.td3 import Td3Config, TD3Variant
+from tasks.extensions.continuous_control.algorithms import td3
+from tasks.extensions.continuous_control.configs.td3 import Td3Config, TD3Variant
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
@@ -60,4 +60,4 @@ def _build(
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, flow="offline")

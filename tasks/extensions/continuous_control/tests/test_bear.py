@@ -4,10 +4,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tasks.algorithms.offline import bear
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.networks.vae import ActionModel, gaussian_kl
 from tasks.algorithms.offline.transitions import TransitionBatch
+from tasks.extensions.continuous_control.algorithms import bear
+from tasks.extensions.continuous_control.algorithms.vae import ActionModel, gaussian_kl
 from tests.tasks.algorithms.offline import point
 
 SETTINGS = bear.BearSettings(

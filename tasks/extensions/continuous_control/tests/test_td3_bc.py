@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tasks.algorithms.offline import td3, td3_bc
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
+from tasks.extensions.continuous_control.algorithms import td3, td3_bc
 from tests.tasks.algorithms.offline import point
 
 SETTINGS = td3.Td3Settings(gamma=point.GAMMA, noise=0.2, noise_clip=0.5, target_rate=0.05, policy_every=2)

@@ -3,11 +3,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tasks.algorithms.offline import rebrac, td3
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.transitions import Transitions
+from tasks.extensions.continuous_control.algorithms import rebrac, td3
+from tasks.extensions.continuous_control.tests.test_td3_bc import batch, by_action
 from tests.tasks.algorithms.offline import point
-from tests.tasks.algorithms.offline.test_td3_bc import batch, by_action
 
 SETTINGS = rebrac.RebracSettings(
     gamma=point.GAMMA,

@@ -1,39 +1,39 @@
-"""Twin delayed DDPG with behaviour cloning (TD3+BC) on a data set."""
+"""ReBRAC, which is TD3+BC with a second penalty and layer normalisation, on a data set."""
 
-from functools import partial
 from pathlib import Path
 
 import torch
 
-from tasks.algorithms.offline import td3, td3_bc
 from tasks.algorithms.offline.adam import Adam
 from tasks.common.config import settings_of
-from tasks.offline.configs.td3_bc import Td3BcConfig
+from tasks.extensions.continuous_control.algorithms import rebrac, td3
+from tasks.extensions.continuous_control.configs.rebrac import RebracConfig
 from tasks.offline.datasets.stored import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main
 
-CURVES = {**td3_bc.METRICS, **learners.METRICS}
+CURVES = {**rebrac.METRICS, **learners.METRICS}
 METRICS = {f"VARIANT/{name}": text for name, text in {**learners.STEP, **CURVES}.items()}
 
 
-def run(config: Td3BcConfig, transitions: Path, out: Path) -> Metrics:
+def run(config: RebracConfig, transitions: Path, out: Path) -> Metrics:
     """Train with every seed; policies and curves go to `out`. DataError with one line for discrete actions."""
 
     def build(dataset: StoredDataset, seed: int, generator: torch.Generator) -> Learner:
-        data = dataset.continuous("td3_bc", config.variant)
-        agent = td3.TD3Agent(dataset.spaces, config.hidden, config.critics, data.observations).to(data.device)
+        data = dataset.continuous("rebrac", config.variant)
+        sizes = (config.hidden, config.critics, data.observations, config.layer_norm)
+        agent = td3.TD3Agent(dataset.spaces, *sizes).to(data.device)
         optimizers = {
             "critics": Adam(agent.critics.parameters(), config.critic_learning_rate),
             "policy": Adam(agent.policy.parameters(), config.learning_rate),
         }
-        settings, loss = settings_of(config, td3.Td3Settings), partial(td3_bc.policy_loss, alpha=config.alpha)
-        steps = td3.fit(agent, optimizers, data.batches(config.batch_size, generator), settings, loss, generator)
+        settings = settings_of(config, rebrac.RebracSettings)
+        steps = rebrac.fit(agent, optimizers, data, settings, batch_size=config.batch_size, generator=generator)
         return Learner(agent.policy, {"agent": agent, **optimizers}, steps)
 
-    return learners.run("td3_bc", config, transitions, out, {config.variant: build})
+    return learners.run("rebrac", config, transitions, out, {config.variant: build})
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, flow="offline")

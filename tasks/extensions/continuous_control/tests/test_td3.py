@@ -4,11 +4,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tasks.algorithms.offline import td3
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.td3 import Td3Settings
+from tasks.extensions.continuous_control.algorithms import td3
+from tasks.extensions.continuous_control.algorithms.td3 import Td3Settings
+from tasks.extensions.continuous_control.tests.test_td3_bc import batch, by_action
 from tests.tasks.algorithms.offline import point
-from tests.tasks.algorithms.offline.test_td3_bc import batch, by_action
 
 SETTINGS = Td3Settings(gamma=point.GAMMA, noise=0.2, noise_clip=0.5, target_rate=0.05, policy_every=2)
 

@@ -2,7 +2,7 @@
 
 from pydantic import Field
 
-from tasks.offline.configs.td3_bc import TwinDelayedConfig
+from tasks.extensions.continuous_control.configs.td3_bc import TwinDelayedConfig
 
 
 class RebracConfig(TwinDelayedConfig):

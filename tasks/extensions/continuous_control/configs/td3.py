@@ -3,8 +3,8 @@
 from pydantic import Field
 
 from tasks.common.config import Config, Idle, Name
+from tasks.extensions.continuous_control.configs.td3_bc import TwinDelayedConfig
 from tasks.offline.configs.learners import RELABEL, ExplorationConfig
-from tasks.offline.configs.td3_bc import TwinDelayedConfig
 
 
 class TD3Variant(Config):
