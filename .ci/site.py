@@ -20,7 +20,7 @@ from flows.web.stage_graph import Look, svg  # noqa: E402
 
 PAGES = (
     *("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LOG.md", "docs/**/*.md"),
-    *("tasks/extensions/*/README.md", "benchmarks/*.md", "data/raw/*/*.md"),
+    *("tasks/extensions/*/*.md", "benchmarks/*.md", "data/raw/*/*.md"),
 )
 COMMENT = re.compile(r"\n?<!--.*?-->", re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s:#]+)(?:#[^)\s]*)?\)")

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = (
     "README.md",
     "docs/**/*.md",
-    "tasks/extensions/*/README.md",
+    "tasks/extensions/*/*.md",
     "benchmarks/*.md",
 )  # of LOG.md, a diary, the blocks alone are checked
 BLOCK = re.compile(r"^<!-- block (.+?) -->\n(.*?)^<!-- /block -->$", re.MULTILINE | re.DOTALL)

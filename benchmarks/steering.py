@@ -46,14 +46,14 @@ from tasks.language.configs.ppo import PpoConfig
 from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.configs.problems import ProblemsConfig
 from tasks.language.configs.reinforce import ReinforceConfig
-from tasks.language.configs.reviews import ReviewsConfig
+from tasks.extensions.reviews.configs.reviews import ReviewsConfig
 from tasks.language.configs.reward_model import RewardModelConfig
 from tasks.language.configs.sft import SftConfig
 from tasks.language.configs.solutions import SolutionsConfig
-from tasks.language.configs.steering import SteeringConfig
+from tasks.extensions.reviews.configs.steering import SteeringConfig
 from tasks.language.configs.tokenizer import TokenizerConfig
-from tasks.language.sentiment import continuations, measures
-from tasks.language.tables.reviews import Reviews
+from tasks.extensions.reviews import continuations, measures
+from tasks.extensions.reviews.tables.reviews import Reviews
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks/results/steering.json"

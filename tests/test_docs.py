@@ -10,16 +10,19 @@ from tests import repository
 
 pytestmark = pytest.mark.tree
 ROOT = Path(__file__).parent.parent
-PAGES = repository.files("*.md", "docs/**/*.md", "tasks/extensions/*/README.md", "benchmarks/*.md")
+PAGES = repository.files("*.md", "docs/**/*.md", "tasks/extensions/*/*.md", "benchmarks/*.md")
 LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(#[^)\s]+)?\)")
 
 
 def test_every_algorithm_has_a_page():
-    """Each module with a `fit` is linked from a page of docs/algorithms."""
+    """Each module with a `fit` is linked from a page of docs/algorithms, those of extensions from a page beside them."""
     pages = "".join(file.read_text() for file in repository.files("docs/algorithms/*.md"))
     modules = [file for file in repository.files("tasks/algorithms/*/*.py") if "\ndef fit(" in file.read_text()]
     assert len(modules) > 12
     assert not [file for file in modules if f"](../../{file.relative_to(ROOT)})" not in pages]
+    for file in repository.files("tasks/extensions/*/algorithms/*.py"):
+        own_pages = "".join(page.read_text() for page in file.parents[1].glob("*.md"))
+        assert "\ndef fit(" not in file.read_text() or f"](algorithms/{file.name})" in own_pages
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

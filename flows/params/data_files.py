@@ -17,14 +17,13 @@ from flows.params.files import PARAMS, ParameterError, params
 from tasks.common.config import BRANCHES
 
 READERS = (
-    "reviews",
     "corpus",
     "problems",
     "demonstrations",
     "preferences",
     "solutions",
     "evaluate",
-)  # sections with `source`; mixture has one a data set
+)  # sections of the core with `source`; mixture has one a data set
 OWN = {"file", "files", "people", "mixture"}  # the sources that are files of the user's
 SUFFIXES = (".jsonl", ".json", ".parquet")
 
@@ -62,7 +61,7 @@ def check(root: Path, out_of_date: Collection[str], later: bool = True) -> list[
 def _reads_files(root: Path, parameters: Any, stages: Collection[str]) -> bool:
     """Whether any stage that will run reads files of the user's, or trains a model while there are any."""
     counted = _section(parameters, "problems").get("source") == "hub" and {"responses", "mixture"} & {*stages}
-    sections = {*READERS, "mixture", "benchmarks"} if _trains(stages) else {*stages}
+    sections = {*_readers(root), "mixture", "benchmarks"} if _trains(stages) else {*stages}
     has_files = any(section in sections for section in _with_files(root, parameters))
     return bool(has_files or ("problems" in stages and counted))
 
@@ -79,7 +78,7 @@ def _with_files(root: Path, parameters: Any) -> Iterator[str]:
     already.
     """
     mixed = _sources(_section(parameters, "mixture").get("datasets"))
-    sources = {name: {_section(parameters, name).get("source")} for name in READERS} | {"mixture": {*mixed}}
+    sources = {name: {_section(parameters, name).get("source")} for name in _readers(root)} | {"mixture": {*mixed}}
     for name, kinds in sources.items():
         if kinds & OWN or ("hub" in kinds and (root / "data" / name).is_dir()):
             yield name
@@ -89,12 +88,18 @@ def _with_files(root: Path, parameters: Any) -> Iterator[str]:
         yield "benchmarks"
 
 
+def _readers(root: Path) -> list[str]:
+    """The sections that may have a `source`: those of the core, and those of extensions."""
+    return [*READERS, *(file.stem for file in sorted(root.glob("tasks/extensions/*/configs/*.py")))]
+
+
 def _has_rows(root: Path, path: str) -> bool:
     """Whether there is a file of the user's, or a folder with one; what a stage makes lies in a folder of data/ of its
     name.
     """
     folder, name, *_ = *Path(path).parts, "", ""
-    if not path or (folder == "data" and any(root.glob(f"tasks/*/{name}.py"))):
+    patterns = (f"tasks/*/{name}.py", f"tasks/extensions/*/configs/{name}.py")
+    if not path or (folder == "data" and any(any(root.glob(pattern)) for pattern in patterns)):
         return False
     rows = root / path
     return rows.is_file() or (rows.is_dir() and any(file.suffix in SUFFIXES for file in rows.iterdir()))

@@ -16,12 +16,11 @@ from typing import Any
 
 from tasks.common.config import Config
 from tasks.common.errors import StageError
-from tasks.preflight import ahead, trials
+from tasks.preflight import ahead, extensions, trials
 from tasks.preflight.data import POLICIES
 from tasks.stage import PARAMS, read_section
 
 SECTIONS = (
-    "reviews",
     "corpus",
     "problems",
     "tokenizer",
@@ -46,9 +45,10 @@ def configs(params: Path = PARAMS) -> dict[str, Config]:
     from importlib import import_module
 
     section_configs = {}
-    for name in (*SECTIONS, *PAIRWISE, *POLICIES, *OTHERS):
-        module = import_module(f"tasks.{OTHERS.get(name, 'language')}.configs.{name}")
-        kind = getattr(module, "".join(map(str.title, name.split("_"))) + "Config")
+    modules = {name: f"tasks.language.configs.{name}" for name in (*SECTIONS, *PAIRWISE, *POLICIES)}
+    modules |= {name: f"tasks.{flow}.configs.{name}" for name, flow in OTHERS.items()} | extensions.sections()
+    for name, module in modules.items():
+        kind = getattr(import_module(module), "".join(map(str.title, name.split("_"))) + "Config")
         section_configs[name] = read_section(name, kind, params)
     return section_configs
 
@@ -61,7 +61,7 @@ def whole(section_configs: Mapping[str, Any], stages: Collection[str], colours: 
     from tasks.preflight import estimates, examples, model_trial, rewards, tokens
 
     at_work = {name.partition("@")[0] for name in stages}
-    if not at_work.intersection((*SECTIONS, *PAIRWISE, *POLICIES)):
+    if not at_work.intersection((*SECTIONS, *PAIRWISE, *POLICIES, *extensions.sections())):
         return
     if section_configs["pretrained"].init != "scratch":
         yield from model_trial.lines(section_configs["pretrained"])

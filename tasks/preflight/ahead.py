@@ -17,7 +17,7 @@ from tasks.language.data import problem_forms
 from tasks.language.data.rows import read_file
 from tasks.language.suites import reading
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
-from tasks.preflight import data, large
+from tasks.preflight import data, extensions, large
 from tasks.preflight.data import POLICIES, Configs, check_rewards, check_roles, is_made, readable, small
 
 LEARNED_BY = {  # section with files -> the stages behind it that ask something of its rows
@@ -26,7 +26,7 @@ LEARNED_BY = {  # section with files -> the stages behind it that ask something 
     "solutions": ("reward_model",),
     "mixture": POLICIES,
 }
-SECTIONS = (*LEARNED_BY, "problems", "reviews", "corpus", "evaluate", "benchmarks")  # all that read files
+SECTIONS = (*LEARNED_BY, "problems", "corpus", "evaluate", "benchmarks")  # all of the core that read files
 MADE = Path("data")
 
 
@@ -44,7 +44,8 @@ def lines(configs: Configs, stages: Collection[str], later: bool = True) -> Iter
         yield from recordings.read(configs["behaviour"], configs["transitions"], stages)
     yield from _read(configs, {*stages, *again})
     _check_made(configs, at_work)
-    for section in SECTIONS if later and at_work & {*policy_names(), "reward_model"} else ():
+    all_sections = (*SECTIONS, *extensions.sections())
+    for section in all_sections if later and at_work & {*policy_names(), "reward_model"} else ():
         if section not in at_work | again:
             try:
                 for _ in _read(configs, {section}):
@@ -77,7 +78,12 @@ def suites(configs: Configs, stages: Collection[str]) -> Iterator[str]:
         reading.examples(cell.suite, Path(config.folder), cell.shots)
 
 
-READERS: tuple[Callable[[Configs, Collection[str]], Iterator[str]], ...] = (large.read, data.read, suites)
+READERS: tuple[Callable[[Configs, Collection[str]], Iterator[str]], ...] = (
+    large.read,
+    data.read,
+    suites,
+    extensions.read,
+)
 
 
 def _check_made(configs: Configs, at_work: set[str]) -> None:

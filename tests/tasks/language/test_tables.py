@@ -11,10 +11,10 @@ from tasks.language.tables.judgements import Judgements
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
-from tasks.language.tables.reviews import Reviews
+from tasks.extensions.reviews.tables.reviews import Reviews
 from tasks.language.tables.rollouts import RolloutTable
 from tasks.language.tables.solutions import Solutions
-from tasks.language.tables.steering import Continuations, SteeringMeasures
+from tasks.extensions.reviews.tables.steering import Continuations, SteeringMeasures
 from tasks.offline.datasets.tables import BehaviourReturns, Recorded
 from tests import extensions
 from tests.tasks.language.table_rows import GOOD

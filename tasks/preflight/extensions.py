@@ -1,0 +1,30 @@
+"""What extensions read before a run: by a module preflight.py in an extension's folder.
+
+It has SECTIONS, the sections of params.yaml that name files, and `read`, which does for them what `read` of
+tasks/preflight/data.py does for others. It may have `large` as well, which yields what tasks/preflight/large.py reads.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+HOME = Path(__file__).parents[1] / "extensions"
+
+
+def modules() -> list[ModuleType]:
+    """The modules preflight.py."""
+    folders = sorted(file.parent.name for file in HOME.glob("*/preflight.py"))
+    return [import_module(f"tasks.{HOME.name}.{folder}.preflight") for folder in folders]
+
+
+def sections() -> dict[str, str]:
+    """Section -> the module of its Config."""
+    return {section: f"{module.__package__}.configs.{section}" for module in modules() for section in module.SECTIONS}
+
+
+def read(configs: Mapping[str, Any], stages: Collection[str]) -> Iterator[str]:
+    """A line for each source of data of extensions; ConfigError or DataError for the first fault."""
+    for module in modules():
+        yield from module.read(configs, stages)
