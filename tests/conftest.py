@@ -93,7 +93,6 @@ BRANCHED = {
     "benchmarks": {**PARAMS["benchmarks"], "cells": {"sft-gsm8k": CELL}},
     "benchmark_pages": {"comparisons": {"all": {"cells": ["sft-gsm8k"], "baseline": "sft"}}},
     "agent_episodes": {**PARAMS["agent_episodes"], "sets": {"rooms-mixed": SET}},
-    "steering": {**PARAMS["steering"], "pages": {"reviews": {"policies": ["reinforce", "ppo", "grpo"]}}},
 }
 
 

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from flows.params import checking
-from tests import repository
+from tests import extensions, repository
 from tests.tasks import solved
 from tests.tasks.language import judged
 
@@ -36,8 +36,17 @@ def definition(stage: str) -> dict[str, Any]:
 
 
 def module(stage: str) -> str:
-    """The stage's module, tasks.<flow>.<stage>."""
+    """The stage's module, tasks.<flow>.<stage> or tasks.extensions.<name>.<stage>."""
     return definition(stage)["cmd"].split()[2]
+
+
+def flow(stage: str) -> str:
+    """The flow that the stage is one of; of an extension's stage its module says so."""
+    folder = module(stage).split(".")[1]
+    if folder != "extensions":
+        return folder
+    source = (ROOT / (module(stage).replace(".", "/") + ".py")).read_text()
+    return re.search(r'\bmain\(run, flow="(\w+)"\)', source)[1]
 
 
 def filled(text: str, params: Params, key: str = "", item: Any = None) -> str:
@@ -204,12 +213,8 @@ class Home:
         given = [json.dumps({"prompt": f"Who has {n}?", "chosen": "Ada", "rejected": "nobody"}) for n in range(30)]
         answers = {"text": ["in a box", "here"], "label": ["A", "B"]}
         choices = [json.dumps({"question": f"Where is {n}?", "choices": answers, "answerKey": "A"}) for n in range(4)]
-        said = [
-            {"sentence": f"film {n} was so so", "label": n % 2, "other": f"a film {n} is", "right": n < 40}
-            for n in range(80)
-        ]
         for file, part in (
-            ("reviews/own", [*map(json.dumps, said)]),
+            *((f"{stage}/own", [*map(json.dumps, said)]) for stage, said in extensions.entries("FILES").items()),
             ("text/own", [json.dumps({"text": f"Text {n}."}) for n in range(200)]),
             ("problems/train", rows[:24]),
             ("problems/test", rows[24:]),
@@ -229,9 +234,8 @@ class Home:
         """The hashes of the stage's outs."""
         if stage == "decision_transformer":  # which can learn from text and from a language model
             self.outs("pretrained")
-        flow = module(stage).split(".")[1]
         for earlier in self.params:
-            if module(earlier).split(".")[1] == flow and (earlier, "") not in self.found:
+            if flow(earlier) == flow(stage) and (earlier, "") not in self.found:
                 self.found[earlier, ""] = run(earlier, self.params, self.root)
                 if earlier == "pretrained":
                     problems, model = self.root / "data/problems/train.parquet", self.root / "data/pretrained"

@@ -26,8 +26,6 @@ PRESETS = (
     "solutions",
     "benchmarks",
     "benchmark_pages",
-    "reviews",
-    "steering",
 )  # stages that a default run does without
 STAGES = {  # this flow's other stages in dvc.yaml
     f"{name}@{policy}" if policy else name
