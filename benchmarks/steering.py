@@ -21,6 +21,10 @@ from benchmarks.steering_results import CELLS, METHODS, ROOT, keep, read
 from tasks.common import models, tables
 from tasks.common.config import Config
 from tasks.common.estimates import Estimate
+from tasks.extensions.reviews import continuations, measures, reviews, steering
+from tasks.extensions.reviews.configs.reviews import ReviewsConfig
+from tasks.extensions.reviews.configs.steering import SteeringConfig
+from tasks.extensions.reviews.tables.reviews import Reviews
 from tasks.language import (
     corpus,
     demonstrations,
@@ -43,14 +47,10 @@ from tasks.language.configs.ppo import PpoConfig
 from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.configs.problems import ProblemsConfig
 from tasks.language.configs.reinforce import ReinforceConfig
-from tasks.extensions.reviews.configs.reviews import ReviewsConfig
 from tasks.language.configs.reward_model import RewardModelConfig
 from tasks.language.configs.sft import SftConfig
 from tasks.language.configs.solutions import SolutionsConfig
-from tasks.extensions.reviews.configs.steering import SteeringConfig
 from tasks.language.configs.tokenizer import TokenizerConfig
-from tasks.extensions.reviews import continuations, measures, reviews, steering
-from tasks.extensions.reviews.tables.reviews import Reviews
 
 PRESET = "tasks/extensions/reviews/presets/reviews.yaml"
 KL_KEYS = {"reinforce": "kl_coefficient", "ppo": "kl_coefficient", "grpo": "beta"}

@@ -18,8 +18,8 @@ from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
 from tasks.extensions.reviews import film_reviews, labelled_reviews
 from tasks.extensions.reviews.configs.reviews import ReviewsConfig
-from tasks.language.data.rows import read_files, read_hub
 from tasks.extensions.reviews.tables.reviews import PARTS, Reviews
+from tasks.language.data.rows import read_files, read_hub
 from tasks.stage import Metrics, main
 
 FRUITLESS = 1000  # draws in a row that repeat an opening, after which the grammar is taken to be used up

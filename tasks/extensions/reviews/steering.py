@@ -13,11 +13,11 @@ import pandas as pd
 from tasks.common import estimates, models, pages, tables, tracking
 from tasks.common.errors import DataError
 from tasks.common.estimates import Estimate
-from tasks.extensions.reviews.configs.steering import SteeringConfig
 from tasks.extensions.reviews import continuations, measures, view, word_classifier
-from tasks.extensions.reviews.word_classifier import WordClassifier
+from tasks.extensions.reviews.configs.steering import SteeringConfig
 from tasks.extensions.reviews.tables.reviews import Reviews
 from tasks.extensions.reviews.tables.steering import Continuations, SteeringMeasures
+from tasks.extensions.reviews.word_classifier import WordClassifier
 from tasks.stage import Metrics, main
 
 SFT = "sft"

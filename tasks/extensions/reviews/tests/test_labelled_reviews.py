@@ -12,7 +12,9 @@ def rows(*values):
 
 
 def test_a_text_is_cut_behind_its_opening():
-    found = labelled_reviews.reviews(rows({"sentence": " a  stirring , funny film ", "label": 1}), "sentence", "label", 2)
+    found = labelled_reviews.reviews(
+        rows({"sentence": " a  stirring , funny film ", "label": 1}), "sentence", "label", 2
+    )
     assert found == [{"review_id": "own-0", "opening": "a stirring", "continuation": ", funny film", "positive": True}]
     [short] = labelled_reviews.reviews(rows({"sentence": "so so", "label": "neg"}), "sentence", "label", 2)
     assert (short["continuation"], short["positive"]) == ("", False)

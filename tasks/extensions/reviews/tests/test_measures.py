@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 
 from tasks.common import tables
-from tasks.extensions.reviews.configs.steering import SteeringConfig
 from tasks.extensions.reviews import measures
+from tasks.extensions.reviews.configs.steering import SteeringConfig
 from tasks.extensions.reviews.tables.steering import SteeringMeasures
 from tests.conftest import PARAMS
 
