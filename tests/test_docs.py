@@ -15,7 +15,7 @@ LINK = re.compile(r"\]\((?!https?://)([^)\s#]*)(#[^)\s]+)?\)")
 
 
 def test_every_algorithm_has_a_page():
-    """Each module with a `fit` is linked from a page of docs/algorithms, those of extensions from a page beside them."""
+    """Each module with a `fit` is linked from a page of docs/algorithms, or of its extension."""
     pages = "".join(file.read_text() for file in repository.files("docs/algorithms/*.md"))
     modules = [file for file in repository.files("tasks/algorithms/*/*.py") if "\ndef fit(" in file.read_text()]
     assert len(modules) > 12
