@@ -1,13 +1,13 @@
 """Positive-review steering with the KL in the reward and without, over seeds: `python -m benchmarks.steering [SEED ..]
 --scratch FOLDER`.
 
-The settings are those of presets/reviews.yaml. Each seed has a language model of reviews, two classifiers and a policy
+The settings are those of preset `reviews`. Each seed has a language model of reviews, two classifiers and a policy
 for each method, with and without the KL. A cell that is in benchmarks/results/steering.json is not measured again. Of
-that file benchmarks/steering.md is made (benchmarks/claims.py), and docs/reviews.png by benchmarks/steering_picture.py.
+that file benchmarks/steering.md is made (benchmarks/claims.py), and
+tasks/extensions/reviews/reviews.png by benchmarks/steering_picture.py.
 """
 
 import argparse
-import fcntl
 import os
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -17,11 +17,14 @@ from typing import Any, TypeVar
 import torch
 import yaml
 
-from benchmarks import result_files
-from benchmarks import tables as page_tables
-from tasks.common import estimates, models, tables
+from benchmarks.steering_results import CELLS, METHODS, ROOT, keep, read
+from tasks.common import models, tables
 from tasks.common.config import Config
 from tasks.common.estimates import Estimate
+from tasks.extensions.reviews import continuations, measures, reviews, steering
+from tasks.extensions.reviews.configs.reviews import ReviewsConfig
+from tasks.extensions.reviews.configs.steering import SteeringConfig
+from tasks.extensions.reviews.tables.reviews import Reviews
 from tasks.language import (
     corpus,
     demonstrations,
@@ -31,11 +34,9 @@ from tasks.language import (
     pretrained,
     problems,
     reinforce,
-    reviews,
     reward_model,
     sft,
     solutions,
-    steering,
     tokenizer,
 )
 from tasks.language.configs.corpus import CorpusConfig
@@ -46,48 +47,19 @@ from tasks.language.configs.ppo import PpoConfig
 from tasks.language.configs.pretrained import PretrainedConfig
 from tasks.language.configs.problems import ProblemsConfig
 from tasks.language.configs.reinforce import ReinforceConfig
-from tasks.language.configs.reviews import ReviewsConfig
 from tasks.language.configs.reward_model import RewardModelConfig
 from tasks.language.configs.sft import SftConfig
 from tasks.language.configs.solutions import SolutionsConfig
-from tasks.language.configs.steering import SteeringConfig
 from tasks.language.configs.tokenizer import TokenizerConfig
-from tasks.language.sentiment import continuations, measures
-from tasks.language.tables.reviews import Reviews
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks/results/steering.json"
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {  # name -> the stage, and what differs from the preset
-    "REINFORCE": ("reinforce", {}),
-    "A2C": ("reinforce", {"baseline": "critic"}),
-    "PPO": ("ppo", {}),
-    "GRPO": ("grpo", {}),
-}
+PRESET = "tasks/extensions/reviews/presets/reviews.yaml"
 KL_KEYS = {"reinforce": "kl_coefficient", "ppo": "kl_coefficient", "grpo": "beta"}
-WITH, WITHOUT = "KL in the reward", "no KL"
-CELLS = {
-    f"{method}, {WITH if with_kl else WITHOUT}": (method, with_kl) for with_kl in (True, False) for method in METHODS
-}
-COLUMNS = {
-    "positive/first": ("positive, by the reward", 100, "{:.1f} %"),
-    "positive/second": ("positive, by the second", 100, "{:.1f} %"),
-    "gap": ("gap, points", 100, "{:+.1f}"),
-    "kl": ("KL, nats", 1, "{:.2f}"),
-    "perplexity": ("perplexity under SFT", 1, "{:.2f}"),
-    "distinct_2": ("distinct pairs", 100, "{:.1f} %"),
-    "commonest": ("commonest sentence", 100, "{:.1f} %"),
-    "tokens": ("tokens", 1, "{:.1f}"),
-}
-LONGEST = 60  # characters shown of a sentence
 C = TypeVar("C", bound=Config)
-Results = dict[str, dict[str, Any]]
 
 
 def settings(kind: type[C], section: str, seed: int, **changes: Any) -> C:
     """The section of params.yaml with the preset laid over it, this seed, and changes."""
-    given, preset = (
-        yaml.safe_load((ROOT / file).read_text()).get(section, {}) for file in ("params.yaml", "presets/reviews.yaml")
-    )
+    given, preset = (yaml.safe_load((ROOT / file).read_text()).get(section, {}) for file in ("params.yaml", PRESET))
     own = {**given, **preset, **changes, **({"seed": seed} if "seed" in given else {})}
     return kind.model_validate(own)
 
@@ -175,92 +147,6 @@ def run_seed(seed: int, data: Path, only: Collection[str]) -> None:
 def row(measured: Mapping[str, Estimate]) -> dict[str, Any]:
     """Measures as lists of mean, low and high."""
     return {name: [one.mean, one.low, one.high] for name, one in measured.items()}
-
-
-def read() -> Results:
-    """All that is measured."""
-    found: Results = result_files.load(RESULTS, {})
-    return found
-
-
-def keep(name: str, seed: int, found: dict[str, Any], single: Mapping[str, Any] | None = None) -> None:
-    """Add a cell, with the sums of each opening; seeds that run side by side take turns."""
-    folder = os.open(RESULTS.parent, os.O_RDONLY)
-    try:
-        fcntl.flock(folder, fcntl.LOCK_EX)
-        results = read()
-        results.setdefault(name, {})[str(seed)] = found
-        result_files.write(RESULTS, results, {f"{name} / {seed}": single} if single else None, adds=True)
-    finally:
-        os.close(folder)
-
-
-def over_seeds(values: list[float]) -> Estimate:
-    """The mean over seeds with Student's 95 % interval; a single seed has none."""
-    return estimates.over_seeds(values) if len(values) > 1 else Estimate(values[0], values[0], values[0])
-
-
-def summary(results: Mapping[str, Mapping[str, Any]], *columns: str) -> str:
-    """A row for each policy: means over seeds with their intervals, of all columns or of these."""
-    heads = [head for head, _, _ in COLUMNS.values()]
-    rows = [["policy", "seeds", *heads]]
-    for name, cells in ((name, results.get(name, {})) for name in ("SFT", *CELLS)):
-        if cells:
-            means = [over_seeds([cell[key][0] for cell in cells.values()]) for key in COLUMNS]
-            shown = [interval(mean, key) for mean, key in zip(means, COLUMNS, strict=True)]
-            rows.append([name, str(len(cells)), *shown])
-    return page_tables.rows(page_tables.select(rows, columns or ("seeds", *heads)))
-
-
-def render(results: Mapping[str, Mapping[str, Any]]) -> str:
-    """Markdown: means over seeds with their intervals, then every cell."""
-    names = ["SFT", *CELLS]
-    heads = [head for head, _, _ in COLUMNS.values()]
-    lines = [
-        "# Positive-review steering",
-        "",
-        "Made by `python -m benchmarks.steering`: presets/reviews.yaml, with the KL in the reward as there and "
-        f"without, {PLAIN}",
-        "",
-        "## Over seeds",
-        "",
-        "Means over seeds with Student's 95 % intervals.",
-        "",
-        summary(results).removesuffix("\n"),
-    ]
-    lines += ["", "## Every seed", "", "Means over openings with 95 % intervals.", ""]
-    lines += [
-        f"| policy | seed | {' | '.join(heads)} | which sentence | CPU |",
-        "|---|---|" + "---|" * (len(heads) + 2),
-    ]
-    for name in names:
-        for seed, cell in sorted(results.get(name, {}).items()):
-            shown = [interval(Estimate(*cell[key]), key) for key in COLUMNS]
-            seconds = f"{cell['cpu_seconds']:.0f}" if "cpu_seconds" in cell else ""
-            lines.append(
-                f"| {name} | {seed} | {' | '.join(shown)} | {cell.get('commonest_sentence', '')[:LONGEST]} | "
-                f"{seconds} |"
-            )
-    lines += ["", "## The classifiers", "", "| seed | in the reward | second |", "|---|---|---|"]
-    for seed, cell in sorted(results.get("classifiers", {}).items()):
-        shown = [interval(Estimate(*cell[name]), "positive/first") for name in ("first", "second")]
-        lines.append(f"| {seed} | {' | '.join(shown)} |")
-    return "\n".join(lines) + "\n"
-
-
-PLAIN = (
-    "four samples at temperature 1 of each of 300 openings. The gap is the share of positive continuations by the "
-    "classifier in the "
-    "reward minus that by the second. Distinct pairs are those of an opening's samples. CPU: seconds of one core "
-    "for the training."
-)
-
-
-def interval(value: Estimate, key: str) -> str:
-    """A mean with its bounds, in the column's unit."""
-    _, scale, form = COLUMNS[key]
-    low, high = (form.format(round(scale * one, 2) + 0.0).removesuffix(" %") for one in (value.low, value.high))
-    return f"{form.format(round(scale * value.mean, 2) + 0.0)} [{low}, {high}]"
 
 
 def main() -> None:

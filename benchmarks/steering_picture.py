@@ -1,4 +1,6 @@
-"""The picture of benchmarks/results/steering.json: `python -m benchmarks.steering_picture` draws docs/reviews.png."""
+"""The picture of benchmarks/results/steering.json: `python -m benchmarks.steering_picture` draws
+tasks/extensions/reviews/reviews.png.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from benchmarks.steering import METHODS, ROOT, WITH, WITHOUT, over_seeds, read
+from benchmarks.steering_results import METHODS, ROOT, WITH, WITHOUT, over_seeds, read
 from tasks.common import plots
 
-PICTURE = ROOT / "docs/reviews.png"
+PICTURE = ROOT / "tasks/extensions/reviews/reviews.png"
 FIRST, SECOND = "positive/first", "positive/second"
 SIDES = {
     WITH: (plots.COLOURS[0], -0.12),

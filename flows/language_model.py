@@ -31,7 +31,6 @@ def language(
 
         # Data, and the model to start from.
         stage("problems")  # word problems with worked solutions, generated or one's own
-        stage("reviews")  # reviews with a sentiment, for steering alone
         stage("corpus", "problems")  # text for pretraining
         stage("tokenizer", "corpus", "problems")  # byte pairs, single digits, a chat template
         stage("pretrained", "corpus", "tokenizer")  # trained here, or a checkpoint
@@ -49,7 +48,7 @@ def language(
 
         # Policies, side by side.
         stage("dpo", "sft", "preferences")  # directly from the pairs
-        stage("mixture", "problems", "reviews")  # the prompts of all that learn by reward
+        stage("mixture", "problems")  # the prompts of all that learn by reward
         stage("rejection_sft", "sft", "mixture", "reward_model")  # fine-tuning on the best of N
         stage("reinforce", "sft", "mixture", "reward_model")  # with a baseline or a critic
         stage("ppo", "sft", "mixture", "reward_model")  # clipped, with a critic
@@ -57,6 +56,5 @@ def language(
 
         # What came out.
         stage("evaluate", *POLICIES, "problems", "reward_model")  # all on the same test problems
-        stage("steering", "reviews", "problems", "sft", "reinforce", "ppo", "grpo", "reward_model")
         stage("report", "evaluate", "reward_model")  # what each stage contributed
         return stage.end()

@@ -90,7 +90,6 @@ BRANCHED = {
     **{stage: {**PARAMS[stage], **section} for stage, section in extensions.entries("BRANCHED").items()},
     "budgets": {**PARAMS["budgets"], "policies": {"successes": BOUGHT}},
     "agent_episodes": {**PARAMS["agent_episodes"], "sets": {"rooms-mixed": SET}},
-    "steering": {**PARAMS["steering"], "pages": {"reviews": {"policies": ["reinforce", "ppo", "grpo"]}}},
 }
 
 

@@ -30,7 +30,6 @@ RECORDED = {"location": None, "steps": None}
 BASE: dict[str, dict[str, Any]] = {
     **extensions.entries("BASE"),
     "problems": {"train": 80, "validation": 8, "test": 40, "other_kinds": 2},
-    "reviews": {"corpus": 10, "train": 10, "test": 4, "reward": 20, "second": 40, "held_out": 20},
     "corpus": {"facts": 60, "solutions": 60, "stories": 10},
     "tokenizer": {"vocabulary": 330},
     "pretrained": {"width": 16, "layers": 1, "heads": 2, "context": 256, "batch_size": 4, "steps": 6},
@@ -68,11 +67,6 @@ BASE: dict[str, dict[str, Any]] = {
         "problems": 32,  # of fewer than 30 nothing is tested
         **{"samples": 2, "pass_at": [1, 2], "max_new_tokens": 8, "batch_size": 16},
         **{"validation_problems": 4, "validation_samples": 2},
-    },
-    "steering": {
-        "pages": {"reviews": {"policies": ["reinforce", "ppo", "grpo"]}},
-        **{"reward_model_path": "data/outcome", "openings": 4, "samples": 2, "max_new_tokens": 8, "batch_size": 3},
-        **{"bootstrap": 20, "shown": 2},
     },
     "behaviour": {
         "environments": {

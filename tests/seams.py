@@ -211,12 +211,8 @@ class Home:
         self.found: dict[tuple[str, str], dict[str, str]] = {}  # hashes of outs by stage and what was changed
         rows = [json.dumps({"question": f"Ada has {n} pens. How many?", "answer": f"{n}\n#### {n}"}) for n in range(40)]
         given = [json.dumps({"prompt": f"Who has {n}?", "chosen": "Ada", "rejected": "nobody"}) for n in range(30)]
-        said = [
-            {"sentence": f"film {n} was so so", "label": n % 2, "other": f"a film {n} is", "right": n < 40}
-            for n in range(80)
-        ]
         for file, part in (
-            ("reviews/own", [*map(json.dumps, said)]),
+            *((f"{stage}/own", [*map(json.dumps, said)]) for stage, said in extensions.entries("FILES").items()),
             ("text/own", [json.dumps({"text": f"Text {n}."}) for n in range(200)]),
             ("problems/train", rows[:24]),
             ("problems/test", rows[24:]),

@@ -255,7 +255,7 @@ def test_plain_dvc_repro_is_both_flows_and_all_data_sets(tmp_path):
         graph = StageGraph(repo)
         targets = {
             *(end for _, ends in FLOWS.values() for end in ends),
-            "reviews",
+            *extensions.STAGES,
             "solutions",
             "rejection_sft",
             "reinforce",

@@ -62,10 +62,6 @@ PARAMS = laid_over(
         },
         "reward_model": {"prompts_per_batch": 16},
         **extensions.entries("METRICS"),
-        "steering": {
-            **{"pages": {"reviews": {"policies": ["reinforce"]}}, "openings": 2},
-            "max_new_tokens": SHORT,
-        },
         "report": {"policies": ["sft", "dpo"], "bootstrap": 5},
         "behaviour": {"environments": {**TINY["behaviour"]["environments"], "CartPole-v1": {"steps": 512, **TRAINING}}},
         "transitions": {
@@ -207,10 +203,11 @@ def home(one_thread, tmp_path_factory):
         mixed = laid_over(PARAMS, {"preferences": {**people, "source": "mixture", "mixture": shares}})
         seams.run("preferences", mixed, Path("mixed"))
         shutil.copy("mixed/data/metrics/preferences.json", "data/metrics/preferences@mixed.json")
-        said = [{"sentence": f"film {n} was so so", "label": n % 2} for n in range(80)]
-        Path("reviews.jsonl").write_text("\n".join(map(json.dumps, said)))
-        seams.run("reviews", laid_over(PARAMS, {"reviews": {"source": "files", "path": "reviews.jsonl"}}), Path("read"))
-        shutil.copy("read/data/metrics/reviews.json", "data/metrics/reviews@files.json")
+        for stage, rows in extensions.entries("FILES").items():
+            Path(f"{stage}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+            of_file = laid_over(PARAMS, {stage: {"source": "files", "path": f"{stage}.jsonl"}})
+            seams.run(stage, of_file, Path("read"))
+            shutil.copy(f"read/data/metrics/{stage}.json", f"data/metrics/{stage}@files.json")
         asked = [{"question": f"{n}?", "answer": f"#### {n}"} for n in range(30)]
         for name in ("train", "test"):
             Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, asked)))

@@ -22,11 +22,7 @@ SHARED = ROOT.parent / "shared"
 TUNED = ("rejection_sft", "dpo", "reinforce", "ppo", "grpo")
 CONTROLS = ("sft_matched",)
 POLICIES = ("pretrained", "sft", *CONTROLS, *TUNED)
-PRESETS = (
-    "solutions",
-    "reviews",
-    "steering",
-)  # stages that a default run does without
+PRESETS = ("solutions",)  # stages that a default run does without
 STAGES = {  # this flow's other stages in dvc.yaml
     f"{name}@{policy}" if policy else name
     for name, stage in YAML(typ="safe").load(ROOT / "dvc.yaml")["stages"].items()

@@ -16,7 +16,6 @@ PRESET = repository.preset("tiny")
 ONE_BRANCH = {
     "evaluate": "sft",
     **extensions.entries("ONE_BRANCH"),
-    "steering": "reviews",
     "behaviour": "CartPole-v1",
     "transitions": DISCRETE,
     "returns": f"bc-{DISCRETE}",
@@ -44,8 +43,6 @@ VALUES: dict[str, Any] = {
     "*.kl_target": 0.0001,
     **dict.fromkeys(("sft.evaluate_every", "sft_control.evaluate_every"), 1),
     "*.trained_temperature": 0.5,
-    "reviews.text_column": "other",
-    "reviews.label_column": "right",
     "pretrained.heads": 4,
     "pretrained.width": 32,
     "problems.largest": 60,
@@ -114,7 +111,6 @@ FROM_ALL = {
 UNDER: dict[str, dict[str, Any]] = {
     **extensions.entries("UNDER"),
     **{f"solutions.{key}": {"solutions.source": "rollouts"} for key in ("estimate", "prompts", "samples")},
-    **{f"reviews.{key}": {"reviews.source": "files"} for key in ("text_column", "label_column", "opening_words")},
     "preferences.disagreement": JUDGED,
     "preferences.mixture.*": FROM_ALL,
     "dpo.gamma": {"dpo.loss": "simpo", "dpo.length_normalised": True},

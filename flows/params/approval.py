@@ -32,7 +32,9 @@ def remember(root: Path) -> None:
 
 def _digest(root: Path) -> str:
     """The digest of params.yaml, the Configs and the code that checks one against the other."""
-    files = [root / PARAMS, *sorted(root.glob("tasks/*/configs/*.py")), root / "tasks/common/config.py"]
+    patterns = ("tasks/*/configs/*.py", "tasks/extensions/*/configs/*.py", "tasks/extensions/*/rules.py")
+    configs = [file for pattern in patterns for file in sorted(root.glob(pattern))]
+    files = [root / PARAMS, *configs, root / "tasks/common/config.py"]
     digest = sha256()
     for file in filter(Path.is_file, [*files, *sorted(RULES.glob("*.py"))]):
         digest.update(sha256(file.read_bytes()).digest())

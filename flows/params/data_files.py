@@ -17,14 +17,13 @@ from flows.params.files import PARAMS, ParameterError, params
 from tasks.common.config import BRANCHES
 
 READERS = (
-    "reviews",
     "corpus",
     "problems",
     "demonstrations",
     "preferences",
     "solutions",
     "evaluate",
-)  # sections with `source`; mixture has one a data set
+)  # sections of the core with `source`; mixture has one a data set
 OWN = {"file", "files", "people", "mixture"}  # the sources that are files of the user's
 SUFFIXES = (".jsonl", ".json", ".parquet")
 
@@ -79,7 +78,9 @@ def _with_files(root: Path, parameters: Any) -> Iterator[str]:
     already.
     """
     mixed = _sources(_section(parameters, "mixture").get("datasets"))
-    sources = {name: {_section(parameters, name).get("source")} for name in READERS} | {"mixture": {*mixed}}
+    sources = {name: {_section(parameters, name).get("source")} for name in (*READERS, *_of_extensions(root))} | {
+        "mixture": {*mixed}
+    }
     for name, kinds in sources.items():
         if kinds & OWN or ("hub" in kinds and (root / "data" / name).is_dir()):
             yield name

@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from tasks.language.configs.responses import ResponsesConfig
     from tasks.language.configs.reward_model import RewardModelConfig
     from tasks.language.configs.sft_control import SftControlConfig
-    from tasks.language.configs.steering import SteeringConfig
+
+EXTENSIONS = Path(__file__).parents[2] / "tasks/extensions"
 
 
 @dataclass(frozen=True)
@@ -38,11 +40,26 @@ class RuleInput:
     out_of_date: Collection[str]  # the ones of them that will run
     root: Path
 
+    def objective(self, path: str) -> str:
+        """What the reward model in a folder was or will be trained on; empty where there is none, as in what another
+        stage makes.
+        """
+        if path == "data/reward_model" and "reward_model" in self.stages:
+            objective: str = self.configs["reward_model"].objective
+            return objective
+        config = self.root / path / "config.json"
+        if path in {f"data/{name.replace('@', '/')}" for name in self.stages} or not config.is_file():
+            return ""
+        try:
+            return str(json.loads(config.read_text()).get("reward_objective", "pairs"))
+        except (OSError, ValueError, AttributeError, RecursionError):  # whoever loads the model says what is wrong
+            return "pairs"
+
 
 def check(run: RuleInput) -> None:
     """Raise ParameterError for the first fault in the section of a stage that is needed."""
     needed = {name.split("@")[0] for name in run.stages}
-    for section, rule in RULES:
+    for section, rule in (*RULES, *_of_extensions()):
         if section in needed and section in run.configs:
             for key, expected in rule(run, run.configs[section]):
                 path = in_file((section, *key.split(".")), {section: type(run.configs[section])})
@@ -73,7 +90,7 @@ def reward_model(run: RuleInput, config: "SamplingConfig") -> Iterator[Fault]:
     """
     from tasks.language.configs.parts.python_rewards import BY_MODEL
 
-    path, objective = config.reward_model_path, _objective(run, config.reward_model_path)
+    path, objective = config.reward_model_path, run.objective(config.reward_model_path)
     mixed = {dataset.reward for dataset in run.configs["mixture"].datasets}
     for name in BY_MODEL:
         counts = config.reward.get(name)
@@ -93,22 +110,6 @@ def steps_are_judged(run: RuleInput, config: "GrpoConfig") -> Iterator[Fault]:
     mixed = any(dataset.reward == "process" for dataset in run.configs["mixture"].datasets)
     if config.supervision == "process" and not config.reward.get("process") and not mixed:
         yield "supervision", "expected outcome where reward does not count process, got 'process'"
-
-
-def _objective(run: RuleInput, path: str) -> str:
-    """What the reward model in a folder was or will be trained on; empty where there is none, as in what another stage
-    makes.
-    """
-    if path == "data/reward_model" and "reward_model" in run.stages:
-        objective: str = run.configs["reward_model"].objective
-        return objective
-    config = run.root / path / "config.json"
-    if path in {f"data/{name.replace('@', '/')}" for name in run.stages} or not config.is_file():
-        return ""
-    try:
-        return str(json.loads(config.read_text()).get("reward_objective", "pairs"))
-    except (OSError, ValueError, AttributeError, RecursionError):  # whoever loads the model says what is wrong with it
-        return "pairs"
 
 
 def examples(run: RuleInput, config: "RewardModelConfig") -> Iterator[Fault]:
@@ -140,14 +141,6 @@ def labels_of_steps(run: RuleInput, config: "RewardModelConfig") -> Iterator[Fau
             "objective",
             "expected outcome with solutions.source files, whose labels are of whole answers, got 'process'",
         )
-
-
-def probabilities(run: RuleInput, config: "SteeringConfig") -> Iterator[Fault]:
-    """Steered policies are measured by a reward model whose score is a probability."""
-    path, objective = config.reward_model_path, _objective(run, config.reward_model_path)
-    if objective != "outcome":
-        actual = f"of objective {objective}" if objective else "which holds no model"
-        yield "reward_model_path", f"expected a reward model of objective outcome, got {shown(path)}, {actual}"
 
 
 def python_rewards(run: RuleInput, config: "SamplingConfig") -> Iterator[Fault]:
@@ -233,14 +226,22 @@ def _model_fault(folder: Path, refused: Collection[str]) -> str:
     )
 
 
-RULES: tuple[tuple[str, Callable[[RuleInput, Any], Iterator[Fault]]], ...] = (  # Any: the Config of that section
+Rule = tuple[str, Callable[[RuleInput, Any], Iterator[Fault]]]  # Any: the Config of that section
+
+
+def _of_extensions() -> Iterator[Rule]:
+    """RULES of the modules rules.py in folders of extensions."""
+    for file in sorted(EXTENSIONS.glob("*/rules.py")):
+        yield from import_module(f"tasks.{EXTENSIONS.name}.{file.parent.name}.rules").RULES
+
+
+RULES: tuple[Rule, ...] = (
     ("pretrained", model_to_start_from),
     ("report", controls),
     ("responses", passed_over),
     ("sft_control", passed_over),
     ("reward_model", examples),
     ("reward_model", labels_of_steps),
-    ("steering", probabilities),
     ("mixture", passed_over),
     ("mixture", mixed_files),
     ("mixture", mixed_functions),

@@ -21,7 +21,6 @@ from tasks.preflight.data import POLICIES
 from tasks.stage import PARAMS, read_section
 
 SECTIONS = (
-    "reviews",
     "corpus",
     "problems",
     "tokenizer",

@@ -25,7 +25,7 @@ LEARNED_BY = {  # section with files -> the stages behind it that ask something 
     "solutions": ("reward_model",),
     "mixture": POLICIES,
 }
-SECTIONS = (*LEARNED_BY, "problems", "reviews", "corpus", "evaluate")  # all of the core that read files
+SECTIONS = (*LEARNED_BY, "problems", "corpus", "evaluate")  # all of the core that read files
 MADE = Path("data")
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
-from tasks.language import corpus, demonstrations, evaluate, mixture, problems, reviews
+from tasks.language import corpus, demonstrations, evaluate, mixture, problems
 from tasks.language.configs.preferences import PreferencesConfig
 from tasks.language.data import forms, given_pairs, labelled_texts, messages, problem_forms
 from tasks.language.data.rows import hub_rows, read_file, read_files
@@ -32,7 +32,9 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
     A stage's own output cannot be read before it is there, nor can a data set of a hub be without downloading it.
     """
     yield from _problems(configs, stages)
-    yield from _reviews(configs, stages)
+    config = configs["corpus"]
+    if "corpus" in stages and config.source == "files" and readable(config.path):
+        yield f"corpus: {len(corpus.read(Path(config.path))):,} texts from {config.path}"
     config = configs["demonstrations"]
     if "demonstrations" in stages and config.source in ("files", "people") and readable(config.path):
         rows, omissions = demonstrations.read(config, Path(config.path))
@@ -81,18 +83,6 @@ def _tests(configs: Configs) -> Iterator[str]:
     if readable(config.pairs_path) and (pairs := evaluate.held_out_pairs(Path(config.pairs_path))) is not None:
         strange = _strange(configs, tables.records(pairs))
         yield f"evaluate: {len(pairs):,} pairs to be judged from {config.pairs_path}{strange}"
-
-
-def _reviews(configs: Configs, stages: Collection[str]) -> Iterator[str]:
-    """What files of reviews hold, and one's own text for pretraining."""
-    config = configs["reviews"]
-    if "reviews" in stages and config.source == "files" and readable(config.path):
-        rows, _ = reviews.given(config, Path(config.path))
-        reviews.divided(config, rows)
-        yield f"reviews: {len(rows):,} from {config.path}, {sum(row['positive'] for row in rows):,} of them positive"
-    config = configs["corpus"]
-    if "corpus" in stages and config.source == "files" and readable(config.path):
-        yield f"corpus: {len(corpus.read(Path(config.path))):,} texts from {config.path}"
 
 
 def _preferences(configs: Configs) -> Iterator[str]:

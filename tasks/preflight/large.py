@@ -10,9 +10,10 @@ from typing import Any
 
 from tasks.common.errors import DataError, StageError
 from tasks.common.tables import Record, batches, open_parquet
-from tasks.language import corpus, demonstrations, evaluate, mixture, problems, reviews
+from tasks.language import corpus, demonstrations, evaluate, mixture, problems
 from tasks.language.data import given_pairs, labelled_texts, problem_forms
 from tasks.language.data.rows import SUFFIXES, read_file, read_files
+from tasks.preflight import extensions
 from tasks.preflight.data import Configs, check_rewards, check_roles, is_made, small
 
 HEAD = 20 * 2**20  # bytes that are read of a file of lines, or of the values of a parquet file
@@ -46,7 +47,6 @@ def sources(configs: Configs) -> Iterator[LargeSource]:
     demonstrated, tested, pairs = configs["demonstrations"], configs["evaluate"], configs["preferences"]
     readers: dict[str, Callable[[Path], list[Any]]] = {
         "problems": _problems,
-        "reviews": lambda path: reviews.read(configs["reviews"], path),
         "corpus": corpus.read,
         "solutions": lambda path: labelled_texts.answers(read_files(path)),
     }
@@ -67,6 +67,9 @@ def sources(configs: Configs) -> Iterator[LargeSource]:
         if dataset.source == "file":
             file = Path(configs["mixture"].path) / dataset.location
             yield LargeSource("mixture", file, _prompts(configs, dataset))
+    for module in extensions.modules():
+        if hasattr(module, "large"):
+            yield from module.large(configs)
 
 
 def _problems(path: Path) -> list[Record]:

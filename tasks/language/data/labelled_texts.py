@@ -1,9 +1,6 @@
-"""Texts that somebody labelled: reviews with a sentiment, and answers that are right or wrong (KTO's form,
-arXiv:2402.01306).
-"""
+"""Texts that somebody labelled, such as answers that are right or wrong (KTO's form, arXiv:2402.01306)."""
 
 from collections.abc import Iterable, Mapping
-from functools import partial
 from typing import Any
 
 from tasks.common.tables import Record
@@ -20,23 +17,6 @@ LABELS = {
     "negative": False,
     "neg": False,
 }
-
-
-def reviews(rows: Iterable[Row], text: str, label: str, opening_words: int) -> list[Record]:
-    """Rows of Reviews without their parts; the continuation of a text of no more than `opening_words` words is
-    empty.
-    """
-    form = partial(_review, text=text, label=label, opening_words=opening_words)
-    return [{"review_id": row.name, **parsed(row, form)} for row in rows]
-
-
-def _review(row: Mapping[str, Any], text: str, label: str, opening_words: int) -> Record:
-    words = forms.text(row, text).split()
-    return {
-        "opening": " ".join(words[:opening_words]),
-        "continuation": " ".join(words[opening_words:]),
-        "positive": flag(row, label),
-    }
 
 
 def answers(rows: Iterable[Row]) -> list[Record]:

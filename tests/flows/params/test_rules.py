@@ -11,13 +11,13 @@ from flows.params import editing
 from flows.params.files import ParameterError
 from tasks.common.config_faults import read
 from tasks.language.configs.parts.names import SUCH_AS, policy_names, reward_names
-from tests import repository
+from tests import extensions, repository
 from tests.conftest import PARAMS, SECTIONS
 from tests.test_contract import PIPELINE
 
 ROOT = Path(__file__).parents[3]
 POLICIES = [f"evaluate@{name}" for name in PARAMS["report"]["policies"]]
-STAGES = {*PIPELINE["stages"], *POLICIES, "transitions@graph-60"} - {"evaluate", "steering"}
+STAGES = {*PIPELINE["stages"], *POLICIES, "transitions@graph-60"} - {"evaluate", *extensions.STAGES}
 SET = "location: '', hub_config: null, hub_revision: null, hub_split: null, weight: 1.0, reward: policy"
 MIXED = f"{{name: a, source: problems, {SET}}}"
 
@@ -308,20 +308,6 @@ def test_labels_of_whole_answers_make_no_model_of_steps(root: Path) -> None:
         editing.check_together(root, SECTIONS, STAGES | {"solutions"}, STAGES)
     editing.edit(root, SECTIONS, [editing.setting("reward_model.objective=outcome")])
     editing.check_together(root, SECTIONS, STAGES | {"solutions"}, STAGES)
-
-
-def test_steering_is_measured_by_a_reward_model_of_answers(root: Path) -> None:
-    needed = STAGES | {"steering@page", "solutions"}
-    with pytest.raises(
-        ParameterError, match=r"steering\.reward_model_path: expected .* outcome, got .*, of objective pairs"
-    ):
-        editing.check_together(root, SECTIONS, needed, STAGES)
-    editing.edit(root, SECTIONS, [editing.setting("steering.reward_model_path=mine")])
-    with pytest.raises(ParameterError, match=r"outcome, got 'mine', which holds no model"):
-        editing.check_together(root, SECTIONS, needed, STAGES)
-    (root / "mine").mkdir()
-    (root / "mine/config.json").write_text('{"reward_objective": "outcome"}')
-    editing.check_together(root, SECTIONS, needed, STAGES)
 
 
 def test_a_method_may_be_expected_to_beat_the_data(root: Path) -> None:

@@ -7,10 +7,8 @@ from tasks.language.tables.judgements import Judgements
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
-from tasks.language.tables.reviews import Reviews
 from tasks.language.tables.rollouts import RolloutTable
 from tasks.language.tables.solutions import Solutions
-from tasks.language.tables.steering import Continuations, SteeringMeasures
 from tasks.offline.datasets.tables import BehaviourReturns, Recorded
 from tests import extensions
 
@@ -150,27 +148,6 @@ GOOD = {
         "logps": [-0.5, 0.0],
         "advantages": [0.5, 0.5],
     },
-    Reviews: {
-        "review_id": "review-0",
-        "part": "train",
-        "opening": "We saw a fable.",
-        "continuation": "It was fresh.",
-        "positive": True,
-    },
-    Continuations: {
-        "policy": "ppo",
-        "opening_id": "test-0",
-        "opening": "We saw a fable.",
-        "sample": 0,
-        "continuation": "It was fresh.",
-        "tokens": 5,
-        "ended": True,
-        "logp": -2.5,
-        "reference": -3.0,
-        "first": 0.75,
-        "second": 1.0,
-    },
-    SteeringMeasures: {"policy": "ppo", "measure": "kl", "mean": 0.5, "low": 0.25, "high": 0.75},
     Measures: {"problem_id": "test-0", "metric": "rubric_greedy", "value": 7.0},
     BehaviourReturns: {"policy": "medium", "episode": 3, "total": -12.5},
     Recorded: {"episode": 3, "total": 2.0, "length": 7, "terminated": True},

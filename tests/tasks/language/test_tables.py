@@ -10,10 +10,8 @@ from tasks.language.tables.judgements import Judgements
 from tasks.language.tables.preferences import Annotations, Comparisons
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.language.tables.responses import Responses
-from tasks.language.tables.reviews import Reviews
 from tasks.language.tables.rollouts import RolloutTable
 from tasks.language.tables.solutions import Solutions
-from tasks.language.tables.steering import Continuations, SteeringMeasures
 from tasks.offline.datasets.tables import BehaviourReturns, Recorded
 from tests import extensions
 from tests.tasks.language.table_rows import GOOD
@@ -98,14 +96,6 @@ BAD = [
     (RolloutTable, {"logps": [-0.5, 0.1]}, "at most 0"),
     (Generations, {"length": 0}, "length"),
     (Generations, {"reward": float("nan")}, "reward"),
-    (Reviews, {"part": "validation"}, "part"),
-    (Reviews, {"continuation": ""}, "continuation"),
-    (Reviews, {"part": "reward"}, "both sentiments"),
-    (Continuations, {"tokens": 0}, "tokens"),
-    (Continuations, {"logp": 0.5}, "logp"),
-    (Continuations, {"second": 1.5}, "second"),
-    (SteeringMeasures, {"low": 0.6}, "within its interval"),
-    (SteeringMeasures, {"high": float("nan")}, "high"),
     (Measures, {"value": float("nan")}, "value"),
     (Measures, {"metric": ""}, "metric"),
     (BehaviourReturns, {"policy": "best"}, "policy"),
@@ -124,9 +114,6 @@ UNIQUE = [
     *extensions.entries("BAD", "rows"),
     RolloutTable,
     Generations,
-    Reviews,
-    Continuations,
-    SteeringMeasures,
     Measures,
     BehaviourReturns,
     Recorded,

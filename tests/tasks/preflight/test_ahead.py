@@ -11,6 +11,7 @@ from tasks.common.errors import StageError
 from tasks.language.data import forms
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
 from tasks.preflight import ahead, data, large
+from tests import extensions
 from tests.tasks.preflight.test_data import given, mixed, write
 
 CHAT = [{"role": "user", "content": "2?"}, {"role": "assistant", "content": "2."}]
@@ -48,7 +49,7 @@ def test_a_file_that_a_stage_behind_it_learns_from_is_read_again(tmp_path):
 
 
 FAULTY = {  # section -> what its file holds, and the stages that read it
-    "reviews": [{"sentence": "Fine.", "label": "so so"}],
+    **extensions.entries("FAULTY"),
     "corpus": [{"words": "no text"}],
     "demonstrations": [{"prompt": "2?"}],
     "preferences": [{"prompt": "2?", "chosen": "2"}],

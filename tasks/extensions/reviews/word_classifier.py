@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tasks.algorithms.common import logistic_regression
+from tasks.extensions.reviews.algorithms import logistic_regression
 
 WORD = re.compile(r"\w+(?:'\w+)?|[^\w\s]")
 

@@ -6,9 +6,9 @@ import pandas as pd
 import pytest
 
 from tasks.common import tables
-from tasks.language.configs.steering import SteeringConfig
-from tasks.language.sentiment import measures
-from tasks.language.tables.steering import SteeringMeasures
+from tasks.extensions.reviews import measures
+from tasks.extensions.reviews.configs.steering import SteeringConfig
+from tasks.extensions.reviews.tables.steering import SteeringMeasures
 from tests.conftest import PARAMS
 
 CONFIG = SteeringConfig.model_validate({**PARAMS["steering"], "bootstrap": 200})

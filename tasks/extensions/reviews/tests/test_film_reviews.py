@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.language.data import film_reviews
-from tasks.language.data.film_reviews import BLAME, DISLIKED, DOWN, FACTS, LIKED, PRAISE, UP, continuation, review
+from tasks.extensions.reviews import film_reviews
+from tasks.extensions.reviews.film_reviews import BLAME, DISLIKED, DOWN, FACTS, LIKED, PRAISE, UP, continuation, review
 
 GOOD, BAD = {*PRAISE}, {*BLAME}
 

@@ -7,14 +7,15 @@ import pytest
 
 from tasks.common import tables
 from tasks.common.errors import ConfigError, DataError
+from tasks.extensions.reviews import film_reviews
+from tasks.extensions.reviews.configs.reviews import ReviewsConfig
+from tasks.extensions.reviews.reviews import run
+from tasks.extensions.reviews.tables.reviews import PARTS, Reviews
 from tasks.language import corpus, problems
 from tasks.language.configs.corpus import CorpusConfig
 from tasks.language.configs.problems import ProblemsConfig
-from tasks.language.configs.reviews import ReviewsConfig
-from tasks.language.data import film_reviews, labelled_texts
+from tasks.language.data import labelled_texts
 from tasks.language.data.rows import read_files
-from tasks.language.reviews import run
-from tasks.language.tables.reviews import PARTS, Reviews
 from tests.conftest import PARAMS
 
 SMALL = {"corpus": 30, "train": 40, "test": 6, "reward": 20, "second": 20, "held_out": 10}

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from tasks.common import estimates, paired
 from tasks.common.estimates import Estimate
-from tasks.language.configs.steering import SteeringConfig
-from tasks.language.sentiment.word_classifier import words
+from tasks.extensions.reviews.configs.steering import SteeringConfig
+from tasks.extensions.reviews.word_classifier import words
 
 POSITIVE = 0.5  # a text counts as positive above it
 SENTENCE = re.compile(r"(?<=[.!?])\s+")

@@ -8,15 +8,14 @@ import torch
 from tasks.algorithms.language import completions, reward_model
 from tasks.common import models, plots, tables
 from tasks.common.errors import DataError
-from tasks.language import reviews
-from tasks.language.configs.reviews import ReviewsConfig
-from tasks.language.configs.steering import SteeringConfig
+from tasks.extensions.reviews import continuations, reviews
+from tasks.extensions.reviews.configs.reviews import ReviewsConfig
+from tasks.extensions.reviews.configs.steering import SteeringConfig
+from tasks.extensions.reviews.steering import run, second_classifier
+from tasks.extensions.reviews.tables.reviews import Reviews
+from tasks.extensions.reviews.tables.steering import Continuations, SteeringMeasures
 from tasks.language.data import chat
 from tasks.language.rewards import reward_model_files
-from tasks.language.sentiment import continuations
-from tasks.language.steering import run, second_classifier
-from tasks.language.tables.reviews import Reviews
-from tasks.language.tables.steering import Continuations, SteeringMeasures
 from tests.conftest import PARAMS
 from tests.tasks import solved
 

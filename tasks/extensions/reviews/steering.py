@@ -13,11 +13,11 @@ import pandas as pd
 from tasks.common import estimates, models, pages, tables, tracking
 from tasks.common.errors import DataError
 from tasks.common.estimates import Estimate
-from tasks.language.configs.steering import SteeringConfig
-from tasks.language.sentiment import continuations, measures, view, word_classifier
-from tasks.language.sentiment.word_classifier import WordClassifier
-from tasks.language.tables.reviews import Reviews
-from tasks.language.tables.steering import Continuations, SteeringMeasures
+from tasks.extensions.reviews import continuations, measures, view, word_classifier
+from tasks.extensions.reviews.configs.steering import SteeringConfig
+from tasks.extensions.reviews.tables.reviews import Reviews
+from tasks.extensions.reviews.tables.steering import Continuations, SteeringMeasures
+from tasks.extensions.reviews.word_classifier import WordClassifier
 from tasks.stage import Metrics, main
 
 SFT = "sft"
@@ -60,7 +60,7 @@ def run(
     tables.write(SteeringMeasures, measures.table(measured), out / "steering_measures.parquet")
     tracking.log_table(measures.table(measured), "steering.json")
     figures, shown = view.view(config, samples, measured, classifiers, praise)
-    pages.write(Path(__file__).parent / "sentiment/templates", "steering", shown, figures, out)
+    pages.write(Path(__file__).parent / "templates", "steering", shown, figures, out)
     return {"classifiers": flat(classifiers), **{name: flat(estimates) for name, estimates in measured.items()}}
 
 
@@ -96,4 +96,4 @@ def flat(measured: dict[str, Estimate]) -> dict[str, Metrics]:
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, flow="language")

@@ -12,10 +12,10 @@ from tasks.common import models, tables, tracking
 from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
-from tasks.language.configs.steering import SteeringConfig
+from tasks.extensions.reviews.configs.steering import SteeringConfig
+from tasks.extensions.reviews.word_classifier import WordClassifier
 from tasks.language.data import chat, prompts
 from tasks.language.rewards import reward_model_files
-from tasks.language.sentiment.word_classifier import WordClassifier
 from tasks.language.tables.problems import Problems
 
 SCORED_AT_ONCE = 128  # texts in one pass; changes speed only

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.algorithms.common.logistic_regression import fit
+from tasks.extensions.reviews.algorithms.logistic_regression import fit
 
 
 def test_one_feature_by_hand():

@@ -2,7 +2,7 @@
 learn from.
 
 The other stages read the parts as other people's data: `corpus`, `problems` and `solutions` name their folders in
-params.yaml (presets/reviews.yaml).
+params.yaml (tasks/extensions/reviews/presets/reviews.yaml).
 """
 
 import json
@@ -16,10 +16,10 @@ import pandas as pd
 from tasks.common import tables, tracking
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tables import Record
-from tasks.language.configs.reviews import ReviewsConfig
-from tasks.language.data import film_reviews, labelled_texts
+from tasks.extensions.reviews import film_reviews, labelled_reviews
+from tasks.extensions.reviews.configs.reviews import ReviewsConfig
+from tasks.extensions.reviews.tables.reviews import PARTS, Reviews
 from tasks.language.data.rows import read_files, read_hub
-from tasks.language.tables.reviews import PARTS, Reviews
 from tasks.stage import Metrics, main
 
 FRUITLESS = 1000  # draws in a row that repeat an opening, after which the grammar is taken to be used up
@@ -85,7 +85,7 @@ def read(config: ReviewsConfig, raw: Path) -> list[Record]:
         if config.source == "files"
         else read_hub(config.hub_id, config.hub_config, config.hub_revision, config.hub_split)
     )
-    return labelled_texts.reviews(source, config.text_column, config.label_column, config.opening_words)
+    return labelled_reviews.reviews(source, config.text_column, config.label_column, config.opening_words)
 
 
 def sizes(config: ReviewsConfig) -> list[int]:
@@ -130,4 +130,4 @@ def lines(rows: Iterator[Record]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    main(run)
+    main(run, flow="language")

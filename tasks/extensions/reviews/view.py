@@ -9,8 +9,8 @@ import pandas as pd
 from tasks.common import plots, tables
 from tasks.common.estimates import Estimate
 from tasks.common.tables import Record
-from tasks.language.configs.steering import SteeringConfig
-from tasks.language.sentiment import measures
+from tasks.extensions.reviews import measures
+from tasks.extensions.reviews.configs.steering import SteeringConfig
 
 Measured = Mapping[str, Mapping[str, Estimate]]  # by policy and measure
 SHARES = ("positive/first", "positive/second", "gap", "distinct_1", "distinct_2", "commonest", "praise")  # in per cent

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tasks.language.sentiment.word_classifier import WordClassifier, fit, present, terms, words
+from tasks.extensions.reviews.word_classifier import WordClassifier, fit, present, terms, words
 
 TEXTS = ["The plot was dull.", "The plot was not dull.", "A fresh cast.", "A stale cast."]
 LABELS = [False, True, True, False]

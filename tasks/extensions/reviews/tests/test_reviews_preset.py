@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 from ruamel.yaml import YAML
 
-from tests.clone import ROOT, Clone, states
+from tests import repository
+from tests.clone import Clone, states
 
 STEERED = ("reinforce", "ppo", "grpo")
 SMALL = {
@@ -26,7 +27,7 @@ SMALL = {
 
 @pytest.mark.slow
 def test_policies_are_steered_and_compared(tmp_path: Path) -> None:
-    own = YAML(typ="safe").load(ROOT / "presets/reviews.yaml")
+    own = YAML(typ="safe").load(repository.preset_file("reviews"))
     params = {name: {**own.get(name, {}), **SMALL.get(name, {})} for name in {**own, **SMALL}}
     clone = Clone.of_this(tmp_path / "posttrain", params)
     found = states(clone.posttrain("run", "steering"))
