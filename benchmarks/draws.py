@@ -152,13 +152,12 @@ def headline(result: Mapping[str, Any]) -> str:
     }
     right, gold = (max(methods(result), key=means[metric].__getitem__) for metric in SINGLE)
     change, _ = paired.student([gain(result, draw, right) for draw in draws])
-    beats = "beats" if change.low > 0 else "is below" if change.high < 0 else "cannot be told from"
+    verdict = "beats" if change.low > 0 else "is below" if change.high < 0 else "cannot be told from"
     return (
-        f"Over {len(draws)} draws of data, models and test problems {right} solves most problems and {beats} SFT "
-        "carried on over the same problems: "
-        f"{points(change)} points. {gold} has most gold answers, which are right and as a reader wants them: "
-        f"{100 * means[GOLD][gold]:.0f} %, where SFT "
-        f"has {100 * means[GOLD][baseline]:.0f} %.\n"
+        f"Over {len(draws)} draws of data, models and test problems, {right} has the most right answers of the methods "
+        f"and {verdict} SFT continued on the same problems: {points(change)} points, with the 95 % interval. {gold} "
+        "has the most gold answers, which are right, show the reference's steps, name each result and say nothing "
+        f"else: {100 * means[GOLD][gold]:.0f} %, where SFT has {100 * means[GOLD][baseline]:.0f} %.\n"
     )
 
 

@@ -114,6 +114,20 @@ def render(results: Mapping[str, Mapping[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def until_first_stage(results: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    """A sentence: how long after the start of `git clone` the first stage started in the run of this name, and where.
+
+    The name begins with the state of the installers' caches, such as "cold caches".
+    """
+    caches = name.partition(",")[0]
+    seconds = results[name]["seconds"]["first stage"]
+    processor = results[name]["machine"].partition("),")[0]
+    return (
+        f"With {caches} of pip and uv the first stage started {seconds:.0f} s after the beginning of `git clone`, "
+        f"on {processor}).\n"
+    )
+
+
 def main() -> None:
     """Measure one newcomer, and keep the result."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.newcomer", description=__doc__)

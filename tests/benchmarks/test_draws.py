@@ -64,10 +64,11 @@ def test_each_draw_has_a_row_and_each_policy_its_other_kinds():
     [
         (
             (0.90, 0.90, 0.90),
-            "grpo solves most problems and beats SFT carried on over the same problems: +6.0 (+6.0 to +6.0) points.",
+            "grpo has the most right answers of the methods and beats SFT continued on the same problems: "
+            "+6.0 (+6.0 to +6.0) points, with",
         ),
-        ((0.86, 0.88, 0.90), "grpo solves most problems and cannot be told from SFT carried on"),
-        ((0.82, 0.82, 0.82), "grpo solves most problems and is below SFT carried on"),
+        ((0.86, 0.88, 0.90), "grpo has the most right answers of the methods and cannot be told from SFT continued"),
+        ((0.82, 0.82, 0.82), "grpo has the most right answers of the methods and is below SFT continued"),
     ],
 )
 def test_the_headline_counts_against_the_better_control(grpo, said):
@@ -79,7 +80,8 @@ def test_the_headline_counts_against_the_better_control(grpo, said):
     headline = draws.headline({**RESULT, "draws": drawn})
     assert said in headline
     assert headline.endswith(
-        "grpo has most gold answers, which are right and as a reader wants them: 44 %, where SFT has 41 %.\n"
+        "grpo has the most gold answers, which are right, show the reference's steps, name each result and say nothing "
+        "else: 44 %, where SFT has 41 %.\n"
     )
 
 

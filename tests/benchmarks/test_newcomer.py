@@ -65,3 +65,14 @@ def test_the_page_has_a_row_for_each_run():
     page = newcomer.render({"warm": result})
     assert "| warm | 0 | 31 |  |  |  | 8 |" in page
     assert "warm: 2 cores, commit 0123456" in page
+
+
+def test_the_sentence_names_the_caches_the_seconds_and_the_processor():
+    result = {"machine": "2 cores (EPYC, family 25), Linux, Python 3.11", "seconds": {"first stage": 36.9}}
+    sentence = newcomer.until_first_stage(
+        {"cold caches, to the first stage": result}, "cold caches, to the first stage"
+    )
+    assert sentence == (
+        "With cold caches of pip and uv the first stage started 37 s after the beginning of `git clone`, "
+        "on 2 cores (EPYC, family 25).\n"
+    )
