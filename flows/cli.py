@@ -282,9 +282,10 @@ for command_function in (
     worker_commands.worker,
     worker_commands.workers,
     scaling_commands.plan_memory,
-    *_of_extensions(),
 ):
     app.command()(command_function)
+for extension_command in _of_extensions():
+    app.command()(extension_command)
 
 
 def _facts(result: StageResult) -> dict[str, object]:
