@@ -35,7 +35,7 @@ lint: developer
 
 # The documentation as a site, in site/; a page or a link that is not there fails.
 docs: developer
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # Blocks of measured numbers against their result files; --write makes them again.
 claims: developer
