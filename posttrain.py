@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from flows import outs, running
+from flows import running, stage_outputs
 from flows.console.summary import PlainConsole, relative
 from flows.engine.dvc_command import StageFailed
-from flows.engine.state import StageResult
+from flows.engine.stage_types import StageResult
 from flows.params.files import ParameterError, find_root
 from flows.running import WrongUseError
-from tasks.common import environment
+from tasks.common import run_environment
 from tasks.common.errors import DataError
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run(
     remote first. Progress is printed unless `quiet`. After a failure, which raises StageFailed, what had finished is
     kept.
     """
-    environment.prepare()
+    run_environment.prepare()
     root, console = find_root(), Console(quiet=True) if quiet else PlainConsole(sys.stdout)
     settings = [f"{key}={json.dumps(value)}" for key, value in (params or {}).items()]
     results = running.run(
@@ -91,7 +91,7 @@ def sweep(
     from flows import sweeping
     from flows.sweeps import axes
 
-    environment.prepare()
+    run_environment.prepare()
     root, console = find_root(), Console(quiet=True) if quiet else PlainConsole(sys.stdout)
     varied = [axes.Axis(key, axes.distinct(key, of)) for key, of in values.items()]
     points = axes.points(varied, axes.seeds(",".join(map(str, seeds))), random)
@@ -116,7 +116,7 @@ def _point(facts: Mapping[str, Any], early: bool) -> dict[str, object]:
 
 def status(*targets: str) -> dict[str, str | None]:
     """Stage -> why it would run, None where it is up to date; of the flows or stages named, with all that they need."""
-    environment.prepare()
+    run_environment.prepare()
     parts = running.plan(find_root(), targets, [])
     return {stage.name: stage.reason for _, planned in parts for stage in planned}
 
@@ -124,7 +124,7 @@ def status(*targets: str) -> dict[str, str | None]:
 def metrics(stage: str) -> dict[str, Any]:
     """What a stage has measured, as its file in data/metrics has it; docs/metrics says what each number means."""
     with running.one_line():
-        found: dict[str, Any] = json.loads((find_root() / outs.metrics_file(find_root(), stage)).read_text())
+        found: dict[str, Any] = json.loads((find_root() / stage_outputs.metrics_file(find_root(), stage)).read_text())
     return found
 
 
@@ -149,7 +149,7 @@ def compare(policy: str, baseline: str) -> "pd.DataFrame":
 
     root = find_root()
     with running.one_line():
-        files = [outs.tables(root, f"evaluate@{name}") for name in (policy, baseline)]
+        files = [stage_outputs.tables(root, f"evaluate@{name}") for name in (policy, baseline)]
     ours, theirs = (read_measures(next(file for file in of if file.name == "measures.parquet")) for of in files)
     both = ours.index.intersection(theirs.index)
     if both.empty:
@@ -169,7 +169,7 @@ def table(of: str) -> "pd.DataFrame":
     from tasks.common import tables
 
     with running.one_line():
-        found = outs.tables(find_root(), of)
+        found = stage_outputs.tables(find_root(), of)
     if len(found) > 1:
         names = ", ".join(relative(file, find_root()) for file in found[:SHOWN])
         raise WrongUseError(
@@ -190,7 +190,7 @@ def model(of: str) -> "tuple[PretrainedModel, Tokenizer]":
     from tasks.language.rewards import reward_model_files
 
     with running.one_line():
-        folder = find_root() / outs.checkpoint(find_root(), of)
+        folder = find_root() / stage_outputs.checkpoint(find_root(), of)
     classifies = "ForSequenceClassification" in (folder / "config.json").read_text()
     loaded = reward_model_files.load(folder) if classifies else models.load_model(folder)
     return loaded, models.load_tokenizer(folder)

@@ -5,7 +5,7 @@ definitions.
 compares each with the one before. By whole files a stage runs again if any module that it imports, directly or not, has
 changed; by definitions if something that it reaches has (tasks/code). Comments, layout, docstrings and annotations that
 nothing reads are left out on both sides. What reads them in today's code was looked at, so that it does not count
-(tasks/code/looked_at.py). In older commits nobody looked, so they are compared both ways.
+(tasks/code/without_influence.py). In older commits nobody looked, so they are compared both ways.
 """
 
 import hashlib
@@ -21,10 +21,10 @@ from ruamel.yaml import YAML
 
 from benchmarks import result_files, tables
 from tasks import contract
-from tasks.code import chosen
-from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
+from tasks.code import registries
 from tasks.code.modules import Module
-from tasks.code.reach import RUNS, PackageCode, StageReach
+from tasks.code.reachable_code import RUNS, PackageCode, StageReach
+from tasks.code.without_influence import LOOKED_AT, WITHOUT_INFLUENCE
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/code_history.json"
@@ -49,7 +49,7 @@ class Commits:
 
     def versions(self, commit: str) -> Versions:
         """The code of each stage of a commit, as hashes."""
-        listed = git("ls-tree", "-r", commit, "--", "tasks", "dvc.yaml", chosen.PARAMS).splitlines()
+        listed = git("ls-tree", "-r", commit, "--", "tasks", "dvc.yaml", registries.PARAMS).splitlines()
         blobs = {path: meta.split()[2] for meta, _, path in (line.partition("\t") for line in listed)}
 
         def source(path: str) -> bytes | None:
@@ -59,11 +59,11 @@ class Commits:
         if "dvc.yaml" not in blobs:
             return {}
         pipeline = YAML(typ="safe").load(self._content(blobs["dvc.yaml"]))
-        choices = chosen.choices(chosen.read(source(chosen.PARAMS)))
+        choices = registries.choices(registries.read(source(registries.PARAMS)))
         versions: Versions = {}
         for name, module in contract.stage_modules(pipeline).items():
             if code.module(module):
-                reached = StageReach(code, module, chosen.modules_of(name, choices))
+                reached = StageReach(code, module, registries.modules_of(name, choices))
                 code.looked_at = frozenset(LOOKED_AT)
                 as_now = {"files": self._files(code, module), "definitions": digest(reached.digests())}
                 code.looked_at = _readers(reached)
@@ -100,7 +100,9 @@ class Commits:
 
 
 def _readers(reached: StageReach) -> frozenset[str]:
-    """All definitions that read docstrings or sources, as tasks/code/looked_at.py names those of the present code."""
+    """All definitions that read docstrings or sources, as tasks/code/without_influence.py names those of the present
+    code.
+    """
     return frozenset(f"{name}.{', '.join(part.names) or RUNS}" for name, part in reached.parts.values() if part.reads)
 
 

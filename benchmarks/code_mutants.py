@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks import random_edits, result_files, tables
 from benchmarks.forked_stages import ENDS, Stage, execute, executed, prepare
-from tasks.code import chosen, stages
+from tasks.code import registries, stages
 
 ROOT = Path(__file__).parents[1]
 RESULT = ROOT / "benchmarks/results/code_mutants.json"
@@ -60,7 +60,7 @@ class Campaign:
     def __init__(self, clone: Path) -> None:
         self.clone = clone
         self.files = stages.working_files(clone)
-        self.choices = chosen.working_choices(clone)
+        self.choices = registries.working_choices(clone)
         self.parsed: stages.Known = {}
         self.rows: list[list[Any]] = result_files.values(RESULT).get("mutants", [])
         self.left_out: dict[str, str] = {}

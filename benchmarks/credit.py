@@ -29,7 +29,7 @@ from tasks.agents.agents import loop_settings
 from tasks.agents.configs.agents import AgentsConfig
 from tasks.agents.configs.behaviour_cloning import BehaviourCloningConfig
 from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
-from tasks.agents.playing import playing, recorded
+from tasks.agents.playing import episode_files, playing
 from tasks.agents.playing.collecting import GameCollector
 from tasks.algorithms.agents.actor_critic import AgentExperience, LoopSettings, critic_steps, give_credit
 from tasks.algorithms.agents.credit import Baseline, Credit, Credited
@@ -135,7 +135,7 @@ def measure(policy: Path, episodes: Path, chosen: Mapping[str, Kind], unbiased: 
     `unbiased`.
     """
     config = read_section("agents", AgentsConfig)
-    model, words, world = models.load_model(policy), models.load_tokenizer(policy), recorded.read_world(episodes)
+    model, words, world = models.load_model(policy), models.load_tokenizer(policy), episode_files.read_world(episodes)
     model.eval()
     how = playing.sampling(model, words, config.max_action_tokens, 1.0)
     collect, steps = GameCollector(model, words, world, SEED, GAMES, EPISODES, how), count(1)

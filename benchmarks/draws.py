@@ -31,7 +31,7 @@ from benchmarks import result_files, tables
 from flows.engine.plan import plan
 from flows.running import targets
 from flows.web.run_head import DRAWS, params_hash
-from tasks.common import paired
+from tasks.common import paired_intervals
 from tasks.common.estimates import Estimate
 from tasks.language.reporting import reward_section
 
@@ -151,7 +151,7 @@ def headline(result: Mapping[str, Any]) -> str:
         for metric in SINGLE
     }
     right, gold = (max(methods(result), key=means[metric].__getitem__) for metric in SINGLE)
-    change, _ = paired.student([gain(result, draw, right) for draw in draws])
+    change, _ = paired_intervals.student([gain(result, draw, right) for draw in draws])
     verdict = "beats" if change.low > 0 else "is below" if change.high < 0 else "cannot be told from"
     return (
         f"Over {len(draws)} draws of data, models and test problems, {right} has the most right answers of the methods "
@@ -166,8 +166,8 @@ def over_draws(result: Mapping[str, Any], *names: str) -> str:
     what those gained by manner and by being right.
     """
     draws, baseline = result["draws"], result["baseline"]
-    tests = {name: paired.student([gain(result, draw, name) for draw in draws]) for name in methods(result)}
-    corrected = dict(zip(tests, paired.holm([p for _, p in tests.values()]).p, strict=True))
+    tests = {name: paired_intervals.student([gain(result, draw, name) for draw in draws]) for name in methods(result)}
+    corrected = dict(zip(tests, paired_intervals.holm([p for _, p in tests.values()]).p, strict=True))
     heads = ("right", "over the better control, points", "p", "gold", "over SFT, points", "by manner", "by being right")
     rows = [["policy", *heads]]
     for name in names or policies(result):
@@ -175,7 +175,7 @@ def over_draws(result: Mapping[str, Any], *names: str) -> str:
         change = [points(tests[name][0]), f"{corrected[name]:.2g}"] if name in tests else ["", ""]
         gained = ["", "", ""]
         if name != baseline:
-            total = paired.student([draw[name][GOLD] - draw[baseline][GOLD] for draw in draws])[0]
+            total = paired_intervals.student([draw[name][GOLD] - draw[baseline][GOLD] for draw in draws])[0]
             gained = [points(total), *(f"{100 * fmean([draw[name][part] for draw in draws]):+.1f}" for part in PARTS)]
         rows.append([name, right, *change, gold, *gained])
     return tables.rows(rows)
@@ -224,7 +224,7 @@ def gradient_variance(result: Mapping[str, Any]) -> str:
 
 def with_baseline(result: Mapping[str, Any]) -> str:
     """One sentence: what REINFORCE's baseline is worth in right answers."""
-    change, p = paired.student([draw["reinforce"][RIGHT] - draw[UNAIDED][RIGHT] for draw in result["draws"]])
+    change, p = paired_intervals.student([draw["reinforce"][RIGHT] - draw[UNAIDED][RIGHT] for draw in result["draws"]])
     apart = "" if change.low > 0 or change.high < 0 else ", which cannot be told from nothing"
     return (
         f"Over {len(result['draws'])} draws REINFORCE with a critic as baseline has {points(change)} points of "
@@ -241,7 +241,7 @@ def reward_model(result: Mapping[str, Any]) -> str:
         gains.append(trained - likelihood)
         shares = f"{100 * trained:.1f} %", f"{100 * likelihood:.1f} %", f"{100 * gains[-1]:+.1f}"
         rows.append([str(draw["draw"]), *shares])
-    rows.append(["mean", "", "", points(paired.student(gains)[0])])
+    rows.append(["mean", "", "", points(paired_intervals.student(gains)[0])])
     return tables.rows(rows)
 
 

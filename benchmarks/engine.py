@@ -26,9 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import result_files
-from flows.engine.recording import journal
+from flows.engine.journals import journal
+from flows.no_change_check import SETTLED
 from flows.orchestration import server
-from flows.unchanged import SETTLED
 
 ROOT = Path(__file__).parent.parent
 RESULT = ROOT / "benchmarks/results/engine.json"

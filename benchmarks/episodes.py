@@ -20,9 +20,9 @@ from minari.dataset.minari_storage import MinariStorage
 from benchmarks import result_files
 from benchmarks.engine import machine
 from benchmarks.rl_report import span
-from tasks.offline.datasets import episodes, stored
+from tasks.offline.datasets import dataset_files, episodes
+from tasks.offline.datasets.dataset_files import ScoreReference
 from tasks.offline.datasets.episodes import Episode
-from tasks.offline.datasets.stored import ScoreReference
 
 RESULT = Path(__file__).parent / "results/episodes.json"
 ENVIRONMENT, SEEN, TAKEN = "Hopper-v5", 11, 3
@@ -62,12 +62,12 @@ def measure(case: Case, count: int, rounds: int, folder: Path) -> dict[str, list
     it as tensors.
     """
     path = folder / "made-up"
-    stored.write(path, ENVIRONMENT, made_up(case, count), ScoreReference(0.0, 1.0), {})
+    dataset_files.write(path, ENVIRONMENT, made_up(case, count), ScoreReference(0.0, 1.0), {})
     storage = MinariStorage.read(path / "data")
     readers: dict[str, Callable[[], object]] = {
         "minari": lambda: list(storage.get_episodes(range(count))),
-        "ours": lambda: list(episodes.read(path / stored.DATA)),
-        "stage": lambda: stored.read(path),
+        "ours": lambda: list(episodes.read(path / dataset_files.DATA)),
+        "stage": lambda: dataset_files.read(path),
     }
     seconds: dict[str, list[float]] = {name: [] for name in readers}
     for number in range(rounds + 1):

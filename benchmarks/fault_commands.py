@@ -111,7 +111,7 @@ def is_server(pid: int) -> bool:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:  # it has ended
         return False
-    return b"flows.orchestration.keeper" in words or (b"prefect" in words and b"server" in words)
+    return b"flows.orchestration.server_keeper" in words or (b"prefect" in words and b"server" in words)
 
 
 def below(pid: int) -> list[int]:
@@ -136,7 +136,7 @@ def orphans(tree: Sequence[int], root: Path, patience: float = 10.0) -> list[str
         for pid in tree[1:]:
             with contextlib.suppress(OSError):
                 state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-                recorder = b"flows.recorder" in Path(f"/proc/{pid}/cmdline").read_bytes()
+                recorder = b"flows.journal_replayer" in Path(f"/proc/{pid}/cmdline").read_bytes()
                 if state != "Z" and not recorder and not is_server(pid) and _leads_to(Path(f"/proc/{pid}/cwd"), root):
                     alive.append(pid)
         if not alive or time.monotonic() > deadline:

@@ -83,7 +83,7 @@ def whole_run(root: Path) -> dict[str, str]:
     """
     from flows.engine.coordinator import Coordinator
     from flows.engine.execute import Execution
-    from flows.engine.mlflow_recording import FlowRecorder
+    from flows.engine.mlflow_flow_recorder import FlowRecorder
     from flows.engine.plan import plan
 
     with Coordinator(root) as coordinator:

@@ -23,8 +23,8 @@ from benchmarks import result_files
 from benchmarks.engine import machine
 from benchmarks.offline_ours import Ours
 from benchmarks.rl_report import span
-from tasks.algorithms.common import linear, products
-from tasks.algorithms.offline.transitions import Spaces, Transitions
+from tasks.algorithms.common import linear, matmul_backend
+from tasks.algorithms.offline.transition_tensors import Spaces, Transitions
 from tasks.stage import keep_freed_memory
 
 RESULT = Path(__file__).parent / "results/offline.json"
@@ -207,8 +207,8 @@ def introduction(version: str, rounds: int, load: float, seconds: float, speed: 
         "equal on both sides (tests/oracles/test_d3rlpy.py). The transformers are alike, not equal: d3rlpy's "
         "computes every "
         "layer at all positions, masks its padding, and its discrete one has other position embeddings. d3rlpy's "
-        f"products in single precision are torch's default; of ours the large ones are by {products.name()} "
-        "(tasks/algorithms/common/products.py).",
+        f"products in single precision are torch's default; of ours the large ones are by {matmul_backend.name()} "
+        "(tasks/algorithms/common/matmul_backend.py).",
         "",
         "The last three columns say what the processor allows: the operations of the matrix products of one of our "
         "steps (10^9, by torch's count), and how many times d3rlpy's rate a step would have that were these "

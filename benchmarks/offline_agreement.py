@@ -21,7 +21,7 @@ from benchmarks import result_files
 from benchmarks.engine import machine
 from benchmarks.offline_ours import Ours
 from tasks.common.estimates import over_seeds
-from tasks.offline.datasets.stored import StoredDataset, read
+from tasks.offline.datasets.dataset_files import StoredDataset, read
 from tasks.offline.environments.rollouts import as_player, play
 
 RESULT = Path(__file__).parent / "results/offline_agreement.json"

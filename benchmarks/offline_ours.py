@@ -17,7 +17,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.half_precision import steps_in
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
 from tasks.algorithms.offline.networks.transformer import Transformer
-from tasks.algorithms.offline.transitions import Spaces, Transitions
+from tasks.algorithms.offline.transition_tensors import Spaces, Transitions
 from tasks.algorithms.offline.windows import EpisodeWindows
 from tasks.offline.configs.learners import QConfig
 from tasks.offline.training import mean_metrics, q_learning

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transition_tensors import Transitions
 
 VARIABLE = "POSTTRAIN_D3RLPY"
 HOW = (

@@ -18,10 +18,10 @@ from typing import Any
 
 from benchmarks import result_files
 from benchmarks.engine import machine
-from flows.engine import mlflow_runs
-from flows.engine.mlflow_runs import PEAK_MEMORY, PREFIX
+from flows.engine import mlflow_run_lookup
+from flows.engine.mlflow_run_lookup import PEAK_MEMORY, PREFIX
 from flows.engine.plan import plan
-from flows.engine.state import PlannedStage
+from flows.engine.stage_types import PlannedStage
 from flows.running import FLOWS, targets
 
 ROOT = Path(__file__).parent.parent
@@ -66,7 +66,7 @@ def run(flow: str, root: Path) -> float:
 def costs(root: Path, planned: Sequence[PlannedStage]) -> list[Cost]:
     """What the last finished run of each stage took, the longest first."""
     found = []
-    with mlflow_runs.reading(root) as records:
+    with mlflow_run_lookup.reading(root) as records:
         assert records is not None, f"{root}: nothing has run there"
         for stage in planned:
             [run_id, *_] = [run_id for run_id, _ in records.finished({PREFIX + "stage": stage.name})]

@@ -8,7 +8,7 @@ from typing import Any
 from benchmarks import tables as page_tables
 from benchmarks.engine import machine
 from benchmarks.rl_cases import OURS, THEIRS, THREADS, Case, Device, Size
-from tasks.algorithms.common import products
+from tasks.algorithms.common import matmul_backend
 
 
 @dataclass
@@ -123,8 +123,8 @@ def introduction(size: Size, device: Device, rounds: int, load: float, seconds: 
         f"Made by `python -m benchmarks.rl{' --device cuda' if device == 'cuda' else ''}` in {seconds / 60:.0f} "
         "minutes on "
         f"{machine('torch', 'transformers', 'trl')}; {device}, {THREADS} threads. Large products of "
-        f"ours by {products.name()} (tasks/algorithms/common/products.py). Load of the machine when it began: "
-        f"{load:.1f}.",
+        f"ours by {matmul_backend.name()} (tasks/algorithms/common/matmul_backend.py). Load of the machine when it "
+        f"began: {load:.1f}.",
         "",
         f"A {kind}. A GRPO step: {size.prompts} prompts, {size.samples} responses to each, sampled at temperature "
         "1, judged by "

@@ -23,7 +23,7 @@ def accept(
     """Record that a stage, or each stage of a flow, stays as it is after a change of code, parameters or command,
     because you say so.
     """
-    from flows.console.causes import show
+    from flows.console.staleness_causes import show
     from flows.lineage.acceptance import accepting
 
     root, console = find_root(), PlainConsole()

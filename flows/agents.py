@@ -8,7 +8,7 @@ from typing import Any
 
 from prefect import State, flow
 
-from flows.orchestration.stages import pipeline, titled
+from flows.orchestration.prefect_tasks import pipeline, titled
 
 
 @flow(name="agents", flow_run_name=titled)
@@ -21,7 +21,7 @@ def agents(
 ) -> State[object]:
     """Bring the targets up to date: stages, or `agents` for the whole report.
 
-    `flows.orchestration.stages.pipeline` has the parameters.
+    `flows.orchestration.prefect_tasks.pipeline` has the parameters.
     """
     with pipeline("agents", targets, set, seeds, force, where) as stage:
         stage("code")  # what each stage reaches of tasks/, so that an edit runs what it can change

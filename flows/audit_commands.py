@@ -26,12 +26,12 @@ def runs(
     headline.
     """
     from flows.console.runs_list import show
-    from flows.lineage.cleaning import kept
+    from flows.lineage.cleaning import cache_presence
     from flows.lineage.history import newest_runs
 
     with one_line():
         pipeline_runs = newest_runs(find_root(), last, points)
-        left = kept.of_pipelines(find_root(), pipeline_runs)
+        left = cache_presence.of_pipelines(find_root(), pipeline_runs)
     if json_:
         outs = {run_id: vars(outs_state) for run_id, outs_state in left.items()}
         print(json.dumps([{**vars(run), "outs": outs.get(run.id)} for run in pipeline_runs], indent=1, default=str))

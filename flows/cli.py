@@ -33,10 +33,10 @@ from flows import (
 from flows.check_command import Targets
 from flows.console import completion as tab
 from flows.console.summary import PlainConsole, show_plan
-from flows.engine.state import StageResult
+from flows.engine.stage_types import StageResult
 from flows.params.files import PARAMS, ParameterError, find_root
 from flows.running import WrongUseError
-from tasks.common import environment
+from tasks.common import run_environment
 from tasks.common.terminal import in_one_line, message, plain
 
 INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns for it
@@ -49,7 +49,7 @@ app = typer.Typer(pretty_exceptions_enable=False)
 def main() -> None:
     """The `posttrain` command."""
     start.write_any_encoding()
-    environment.prepare()
+    run_environment.prepare()
     gc.set_threshold(*RARELY)
     status = command(sys.argv[1:])
     gc.freeze()  # so that no last garbage collection runs at the exit
@@ -200,7 +200,7 @@ def status(
 
 def _why(console: PlainConsole, root: Path, stage: str) -> int:
     """Print what changed in a stage and above it; a matrix stage stands for all its branches."""
-    from flows.console.causes import show
+    from flows.console.staleness_causes import show
 
     [(_, planned)] = running.plan(root, [stage], [])
     late = [planned_stage for planned_stage in planned if planned_stage.reason]

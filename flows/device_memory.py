@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from flows.engine.state import PlannedStage
+from flows.engine.stage_types import PlannedStage
 
 KNOWN = "POSTTRAIN_DEVICE_MEMORY"  # the environment's word for it, such as 80GB, where the GPU is another machine's
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from flows import outs
+from flows import stage_outputs
 from flows.engine.dvc_lock import hashes, read_entries
 from flows.engine.dvc_repository import PlanError
 from flows.engine.plan import plan
@@ -31,11 +31,11 @@ def export(root: Path, model: str, target: Path) -> list[str]:
         raise PlanError(f"{target}: not empty; expected a folder to make, or an empty one")
     if owned := next((path for path in _of_the_pipeline(root) if target.is_relative_to(root.resolve() / path)), None):
         raise PlanError(f"{target}: within {owned}, which belongs to the pipeline; expected a folder of its own")
-    source = outs.checkpoint(root, model)
+    source = stage_outputs.checkpoint(root, model)
     link, acts = chain(root, str(root / source)), _acts(root / source)
     if link.stage is None or not (link.path == source.as_posix() or (acts and source.is_relative_to(link.path))):
         raise PlanError(f"{source}: no stage's model; expected a stage, or the folder that it makes")
-    if changed := outs.altered(root, link.stage):
+    if changed := stage_outputs.altered(root, link.stage):
         raise PlanError(
             f"{changed[0]}: not as {link.stage} made it, so a model card would not be true; run {link.stage} again"
         )
@@ -43,7 +43,7 @@ def export(root: Path, model: str, target: Path) -> list[str]:
     remarks = [f"{link.stage} is out of date ({reason}); the card says so"] if reason else []
     evaluation = _returns(root, link) if acts else f"evaluate@{link.stage}"
     evaluated = _is_of(root, evaluation, link)
-    files = [outs.metrics_file(root, name) for name in (link.stage, *[evaluation] * evaluated)]
+    files = [stage_outputs.metrics_file(root, name) for name in (link.stage, *[evaluation] * evaluated)]
     with _whole_or_nothing(target) as folder:
         facts = _copied(root, source, folder, files, "tasks.offline.policies.export" if acts else "tasks.export")
         if facts["kind"] in ("policy", "acting") and not evaluated:
@@ -65,7 +65,7 @@ def export(root: Path, model: str, target: Path) -> list[str]:
             made=list(_made(root, link)),
             metrics=numbers[link.stage],
             evaluation=numbers.get(evaluation),
-            evaluated_with=outs.recorded_params(root, evaluation),
+            evaluated_with=stage_outputs.recorded_params(root, evaluation),
             out_of_date=reason,
         )
         (folder / "README.md").write_text((policy_card if acts else model_card).text(card))
@@ -93,7 +93,11 @@ def _returns(root: Path, link: Link) -> str:
 def _is_of(root: Path, evaluation: str, link: Link) -> bool:
     """Whether an evaluation has run on this very model, and its result is as it was recorded."""
     entry = read_entries(root).get(evaluation, {})
-    return bool(entry) and hashes(entry, "deps").get(link.path) == link.hash and not outs.altered(root, evaluation)
+    return (
+        bool(entry)
+        and hashes(entry, "deps").get(link.path) == link.hash
+        and not stage_outputs.altered(root, evaluation)
+    )
 
 
 def _of_the_pipeline(root: Path) -> set[str]:
@@ -127,7 +131,7 @@ def _made(root: Path, link: Link) -> Iterator[Made]:
             yield from walk(below)
         params: Mapping[str, Any] = link.params
         if link.stage and hashes(entries.get(link.stage, {}), "outs").get(link.path) == link.hash:
-            params = outs.recorded_params(root, link.stage)  # with their types; those in MLflow are texts
+            params = stage_outputs.recorded_params(root, link.stage)  # with their types; those in MLflow are texts
         stage = described.get((link.stage or "").partition("@")[0], {})
         yield Made(link, str(stage.get("do", stage).get("desc", "")), params)
 

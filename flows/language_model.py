@@ -9,7 +9,7 @@ from typing import Any
 
 from prefect import State, flow
 
-from flows.orchestration.stages import pipeline, titled
+from flows.orchestration.prefect_tasks import pipeline, titled
 
 POLICIES = ("sft", "sft_control", "rejection_sft", "reinforce", "ppo", "grpo", "dpo")
 
@@ -24,7 +24,7 @@ def language(
 ) -> State[object]:
     """Bring the targets up to date: stages, or `language` for the whole report.
 
-    `flows.orchestration.stages.pipeline` has the parameters.
+    `flows.orchestration.prefect_tasks.pipeline` has the parameters.
     """
     with pipeline("language", targets, set, seeds, force, where) as stage:
         stage("code")  # what each stage reaches of tasks/, so that an edit runs what it can change

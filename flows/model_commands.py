@@ -39,7 +39,7 @@ def chat(
     """Talk with a model in the terminal; with a pipe as input, each line is a turn and the answers go to standard
     output.
     """
-    from flows.outs import checkpoint
+    from flows.stage_outputs import checkpoint
 
     root = find_root()
     with one_line():
@@ -101,7 +101,7 @@ def evaluate(
     out: Out = None,
 ) -> int:
     """Judge one model alone, on test problems of your own or the pipeline's; nothing is trained for it."""
-    from flows.outs import checkpoint
+    from flows.stage_outputs import checkpoint
 
     root = find_root()
     with one_line():
@@ -125,7 +125,7 @@ def start_evaluation(
     """Evaluate a model with a module of this repository, into `out` or a folder named after the model and the source
     of its problems; the exit code.
     """
-    from flows.outs import checkpoint
+    from flows.stage_outputs import checkpoint
 
     with one_line():
         on_hub = model.count("/") == 1 and not Path(model).is_dir() and not (root / model.partition("/")[0]).is_dir()

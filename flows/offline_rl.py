@@ -10,7 +10,7 @@ from typing import Any
 
 from prefect import State, flow
 
-from flows.orchestration.stages import pipeline, titled
+from flows.orchestration.prefect_tasks import pipeline, titled
 
 METHODS = ("tabular_q", "bc", "dqn", "cql", "awr", "iql", "decision_transformer")
 
@@ -25,7 +25,7 @@ def offline(
 ) -> State[object]:
     """Bring the targets up to date: stages, or `offline` for the whole report.
 
-    `flows.orchestration.stages.pipeline` has the parameters.
+    `flows.orchestration.prefect_tasks.pipeline` has the parameters.
     """
     with pipeline("offline", targets, set, seeds, force, where) as stage:
         stage("code")  # what each stage reaches of tasks/, so that an edit runs what it can change

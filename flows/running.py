@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from flows import unchanged, up_to_date
+from flows import flow_run, no_change_check
 from flows.console.summary import waiting_for_people
-from flows.console.use_errors import WrongUseError as WrongUseError
-from flows.console.use_errors import one_line as one_line
-from flows.engine.recording import settling
-from flows.engine.state import PlannedStage, StageResult
-from flows.laid import Laid, laid
+from flows.console.usage_errors import WrongUseError as WrongUseError
+from flows.console.usage_errors import one_line as one_line
+from flows.engine.journals import replay_process
+from flows.engine.stage_types import PlannedStage, StageResult
+from flows.flow_run import Begun
 from flows.params import approval
-from flows.up_to_date import Begun
+from flows.params_overlay import Laid, laid
 
 if TYPE_CHECKING:
     from flows.engine.execute import Execution
@@ -69,13 +69,13 @@ def run(
     ParameterError where it cannot be done as asked.
     """
     began = time.monotonic() if began is None else began
-    how = up_to_date.How(jobs, dry_run, with_runs, with_patch, wait, cold)
-    up_to_date.tell(console, () if console.quiet else settling.missing(root))  # of the runs before
+    how = flow_run.How(jobs, dry_run, with_runs, with_patch, wait, cold)
+    flow_run.tell(console, () if console.quiet else replay_process.missing(root))  # of the runs before
     results: dict[str, StageResult] = {}
     with (
         one_line(),
         laid(root, settings, keep=not dry_run) as edit,
-        up_to_date.server_ahead(root, not dry_run) as start,
+        flow_run.server_ahead(root, not dry_run) as start,
     ):
         if edit.changes or force:
             start()
@@ -88,15 +88,15 @@ def run(
         }
         changes = [change.replace(": ", " ", 1) for change in edit.changes if " -> " in change]
         for flow, planned in with_headings(console, parts):
-            with up_to_date.brought_up_to_date(root, console, flow, planned, how, edit, began) as part:
+            with flow_run.brought_up_to_date(root, console, flow, planned, how, edit, began) as part:
                 if part.execution is not None:
                     call(root, console, part, title(flow, targets or (), changes), parameters)
             results = {**{result.stage: result for result in part.results}, **results}
             if part.lost:
                 results["prefect"] = StageResult("prefect", "failed", part.lost)
-    up_to_date.tell(console, waiting_for_people([*results.values()]))
+    flow_run.tell(console, waiting_for_people([*results.values()]))
     if not (settings or force or dry_run or with_runs or pool or with_patch):
-        unchanged.note(root, targets or (), parts)
+        no_change_check.note(root, targets or (), parts)
     return results
 
 
@@ -119,25 +119,25 @@ def _planned(
         parts = plan(root, targets, force, pools=True, pool=pool)
     if not _has_server(root, console, parts, pool):
         parts = plan(root, targets, force)
-    up_to_date.tell(console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in edit.changes))
-    up_to_date.tell(console, remarks(root, parts))
+    flow_run.tell(console, (f"params.yaml{' would change' if dry_run else ''}: {change}" for change in edit.changes))
+    flow_run.tell(console, remarks(root, parts))
     return parts
 
 
 def call(root: Path, console: Console, part: Begun, name: str, parameters: Mapping[str, Any]) -> None:
     """Run the Prefect flow of a part that has begun, as a run of this name."""
-    from flows.orchestration import server, stages
+    from flows.orchestration import prefect_tasks, server
 
     flow = getattr(importlib.import_module(MODULES[part.flow]), part.flow)
     assert part.execution is not None
-    with one_line(), stages.stopped_by_signals(part.execution):
+    with one_line(), prefect_tasks.stopped_by_signals(part.execution):
         try:
             with ExitStack() as stack:
-                stack.enter_context(stages.reachable())
+                stack.enter_context(prefect_tasks.reachable())
                 if not server.within_flow_run():
                     stack.enter_context(server.using(part.server, root, partial(console.print, markup=False)))
-                stages.call(flow, part.execution, name, parameters)
-        except stages.ServerLostError as error:
+                prefect_tasks.call(flow, part.execution, name, parameters)
+        except prefect_tasks.ServerLostError as error:
             part.lost = str(error)
             console.print(part.lost, markup=False)
 
@@ -179,7 +179,7 @@ def within_flow(
         [(_, planned)] = parts
         part, failed = None, None
         try:
-            with up_to_date.brought_up_to_date(root, console, flow, planned, up_to_date.How(), edit, began) as part:
+            with flow_run.brought_up_to_date(root, console, flow, planned, flow_run.How(), edit, began) as part:
                 try:
                     yield part.execution
                 except StageFailed as error:  # the others have their results and pages all the same

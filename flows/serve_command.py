@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows import running, up_to_date
+from flows import flow_run, running
 from flows.console.completion import FLOWS
 from flows.console.summary import PlainConsole
 from flows.machine import files
@@ -42,10 +42,10 @@ def serve(
 
 
 def _serve(root: Path, console: Console, served: list[str], scheduled: list[str], cron: str) -> None:
-    from flows.orchestration import keeper, server
+    from flows.orchestration import server, server_keeper
 
     server.be_quiet(root)
-    files.make_folder(root, keeper.HOME)  # Prefect warns where it is not there
+    files.make_folder(root, server_keeper.HOME)  # Prefect warns where it is not there
     from prefect import serve as serve_flows
     from prefect.settings import PREFECT_RUNNER_POLL_FREQUENCY, temporary_settings
 
@@ -59,7 +59,7 @@ def _serve(root: Path, console: Console, served: list[str], scheduled: list[str]
     except ValueError:
         raise running.WrongUseError(f"--cron: expected five fields such as '0 2 * * *', got {cron!r}") from None
     with ExitStack() as stack:
-        prefect_server = stack.enter_context(up_to_date.prefect_server(root, console))
+        prefect_server = stack.enter_context(flow_run.prefect_server(root, console))
         stack.enter_context(server.connected(prefect_server, root, partial(console.print, markup=False)))
         stack.enter_context(temporary_settings({PREFECT_RUNNER_POLL_FREQUENCY: POLL_SECONDS}))
         for name in served:

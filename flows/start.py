@@ -6,13 +6,13 @@ import os
 import sys
 import time
 
-from flows import unchanged
+from flows import no_change_check
 
 
 def main() -> None:
     """Say that nothing has changed, or run the command line."""
     write_any_encoding()
-    text = unchanged.said(sys.argv[1:], time.monotonic())
+    text = no_change_check.said(sys.argv[1:], time.monotonic())
     if text is None:
         from flows import cli
 

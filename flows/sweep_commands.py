@@ -86,11 +86,11 @@ def apply(
 ) -> int:
     """Lay the parameters of a sweep's point, or of a pipeline run, over params.yaml."""
     from flows.params import checking, editing
-    from flows.sweeps import recording
+    from flows.sweeps import sweep_runs
 
     root = find_root()
     with one_line():
-        run, text = recording.find(root, point)
+        run, text = sweep_runs.find(root, point)
     types = checking.sections(root)
     changes = editing.edit(root, types, editing.laid(root, types, text, f"run {run.id[:8]}"))
     for change in changes or [f"has the values of {run.name or run.id[:8]} already"]:

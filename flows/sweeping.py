@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from flows import running, up_to_date
+from flows import flow_run, running
 from flows.console.summary import relative
-from flows.engine.state import PlannedStage, StageResult, Watcher
-from flows.laid import Laid, laid
+from flows.engine.stage_types import PlannedStage, StageResult, Watcher
 from flows.params import editing
 from flows.params.files import SEED
+from flows.params_overlay import Laid, laid
 from flows.running import FLOWS, WrongUseError, one_line
 from flows.sweeps import axes
 
@@ -129,10 +129,10 @@ def run_points(
 
                 sweep.owner.workers = workers = dispatch.prepare(root, sweep.planned, options.with_patch, copies=True)
                 stack.callback(workers.close if workers else lambda: None)
-            server = stack.enter_context(up_to_date.prefect_server(root, console))
+            server = stack.enter_context(flow_run.prefect_server(root, console))
 
             def call(execution: "Execution") -> None:
-                part = up_to_date.Begun("sweep", execution, server)
+                part = flow_run.Begun("sweep", execution, server)
                 running.call(root, console, part, sweep.title, {"points": sweep.title})
 
             watching = _watching(console, sweep, options.jobs, edit or Laid())
@@ -261,11 +261,11 @@ def _facts(outcome: _Found, runs: Mapping[int, str]) -> list[dict[str, Any]]:
 
 def _recorded(sweep: "Sweep", early: str) -> dict[int, str] | None:
     """The runs of the points by their numbers, if the newest sweep is this one and all of it is there; else None."""
-    from flows.sweeps import recording
+    from flows.sweeps import sweep_runs
 
     if any(stage.reason for stage in sweep.planned):
         return None
-    return recording.same(sweep.root, [point.name for point in sweep.points], list(sweep.texts.values()), early)
+    return sweep_runs.same(sweep.root, [point.name for point in sweep.points], list(sweep.texts.values()), early)
 
 
 def _record(
@@ -278,17 +278,17 @@ def _record(
     early: str,
 ) -> dict[int, str]:
     """Write the points to MLflow; the results stand without it, so that a fault there is only said."""
-    from flows.sweeps import recording
+    from flows.sweeps import sweep_runs
     from flows.web import sweep_page
 
     parent = next((result.pipeline_run_id for result in results if result.pipeline_run_id), None)
     if parent is None:
         return {}
-    summary = recording.SweepSummary(sweep.title, sweep_page.note(outcome.rows, outcome.names), pages)
+    summary = sweep_runs.SweepSummary(sweep.title, sweep_page.note(outcome.rows, outcome.names), pages)
     try:
         with one_line():
-            runs = recording.record(sweep.root, flow, parent, sweep.source, outcome.ended, outcome.values, early)
-            recording.describe(sweep.root, parent, summary)
+            runs = sweep_runs.record(sweep.root, flow, parent, sweep.source, outcome.ended, outcome.values, early)
+            sweep_runs.describe(sweep.root, parent, summary)
             return runs
     except WrongUseError as error:
         console.print(f"what MLflow has of this sweep is incomplete: {error}", markup=False)

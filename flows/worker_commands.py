@@ -28,10 +28,10 @@ def worker(
 def workers(json_: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False) -> int:
     """List the live workers: host, devices, what runs there, since when."""
     from flows.console.workers_list import show
-    from flows.workers import listing
+    from flows.workers import live_workers
 
     with running.one_line():
-        live, held = listing.live(find_root()), listing.held(find_root())
+        live, held = live_workers.live(find_root()), live_workers.held(find_root())
     if json_:
         print(json.dumps([asdict(listed) for listed in live]))
     else:

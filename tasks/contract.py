@@ -17,7 +17,7 @@ from typing import Any, get_origin, get_type_hints
 from ruamel.yaml import YAML
 
 from tasks import metrics, parameters, reference_pages
-from tasks.code import chosen, stages
+from tasks.code import registries, stages
 from tasks.common.config import BRANCHES, Config, Schema, schema_of
 from tasks.reference_pages import DocumentedStage
 
@@ -79,7 +79,7 @@ def with_params(pipeline: Pipeline) -> Pipeline:
 
 def with_choices(pipeline: Pipeline, values: Mapping[str, Any]) -> Pipeline:
     """The pipeline with the keys below which params.yaml chooses code as the `params` of the stage `code`; in place."""
-    keys = [*chosen.choices(values)]
+    keys = [*registries.choices(values)]
     if pipeline["stages"][CODE].get("params") != keys:
         pipeline["stages"][CODE]["params"] = keys
     return pipeline

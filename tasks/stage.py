@@ -22,7 +22,7 @@ from typing import Any, get_type_hints
 from ruamel.yaml import YAML
 
 from tasks.algorithms.common.errors import TrainingError
-from tasks.code import imported
+from tasks.code import import_check
 from tasks.common import config_faults, processes, tracking
 from tasks.common.config import BRANCH, BRANCHES, Config
 from tasks.common.errors import WAITING, ConfigError, StageError, WaitingError
@@ -67,7 +67,7 @@ def main(run: Callable[..., Metrics], *, data_parallel: bool = False, flow: str 
         parser.add_argument("--" + flag.replace("_", "-"), type=named, required=True, nargs=nargs)
     try:
         arguments = vars(parser.parse_args())
-        imported.check(stage, Path())
+        import_check.check(stage, Path())
         config = read_section(stage, hints["config"])
         resources = definition.get("do", definition)["meta"]["resources"]
         count = processes.size() or processes.wanted(name, resources, sys.modules.get("torch"))

@@ -11,7 +11,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from flows.engine.recording import settling
+from flows.engine.journals import replay_process
 from tests import prefect_server, repository
 
 ROOT = Path(__file__).parent.parent
@@ -79,7 +79,7 @@ class Clone:
             check=False,
         )
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
-        settling.settle(self.root)
+        replay_process.settle(self.root)
         return done.stdout
 
     def posttrain(self, *arguments: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import pytest
 
-from flows.engine.guard import free_port
+from flows.engine.server_guard import free_port
 
 PASSWORD = f"made-up/{token_hex(8)}@word"  # with letters that an address must quote; random, so that no source has it
 AUTHORISED = f"somebody:{token_hex(8)}"

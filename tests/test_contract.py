@@ -23,7 +23,7 @@ from flows.engine.dvc_closure import StageGraph
 from flows.params import editing
 from flows.running import FLOWS
 from tasks import contract
-from tasks.code.chosen import choices
+from tasks.code.registries import choices
 from tasks.code.stages import StageCode, place, working_files
 from tasks.common.config_faults import explain
 from tasks.common.errors import ConfigError

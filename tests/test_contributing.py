@@ -12,7 +12,7 @@ from ruamel.yaml import YAML
 
 from flows.engine import stage_code
 from tasks import contract
-from tasks.code import chosen
+from tasks.code import registries
 from tests import repository
 from tests.conftest import PARAMS
 
@@ -62,7 +62,7 @@ def changed(more: dict[str, bytes], params: dict[str, Any], before: dict[str, An
 
 
 def code(work: dict[str, bytes], params: dict[str, Any]) -> dict[str, str]:
-    return dict(stage_code.hashes(work, chosen.choices(params)))
+    return dict(stage_code.hashes(work, registries.choices(params)))
 
 
 def test_a_new_stage_runs_alone():

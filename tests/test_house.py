@@ -139,7 +139,7 @@ def test_a_module_of_the_engine_that_knows_another_tool_s_insides_says_so_by_its
         }
         for file in repository.files("flows/**/*.py")
     }
-    for tool, also in (("dvc", set()), ("mlflow", {"engine/guard.py"}), ("prefect", FLOWS)):
+    for tool, also in (("dvc", set()), ("mlflow", {"engine/server_guard.py"}), ("prefect", FLOWS)):
         of_tool = {name for name, modules in known.items() if tool in modules}
         assert {name for name in of_tool if not name.rpartition("/")[2].startswith(f"{tool}_")} - also == set()
 
@@ -160,7 +160,12 @@ def test_at_most_eight_files_import_dvc_and_their_names_say_so():
 
 FLOWS = {
     *("language_model.py", "offline_rl.py", "agents.py", "serve_command.py"),
-    *("orchestration/stages.py", "orchestration/server.py", "orchestration/flow_log.py", "orchestration/sweep_flow.py"),
+    *(
+        "orchestration/prefect_tasks.py",
+        "orchestration/server.py",
+        "orchestration/flow_log.py",
+        "orchestration/sweep_flow.py",
+    ),
 }
 
 

@@ -13,7 +13,7 @@ from flows.params import editing
 from tasks.common import tables
 from tasks.language import mixture, problems
 from tasks.language.configs.mixture import MixtureConfig
-from tasks.language.rewards import rewards
+from tasks.language.rewards import weighted_rewards
 from tasks.language.rewards.code_tests import CodeJudge
 from tasks.language.rewards.reward import AnsweredProblem
 from tasks.language.rewards.verifier import Verifier
@@ -90,7 +90,9 @@ def test_each_reward_reads_the_columns_of_its_prompts(generated, tmp_path):
             row = first[name]
             columns = json.loads(row["columns"]) if row["columns"] else {}
             one = AnsweredProblem(row["question"], row["solution"], row["answer"], told, True, columns)
-            found = rewards.rewards([one], {row["reward"]: 1.0}, verifier, helpers={"code": code}).total[0].item()
+            found = (
+                weighted_rewards.rewards([one], {row["reward"]: 1.0}, verifier, helpers={"code": code}).total[0].item()
+            )
             assert found == (1.0 if told in good.values() else 0.0), name
 
 

@@ -21,7 +21,7 @@ from tasks.language.rewards import ranking_accuracy, rubric, verifier
 from tasks.language.tables.solutions import steps_of
 from tasks.language.training import judge
 from tasks.offline import behaviour
-from tasks.offline.datasets.stored import ScoreReference
+from tasks.offline.datasets.dataset_files import ScoreReference
 from tasks.offline.environments import rendering
 from tasks.reference_pages import DocumentedStage
 from tests import extensions, seams

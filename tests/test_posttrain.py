@@ -19,7 +19,7 @@ from pydantic import create_model
 import posttrain
 from benchmarks.claims import FENCED
 from flows.engine.execute import Execution
-from flows.engine.state import PlannedStage, Watcher
+from flows.engine.stage_types import PlannedStage, Watcher
 from flows.params import checking, rules
 from tasks.common import models, tables
 from tasks.common.config import Config
@@ -61,7 +61,7 @@ def recorded(
     root: Path, planned: list[PlannedStage], *, flow: str, jobs: int | None, watch: Watcher, **more: Any
 ) -> Iterator[Execution]:
     """What executes a sweep, and records it in MLflow in this process."""
-    from flows.engine.mlflow_recording import FlowRecorder
+    from flows.engine.mlflow_flow_recorder import FlowRecorder
 
     with more["owner"](None) as owner:
         owner.recorder = recorder = FlowRecorder(root, flow, more["source"])
@@ -132,7 +132,7 @@ def root(make_toy, policy, monkeypatch):  # noqa: F811
 
 def test_the_page_shows_each_function_and_runs_as_it_stands(root, empty_mlflow, monkeypatch, capsys):
     """One block after the other, as in a notebook, in a pipeline where only what grpo needs has run before."""
-    monkeypatch.setattr("flows.engine.started.started", either)
+    monkeypatch.setattr("flows.engine.run_session.started", either)
     (root / "mlruns").mkdir()
     shutil.copy(empty_mlflow, root / "mlruns/mlflow.db")
     posttrain.run("grpo", "responses", quiet=True)
@@ -187,7 +187,7 @@ def test_runs_return_every_stage_and_are_compared_by_problem_and_a_failure_is_ra
 
 @pytest.mark.slow
 def test_a_sweep_of_which_a_point_fails_raises_that_and_keeps_the_others(root, empty_mlflow, monkeypatch):
-    monkeypatch.setattr("flows.engine.started.started", either)
+    monkeypatch.setattr("flows.engine.run_session.started", either)
     (root / "mlruns").mkdir()
     shutil.copy(empty_mlflow, root / "mlruns/mlflow.db")
     with pytest.raises(posttrain.StageFailed, match=r"^sweep: some points did not get to their end"):

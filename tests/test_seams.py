@@ -157,7 +157,7 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "*.show_every": ("tables in MLflow are no outs", "tests/tasks/language/training/test_policy_training.py"),
     "*.gradient_checkpointing": (
         "the same numbers are computed again",
-        "tests/tasks/algorithms/common/test_checkpointing.py",
+        "tests/tasks/algorithms/common/test_gradient_checkpointing.py",
     ),
     "*.hub_*": ("needs a network", "tests/tasks/language/data/test_rows.py"),
     "preferences.source": ("files and a hub need a path too", "tests/tasks/language/test_preferences.py"),
@@ -182,7 +182,10 @@ ELSEWHERE: dict[str, tuple[str, str]] = {
     "evaluate.validation_samples": ("a model this small is never right", "tests/tasks/language/test_evaluate.py"),
     "reward_model.ties": ("the annotator here ties nothing", "tests/tasks/language/test_reward_objectives.py"),
     **dict.fromkeys(("*.relabel", "*.relabelled"), ("needs goals", "tests/tasks/offline/test_goals.py")),
-    "expert_episodes.environments.*.seconds": ("for what hangs", "tests/tasks/agents/environments/test_own.py"),
+    "expert_episodes.environments.*.seconds": (
+        "for what hangs",
+        "tests/tasks/agents/environments/test_user_environments.py",
+    ),
     "behaviour_cloning.init": ("needs a model", "tests/tasks/agents/test_behaviour_cloning.py"),
     "agents.halvings": ("a step may keep to its bound at once", "tests/tasks/algorithms/agents/test_trust_region.py"),
     "agents_report.policies.*": ("names the returns to read", "tests/tasks/agents/test_agents_report.py"),

@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 import pytest
 
-from flows.engine import mlflow_runs, mlflow_store
+from flows.engine import mlflow_client, mlflow_run_lookup
 from flows.engine.dvc_lock import joined
 from flows.engine.dvc_repository import PlanError
 from flows.engine.dvc_stage import run_cache_key
@@ -23,7 +23,7 @@ from flows.lineage.chain import chain
 from tasks.common import mlflow_address
 from tests import postgres
 from tests.clone import ROOT, Clone
-from tests.flows.engine.records.test_mlflow_reader import entry
+from tests.flows.engine.records.test_mlflow_remote_reader import entry
 from tests.flows.lineage.test_chain import flat
 from tests.postgres import AUTHORISED, PASSWORD, Cluster
 from tests.test_pipeline import TINY
@@ -117,7 +117,7 @@ def test_plain_dvc_repro_records_there_and_is_adopted(of_server: Shared) -> None
     clone.dvc("repro", "--single-item", "demonstrations")
     result = clone.posttrain("run", "demonstrations")
     run_id = result["demonstrations"]["mlflow_run_id"]
-    tags = mlflow_runs.get(clone.root, run_id).tags
+    tags = mlflow_run_lookup.get(clone.root, run_id).tags
     assert tags["posttrain.adopted"] == "true"
     assert tags["posttrain.clone"] == mlflow_address.clone(clone.root)
     assert audit(clone.root, "demonstrations").faults == []
@@ -162,7 +162,7 @@ def posttrain(clone: Clone, variables: Mapping[str, str], *arguments: str) -> su
 
 
 RECORD = (
-    "from pathlib import Path; from tests.flows.engine.records.test_mlflow_reader import recorded; "
+    "from pathlib import Path; from tests.flows.engine.records.test_mlflow_remote_reader import recorded; "
     "recorded(Path(), 'a')"
 )
 
@@ -193,18 +193,18 @@ def test_a_database_is_used_directly_and_its_password_is_nowhere(
     assert shared.cluster.sql("direct", "SELECT count(*) FROM runs WHERE status = 'FINISHED'") == ["2"]
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
     key, outs = run_cache_key(entry("a")), joined(entry("a"))
-    makers = {mlflow_runs.maker(tmp_path / name, key, outs) for name in ("first", "second")}
+    makers = {mlflow_run_lookup.maker(tmp_path / name, key, outs) for name in ("first", "second")}
     assert len(makers) == 2, "each its own"
     monkeypatch.setenv("MLFLOW_TRACKING_URI", shared.cluster.address("nowhere"))
     with pytest.raises(
         PlanError, match=r'^postgresql://127\.0\.0\.1:\d+/nowhere: .*database "nowhere" does not exist'
     ) as caught:
-        mlflow_store.open_store(tmp_path)
+        mlflow_client.open_store(tmp_path)
     assert quote(PASSWORD, safe="") not in str(caught.value)
     shared.cluster.sql("direct", "UPDATE alembic_version SET version_num = '0123456789ab'")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address + "?application_name=x")  # MLflow looks once in each process
     with pytest.raises(PlanError, match="are not known to MLflow") as caught:
-        mlflow_store.open_store(tmp_path)
+        mlflow_client.open_store(tmp_path)
     assert quote(PASSWORD, safe="") not in str(caught.value)
 
 

@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from tasks.code.looked_at import WITHOUT_INFLUENCE
+from tasks.code.without_influence import WITHOUT_INFLUENCE
 from tasks.common import tracking
 from tasks.language import sft
 from tests.conftest import tiny
@@ -12,11 +12,11 @@ from tests.test_types import TYPES
 
 def test_tracking_influences_no_out(made, empty_mlflow, tmp_path, monkeypatch):
     """Modules that are neither for records nor for types matter only in a failure, when nothing is written."""
-    names = ("tracking", "environment", "source_code", "mlflow_address", "mlflow_database", "mlflow_shared")
+    names = ("tracking", "run_environment", "source_code", "mlflow_address", "mlflow_database", "mlflow_shared")
     others = {f"tasks.common.{name}" for name in names}
     failing = {"tasks.algorithms.common.errors", "tasks.common.config_faults", "tasks.common.errors"}
     failing.add("tasks.language.configs.parts.names")
-    compares = {"tasks.code", "tasks.code.imported"}
+    compares = {"tasks.code", "tasks.code.import_check"}
     assert others | failing | compares | TYPES == WITHOUT_INFLUENCE, "TYPES: tests/test_types.py"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mlruns").mkdir()

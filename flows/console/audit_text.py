@@ -11,7 +11,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 from rich.text import Text
 
 from flows.lineage.checks.findings import COUNTED, WHERE_ANY, Audit, Finding
-from flows.lineage.checks.memory import OnProgress
+from flows.lineage.checks.md5_cache import OnProgress
 
 MOST = 12  # remarks of one kind that are shown one by one
 LARGE = 2**28  # bytes to read from which on a bar is shown

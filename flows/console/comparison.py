@@ -11,8 +11,8 @@ from rich.text import Text
 from flows.console import conclusion
 from flows.console.conclusion import interval, signed, value
 from flows.lineage.comparison.comparing import Pair, StageChange, Ways
+from flows.lineage.comparison.evaluation_comparison import Compared
 from flows.lineage.comparison.gate import RequirementVerdict
-from flows.lineage.comparison.measured import Compared
 from flows.lineage.comparison.side_by_side import SideBySide
 from tasks.common.terminal import in_one_line
 

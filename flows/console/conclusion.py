@@ -5,7 +5,7 @@ concluded.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from flows.lineage.comparison.measured import Compared
+from flows.lineage.comparison.evaluation_comparison import Compared
 
 SHARES = (
     "strict_",

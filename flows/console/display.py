@@ -20,7 +20,7 @@ from rich.text import Text
 from flows.console import time_left
 from flows.console.summary import STYLES, WORDS, duration, relative, tally
 from flows.console.time_left import Remaining
-from flows.engine.state import Event, PlannedStage
+from flows.engine.stage_types import Event, PlannedStage
 from flows.machine import resources
 
 FIRST_SECONDS = 10.0  # of a stage until its progress is first reported in a piped run

@@ -4,7 +4,7 @@ and which a pull would bring.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from flows.engine.state import PlannedStage
+from flows.engine.stage_types import PlannedStage
 
 NAMED = 4  # stages that a line names
 

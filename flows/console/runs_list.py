@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flows.console.summary import STYLES, WORDS, duration
-from flows.lineage.cleaning.kept import Kept
+from flows.lineage.cleaning.cache_presence import Kept
 from flows.lineage.history import PipelineRun
 
 SHOWN = 8  # headline numbers of a run

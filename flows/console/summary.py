@@ -13,7 +13,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from flows.engine.state import PlannedStage, StageResult, State
+from flows.engine.stage_types import PlannedStage, StageResult, State
 from tasks.common.terminal import plain
 
 GOOD: tuple[State, ...] = ("ran", "restored", "up-to-date")  # whose outs are those of this run

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from flows.console.conclusion import value as shown
 from flows.console.summary import STYLES, duration, log_end, relative, tally
-from flows.engine.state import StageResult
+from flows.engine.stage_types import StageResult
 from flows.sweeps.outcome import HeadlineValue, SettingRow, SweepCost
 from flows.sweeps.sweep import Sweep
 

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from flows.console.summary import duration
-from flows.workers.listing import Listed
+from flows.workers.live_workers import Listed
 
 
 def show(console: Console, workers: Sequence[Listed], held: Sequence[str] = ()) -> None:

@@ -17,19 +17,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from flows.engine import attempts
+from flows.engine import attempt_notes
 from flows.engine.dvc_changes import why
 from flows.engine.dvc_command import CommandRunner, Progress, StageFailed, StageWaiting, WorkerLost
 from flows.engine.dvc_lock import Entry, data, hashes, read_entries
 from flows.engine.dvc_repository import PlanError, Repositories, plain_errors, release
 from flows.engine.dvc_stage import COMMAND, DepChanged, StageRecords
-from flows.engine.previous import recover
-from flows.engine.state import Event, Grant, PlannedStage, StageResult, Watcher
+from flows.engine.previous_outputs import recover
+from flows.engine.stage_types import Event, Grant, PlannedStage, StageResult, Watcher
 from flows.machine import stage_lock
 from flows.machine.warm_start import WarmStarts
 
 if TYPE_CHECKING:
-    from flows.engine.recording.recorder import Recorder
+    from flows.engine.journals.recorder_protocol import Recorder
 
 ATTEMPTS = 3  # at a stage whose workers are lost
 TURNS = 10  # of a stage whose raw data grows while it runs, as people's judgements do
@@ -97,7 +97,7 @@ class Coordinator:
             held.enter_context(only_run(self._home))
             held.enter_context(chdir(self.root))  # DVC expects dvc.yaml in the current folder
             held.callback(self._repositories.close)
-            attempts.end_writers(self.root)
+            attempt_notes.end_writers(self.root)
             recover(self._home / "previous", read_entries(self.root))
             release(self.root, COMMAND)  # no other run is at work here, so any reservation was left by a kill
             self._held = held.pop_all()
@@ -220,7 +220,7 @@ class Coordinator:
         left = ATTEMPTS
 
         def await_end(failed: Callable[[], bool]) -> None:
-            attempts.await_end(self.root, turn.result.stage, turn.say, failed)
+            attempt_notes.await_end(self.root, turn.result.stage, turn.say, failed)
 
         try:
             while True:
@@ -235,7 +235,7 @@ class Coordinator:
         except BaseException as error:
             try:
                 await_end(lambda: True)
-            except attempts.StillWritingError as still:
+            except attempt_notes.StillWritingError as still:
                 raise StageFailed(f"{error}; {still}") from None
             records.undo()
             raise

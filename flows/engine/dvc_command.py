@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flows.engine.checker import Checker, declared
-from flows.engine.state import Grant
+from flows.engine.stage_types import Grant
 from flows.machine.supervisor import PEAK_MEMORY, Command
 from flows.machine.warm_start import NEVER_BEGAN, WarmCommand, WarmStarts
 from tasks.common.errors import WAITING

@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_lock import Entry, data, hashes, joined, read_entry, write_entry
 from flows.engine.dvc_repository import locked, open_repo
-from flows.engine.previous import Previous
+from flows.engine.previous_outputs import Previous
 
 if TYPE_CHECKING:
     from flows.engine.dvc_closure import PipelineStage, Repo

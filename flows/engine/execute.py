@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from flows.engine.dvc_repository import PlanError
 from flows.engine.plan import FORCED
-from flows.engine.state import Event, Grant, PlannedStage, StageResult, State, Watcher
+from flows.engine.stage_types import Event, Grant, PlannedStage, StageResult, State, Watcher
 from flows.machine import devices
 from flows.machine.resources import Slots
 
 if TYPE_CHECKING:
-    from flows.engine.recording.recorder import Recorder
+    from flows.engine.journals.recorder_protocol import Recorder
 
 
 LOOK_SECONDS = 2.0  # between two looks at the files

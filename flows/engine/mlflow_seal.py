@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from flows.engine import mlflow_runs
-from flows.engine.mlflow_runs import PREFIX
-from flows.engine.records import mlflow_files
+from flows.engine import mlflow_run_lookup
+from flows.engine.mlflow_run_lookup import PREFIX
+from flows.engine.records import mlflow_artifacts
 
 TAG = PREFIX + "seal"
 RECORD = "record.json"  # the file with a run's entry of dvc.lock
@@ -34,13 +34,13 @@ def digest(content: Mapping[str, Any]) -> str:
 
 def content(root: Path, run_id: str) -> Mapping[str, Any]:
     """What a run's seal covers."""
-    with mlflow_runs.reading(root) as records:
+    with mlflow_run_lookup.reading(root) as records:
         assert records is not None, "a run is in a database"
         tags, params = records.tags(run_id), records.params(run_id)
         values = sorted((point.key, point.step, point.value, point.nan) for point in records.values(run_id))
     metrics = [[key, step, repr(float(value)), nan] for key, step, value, nan in values]
     covered_tags = {key: value for key, value in tags.items() if key in SHOWN or key.startswith(PREFIX)}
-    file = mlflow_files.read(root, run_id, RECORD)
+    file = mlflow_artifacts.read(root, run_id, RECORD)
     return {
         "run": run_id,
         "tags": {key: value for key, value in covered_tags.items() if not key.startswith(OUTSIDE)},
@@ -52,4 +52,4 @@ def content(root: Path, run_id: str) -> Mapping[str, Any]:
 
 def artifacts(root: Path, run_id: str) -> Path:
     """The folder of a run's files in the repository's own database."""
-    return mlflow_files.folder(root, run_id)
+    return mlflow_artifacts.folder(root, run_id)

@@ -20,7 +20,7 @@ from flows.engine.dvc_changes import NEVER, Seen, is_missing, why, why_if_not_fr
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_repository import PlanError, open_repo, params_read_once, plain_errors
 from flows.engine.dvc_stage import origin
-from flows.engine.state import PlannedStage
+from flows.engine.stage_types import PlannedStage
 from flows.machine.resources import cores, gpus
 from flows.params.files import PARAMS
 

@@ -15,7 +15,7 @@ from flows.engine.dvc_repository import PlanError
 
 if TYPE_CHECKING:
     from flows.engine.dvc_closure import PipelineStage
-    from tasks.code.chosen import Choices
+    from tasks.code.registries import Choices
 
 __all__ = [
     "FOLDER",
@@ -59,33 +59,35 @@ def working_files(root: Path) -> Mapping[str, bytes]:
 
 def working_choices(root: Path) -> "Choices":
     """The names of code that params.yaml chooses as it is now; PlanError where it is no YAML."""
-    from tasks.code import chosen
+    from tasks.code import registries
 
     try:
-        return chosen.working_choices(root)
+        return registries.working_choices(root)
     except ValueError as error:
         raise PlanError(str(error)) from None
 
 
 def chosen_by(stage: str, params: Mapping[str, Any]) -> list[str]:
     """The modules that this stage's section chooses, where the stage `code` has these params, by their dotted keys."""
-    from tasks.code import chosen
+    from tasks.code import registries
 
     nested: dict[str, dict[str, Any]] = {}
     for key, value in params.items():
         section, _, name = key.partition(".")
         nested.setdefault(section, {})[name] = value
-    return sorted(module for modules in chosen.modules_of(stage, chosen.choices(nested)).values() for module in modules)
+    return sorted(
+        module for modules in registries.modules_of(stage, registries.choices(nested)).values() for module in modules
+    )
 
 
 def recorded_choices(content: bytes | None, recorded: Mapping[str, Any]) -> "Choices":
     """Those of a params.yaml with the values that a stage is recorded with in its place; PlanError where it is no
     YAML.
     """
-    from tasks.code import chosen
+    from tasks.code import registries
 
     try:
-        return chosen.choices({**chosen.read(content), **recorded})
+        return registries.choices({**registries.read(content), **recorded})
     except ValueError as error:
         raise PlanError(str(error)) from None
 

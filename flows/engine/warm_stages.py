@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from flows.engine.state import PlannedStage
+from flows.engine.stage_types import PlannedStage
 from flows.machine.warm_start import WarmStarts, parsed
 
 LANGUAGE = (

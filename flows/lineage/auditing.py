@@ -9,30 +9,30 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flows.engine import dvc_lock, mlflow_runs
+from flows.engine import dvc_lock, mlflow_run_lookup
 from flows.engine.dvc_lock import Entry
 from flows.engine.dvc_repository import PlanError, plain_errors
 from flows.engine.dvc_stage import run_cache_key
-from flows.lineage import chain, history, record
-from flows.lineage.acceptance import kept as acceptance
+from flows.lineage import chain, execution_record, history
+from flows.lineage.acceptance import acceptance_runs as acceptance
 from flows.lineage.chain import Link
 from flows.lineage.checks import database, dvc_pipeline
 from flows.lineage.checks.accepted import Accepted
+from flows.lineage.checks.content_hashes import Bytes
 from flows.lineage.checks.dvc_pipeline import RunCache
+from flows.lineage.checks.evaluation_means import EvaluationCheck
 from flows.lineage.checks.findings import Audit
-from flows.lineage.checks.measured import EvaluationCheck
-from flows.lineage.checks.memory import Memory, OnProgress
+from flows.lineage.checks.md5_cache import Memory, OnProgress
 from flows.lineage.checks.origins import Origins
 from flows.lineage.checks.pages import Pages
 from flows.lineage.checks.pipelines import Pipelines
-from flows.lineage.checks.recorded import Records, likely_run
-from flows.lineage.checks.remade import Remade
+from flows.lineage.checks.rebuilt_reports import Remade
+from flows.lineage.checks.record_agreement import Records, likely_run
 from flows.lineage.checks.runs import RunsCheck
 from flows.lineage.checks.sources import CodeCheck
-from flows.lineage.checks.stored import Bytes
 from flows.lineage.checks.subjects import Subject, Unfinished, unfinished
+from flows.lineage.execution_record import ExecutionRecord
 from flows.lineage.history import PipelineRun
-from flows.lineage.record import ExecutionRecord
 
 NEWEST = 50  # pipeline runs among which those are looked for that a result belongs to
 
@@ -79,7 +79,7 @@ def audit(
     )
     records = Records(findings, root, left, cache)
     records.check(scope.subjects)
-    with mlflow_runs.reading(root) as rows:
+    with mlflow_run_lookup.reading(root) as rows:
         RunsCheck(findings, root, rows, memory).check(scope.subjects)
         Accepted(findings, root, rows).check(scope.subjects, everything)
         of_pipelines = Pipelines(findings, root, rows, memory)
@@ -117,7 +117,7 @@ def _scope(
     if link is not None:
         subjects = list(_chain(root, link, entries, fits))
     else:
-        subjects = [fits.current(made) for stage, made in record.now(root).items() if stage in defined]
+        subjects = [fits.current(made) for stage, made in execution_record.now(root).items() if stage in defined]
     if everything:
         run_ids = {subject.run_id for subject in subjects}
         subjects += [Subject(made, current=False) for made in _all(root) if made.run_id not in run_ids]
@@ -142,7 +142,7 @@ class _Fit:
         run_id = made.run_id or likely_run(self.root, made.stage, made.entry, self.pipelines, self.cache)
         if made.run_id is None and run_id is not None:
             try:
-                like = record.of_run(self.root, run_id)
+                like = execution_record.of_run(self.root, run_id)
             except PlanError:  # only its files are left
                 like = ExecutionRecord(made.stage, made.entry, run_id)
             made = replace(like, stage=made.stage, entry=made.entry, accepted=made.accepted)
@@ -167,7 +167,7 @@ def _chain(root: Path, link: Link, entries: Mapping[str, Entry], fits: _Fit) -> 
         if node.stage is None or (node.stage, node.run_id) in seen:
             continue
         seen.add((node.stage, node.run_id))
-        made = record.of_run(root, node.run_id) if node.run_id else None
+        made = execution_record.of_run(root, node.run_id) if node.run_id else None
         entry = entries.get(node.stage, {})
         current = dvc_lock.hashes(entry, "outs").get(node.path) == node.hash
         steps = acceptance.steps(root, node.stage, entry) if current else ()
@@ -181,11 +181,11 @@ def _chain(root: Path, link: Link, entries: Mapping[str, Entry], fits: _Fit) -> 
 
 def _all(root: Path) -> Iterator[ExecutionRecord]:
     """Every finished run of a stage that made something."""
-    with mlflow_runs.reading(root) as rows:
+    with mlflow_run_lookup.reading(root) as rows:
         for run_id in rows.stage_runs() if rows else ():
             row = database.row(rows, run_id)
             if row is not None and row.status == "FINISHED" and not row.deleted and row.tag("outs"):
-                yield record.of_run(root, run_id)
+                yield execution_record.of_run(root, run_id)
 
 
 def _say_what_is_left(findings: Audit, left: Unfinished, undefined: Sequence[str]) -> None:

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 
-from flows.engine import dvc_lock, mlflow_runs, mlflow_store
+from flows.engine import dvc_lock, mlflow_client, mlflow_run_lookup
 from flows.engine.dvc_lock import Entry, read_entries
 from flows.engine.dvc_repository import plain_errors
-from flows.engine.mlflow_runs import Index, Run
-from flows.lineage import folders, history, record
-from flows.lineage.acceptance import kept as acceptance
-from flows.lineage.record import ExecutionRecord
+from flows.engine.mlflow_run_lookup import Index, Run
+from flows.lineage import execution_record, folders, history
+from flows.lineage.acceptance import acceptance_runs as acceptance
+from flows.lineage.execution_record import ExecutionRecord
 from flows.lineage.target import LineageTarget, resolve
 
 
@@ -73,12 +73,12 @@ class _Walk:
         self.made_now = {
             path: (name, md5) for name, entry in entries.items() for path, md5 in dvc_lock.hashes(entry, "outs").items()
         }
-        adopted = [mlflow_store.find(root, name, entry, self.index) for name, entry in entries.items()]
+        adopted = [mlflow_client.find(root, name, entry, self.index) for name, entry in entries.items()]
         self.found_now = dict(zip(entries, adopted, strict=True))  # plain `dvc repro` may have run some
         if not all(run_id is None or self.index.has(run_id) for run_id in adopted):
             self.index = Index(root)
         for name, run_id in self.found_now.items():
-            self.found_now[name] = run_id or record.maker(root, name, entries[name], self.index)
+            self.found_now[name] = run_id or execution_record.maker(root, name, entries[name], self.index)
 
     def link(self, path: str, md5: str, run_id: str | None = None, reader: Run | None = None) -> Link:
         """The output with this path and hash; made by this run, where several made the same bytes.
@@ -100,7 +100,7 @@ class _Walk:
                 return self._linked(path, md5, stage, self.entries[stage], note=note)
             return replace(self._of_run(path, md5, run_id), accepted=self._accepted(stage))
         for run_id in self.index.makers(md5):
-            if mlflow_store.tagged_paths(self._run(run_id)[0].tags, "out").get(_tagged(path)) == md5:
+            if mlflow_client.tagged_paths(self._run(run_id)[0].tags, "out").get(_tagged(path)) == md5:
                 return self._of_run(path, md5, run_id)
         if stage is not None:
             return Link(path, md5, stage, note=f"the chain breaks here: no finished run of {stage} made this version")
@@ -128,7 +128,7 @@ class _Walk:
 
     def _run(self, run_id: str) -> tuple[Run, ExecutionRecord]:
         if run_id not in self.records:
-            self.records[run_id] = mlflow_runs.get(self.root, run_id), record.of_run(self.root, run_id)
+            self.records[run_id] = mlflow_run_lookup.get(self.root, run_id), execution_record.of_run(self.root, run_id)
         return self.records[run_id]
 
     def _of_run(self, path: str, md5: str, run_id: str) -> Link:
@@ -166,4 +166,4 @@ class _Walk:
 
 
 def _tagged(path: str) -> str:
-    return mlflow_store.tag_name("", path).removeprefix(".")
+    return mlflow_client.tag_name("", path).removeprefix(".")

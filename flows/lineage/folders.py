@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from flows.engine.dvc_repository import PlanError
-from flows.lineage import cached
+from flows.lineage import cache_objects
 
 Outs = Mapping[str, str]  # path -> hash
 
@@ -46,7 +46,7 @@ def hash_of(root: Path, folder: str, outs: Outs) -> str | None:
     listed = []
     for path, md5 in outs.items():
         try:
-            files = cached.files(root, md5)
+            files = cache_objects.files(root, md5)
         except PlanError:
             return None
         for name, file_md5 in files.items():

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from flows.engine import mlflow_runs
+from flows.engine import mlflow_run_lookup
 from flows.engine.dvc_repository import PlanError
-from flows.engine.mlflow_runs import PREFIX
+from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.records.reader import RecordsReader, RunHead
 from tasks.common.config import BRANCHES
 
@@ -52,7 +52,7 @@ def pipelines(
     root: Path, limit: int | None = None, flow: str | None = None, clone_only: bool = False
 ) -> list[PipelineRun]:
     """The pipeline runs, newest first; those of one flow, if it is named, and of this clone alone, if `clone_only`."""
-    with mlflow_runs.reading(root) as records:
+    with mlflow_run_lookup.reading(root) as records:
         return [_pipeline(records, head) for head in records.pipelines(limit, flow, clone_only)] if records else []
 
 
@@ -116,7 +116,7 @@ def pipeline(root: Path, text: str) -> PipelineRun:
     """The pipeline run with this id, or with the only id that begins so; PlanError if there is none, or several."""
     matches: list[PipelineRun] = []
     if len(text) >= SHORTEST:
-        with mlflow_runs.reading(root) as records:
+        with mlflow_run_lookup.reading(root) as records:
             if records is not None:
                 matches = [_pipeline(records, head) for head in records.pipelines_beginning(text)]
     if len(matches) > 1:
@@ -130,7 +130,7 @@ def stage_runs(root: Path, run_id: str) -> dict[str, str]:
     """Stage -> the run that made its outs, as a pipeline run found or left them; a run that failed, or was deleted,
     made none.
     """
-    with mlflow_runs.reading(root) as records:
+    with mlflow_run_lookup.reading(root) as records:
         made = _by_stage(records.tags(run_id), "run") if records else {}
         heads = {stage: records.head(maker_id) for stage, maker_id in made.items()} if records else {}
     return {stage: head.id for stage, head in heads.items() if head and head.finished}
@@ -150,7 +150,7 @@ def _pipeline(records: RecordsReader, head: RunHead) -> PipelineRun:
         tags.get(PREFIX + "changes", ""),
         tags.get(PREFIX + "git_commit", "none"),
         tags.get(PREFIX + "git_dirty", "unknown"),
-        mlflow_runs.numbers(records, head.id),
+        mlflow_run_lookup.numbers(records, head.id),
         records.params(head.id),
         {key.removeprefix(PAGE): value for key, value in tags.items() if key.startswith(PAGE)},
         tags.get(PREFIX + "sweep", ""),

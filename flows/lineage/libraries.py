@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flows.engine.dvc_lock import read_entries
 from flows.engine.records import provenance
-from tasks.common import environment
+from tasks.common import run_environment
 
 TOOLS = ("dvc", "prefect", "mlflow")  # start and record stages, and compute nothing
 
@@ -23,7 +23,7 @@ def differing(root: Path, stages: Iterable[str]) -> dict[str, list[str]]:
     for stage in stages:
         for newest in provenance.of_entry(root, entries[stage])[:1]:
             for name, version in installed.items():
-                recorded = newest.tags.get(environment.TAG + name, "none")
+                recorded = newest.tags.get(run_environment.TAG + name, "none")
                 if recorded not in ("none", version):
                     stages_by_change.setdefault(f"{name} {recorded}, installed {version}", []).append(stage)
     return stages_by_change
@@ -31,7 +31,7 @@ def differing(root: Path, stages: Iterable[str]) -> dict[str, list[str]]:
 
 def _installed() -> dict[str, str]:
     versions: dict[str, str] = {}
-    for name in environment.PACKAGES:
+    for name in run_environment.PACKAGES:
         if name not in TOOLS:
             with suppress(metadata.PackageNotFoundError):
                 versions[name] = metadata.version(name)

@@ -12,13 +12,13 @@ from typing import Any
 from flows.engine import dvc_lock
 from flows.engine.dvc_lock import read_entries
 from flows.engine.dvc_repository import PlanError
-from flows.engine.state import PlannedStage, StageResult
-from flows.lineage import record
-from flows.lineage.comparison import measured
+from flows.engine.stage_types import PlannedStage, StageResult
+from flows.lineage import execution_record
+from flows.lineage.comparison import evaluation_comparison
 from flows.lineage.comparison.comparing import trained
-from flows.lineage.comparison.measured import Compared
+from flows.lineage.comparison.evaluation_comparison import Compared
 from flows.lineage.comparison.sides import Side
-from flows.lineage.record import ExecutionRecord
+from flows.lineage.execution_record import ExecutionRecord
 
 STAGE = "preferences"
 MEASURED = (STAGE, "reward_model")  # whose metrics are shown before and after
@@ -51,7 +51,7 @@ def before(root: Path, planned: Sequence[PlannedStage]) -> Before | None:
     if not any(stage.name == STAGE and stage.reason for stage in planned):
         return None
     with suppress(PlanError):
-        return Before(record.now(root), _metrics(root, MEASURED))
+        return Before(execution_record.now(root), _metrics(root, MEASURED))
     return None
 
 
@@ -68,7 +68,7 @@ def changed(
     after = _metrics(root, good)
     if "judgements" not in after[STAGE] or (old is not None and _judgements(old.entry) == judged):
         return None
-    now = record.now(root)
+    now = execution_record.now(root)
     compared = _compared(root, earlier, {name: execution for name, execution in now.items() if name in good})
     same = [pair.policy for pair in compared if pair.same or _model(pair.a, earlier.records) == _model(pair.b, now)]
     differing = [pair for pair in compared if pair.policy not in same]
@@ -78,7 +78,9 @@ def changed(
 def _compared(root: Path, earlier: Before, now: Mapping[str, ExecutionRecord]) -> list[Compared]:
     """The policies that were evaluated before and now."""
     with suppress(PlanError):
-        return measured.compare(root, Side("before", "before", earlier.records), Side("after", "after", now))
+        return evaluation_comparison.compare(
+            root, Side("before", "before", earlier.records), Side("after", "after", now)
+        )
     return []
 
 

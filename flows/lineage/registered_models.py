@@ -16,11 +16,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from flows.engine import dvc_lock, mlflow_runs, mlflow_store
+from flows.engine import dvc_lock, mlflow_client, mlflow_run_lookup
 from flows.engine.dvc_lock import Entry
-from flows.engine.mlflow_runs import PREFIX
+from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.records.reader import RegisteredModel
-from flows.engine.state import StageResult
+from flows.engine.stage_types import StageResult
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -103,11 +103,11 @@ def _version(
     model = _model(root, name)
     for version in model.having(PREFIX + "hash", out["hash"]) if model else ():
         for key in measured.keys() - model.tags[version].keys() if model else ():
-            mlflow_store.again(partial(client.set_model_version_tag, name, version, key, measured[key]))
+            mlflow_client.again(partial(client.set_model_version_tag, name, version, key, measured[key]))
         return version
     if model is None:
         description = f"What the stage {result.stage} makes; a version for each content that it has had."
-        mlflow_store.create_model(client, name, description)
+        mlflow_client.create_model(client, name, description)
     tags = {PREFIX + "stage": result.stage, **{PREFIX + key: value for key, value in out.items()}, **measured}
     source = f"dvc://{out['path']}?md5={out['hash']}"
     made = str(client.create_model_version(name, source, result.mlflow_run_id, tags=tags).version)
@@ -119,7 +119,7 @@ def _version(
 
 
 def _model(root: Path, name: str) -> RegisteredModel | None:
-    with mlflow_runs.reading(root) as records:
+    with mlflow_run_lookup.reading(root) as records:
         return records.model(name) if records else None
 
 
@@ -140,8 +140,8 @@ def _set_best(client: "MlflowClient", root: Path, name: str, wanted: str) -> Non
         best = max(scores, key=lambda candidate: (scores[candidate], -int(candidate)))  # of equals the first
         if model.aliases.get("best") == best:
             return
-        with mlflow_store.unless_gone():
-            mlflow_store.again(partial(client.set_registered_model_alias, name, "best", best))
+        with mlflow_client.unless_gone():
+            mlflow_client.again(partial(client.set_registered_model_alias, name, "best", best))
 
 
 def _best(by_key: Mapping[str, Mapping[str, float]], metric: str, sign: int) -> dict[str, float]:

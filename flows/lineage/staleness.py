@@ -18,10 +18,10 @@ from flows.engine.dvc_changes import Seen, changed_params, why
 from flows.engine.dvc_closure import StageGraph
 from flows.engine.dvc_lock import hashes, read_entries
 from flows.engine.dvc_repository import open_repo, params_read_once, plain_errors
-from flows.lineage import record
-from flows.lineage.acceptance import versions
-from flows.lineage.checks.stored import tree_hash
-from flows.lineage.record import ExecutionRecord
+from flows.lineage import execution_record
+from flows.lineage.acceptance import file_hashes
+from flows.lineage.checks.content_hashes import tree_hash
+from flows.lineage.execution_record import ExecutionRecord
 
 if TYPE_CHECKING:
     from flows.engine.dvc_closure import PipelineStage
@@ -80,11 +80,11 @@ def _deps(root: Path, stage: "PipelineStage", seen: Seen) -> Iterator[Cause]:
             changed |= seen.get((dep.fs_path, dep.hash_info.value if dep.hash_info else None), {})
     if not changed:
         return
-    made = record.now(root)[str(stage.name)]
+    made = execution_record.now(root)[str(stage.name)]
     recorded = hashes(made.recorded, "deps")
     files = {path: state for path, state in changed.items() if not path.startswith(stage_code.FOLDER)}
     modules = {path: recorded[path] for path in files if path.endswith(".py") and recorded.get(path)}
-    kept = {**versions.of_run(root, made, files), **versions.recorded(root, lambda: made.recorded, modules)}
+    kept = {**file_hashes.of_run(root, made, files), **file_hashes.recorded(root, lambda: made.recorded, modules)}
     for path, state in changed.items():
         before = {name: content for name, content in kept.items() if _within(name, path)}
         if path.startswith(stage_code.FOLDER):
@@ -99,12 +99,12 @@ def _code(root: Path, path: str, md5: str, made: ExecutionRecord) -> list[Cause]
     """The files of which a stage reaches something else than it did, each with all lines that differ; nothing where
     that cannot be told.
     """
-    kept = versions.recorded(root, lambda: made.recorded, {path: md5})
+    kept = file_hashes.recorded(root, lambda: made.recorded, {path: md5})
     if path not in kept:
         return []
     before, after = json.loads(kept[path]), stage_code.files_of(root, path)
     changed = [name for name in sorted({*before, *after}) if before.get(name) != after.get(name)]
-    old = versions.of_run(root, made, dict.fromkeys(name.partition(",")[0] for name in changed))
+    old = file_hashes.of_run(root, made, dict.fromkeys(name.partition(",")[0] for name in changed))
     since = f", since run {str(made.run_id)[:8]}" if made.run_id else ""
     changes = []
     for name in changed:

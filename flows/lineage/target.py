@@ -12,13 +12,13 @@ from difflib import get_close_matches
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from flows.engine import dvc_lock, mlflow_runs
+from flows.engine import dvc_lock, mlflow_run_lookup
 from flows.engine.dvc_lock import Entry, read_entries
 from flows.engine.dvc_repository import PlanError, plain_errors
-from flows.engine.mlflow_runs import PREFIX, Index
+from flows.engine.mlflow_run_lookup import PREFIX, Index
 from flows.engine.records import provenance
-from flows.lineage import history, record
-from flows.lineage.cached import MD5
+from flows.lineage import execution_record, history
+from flows.lineage.cache_objects import MD5
 from flows.lineage.history import EVALUATIONS, SHORTEST
 from tasks.common import mlflow_address
 
@@ -100,7 +100,7 @@ def _run(root: Path, text: str, entries: Mapping[str, Entry]) -> LineageTarget |
     """A run of a stage or of a pipeline, by its id or by the only one that begins so."""
     if not RUN.fullmatch(text):
         return None
-    with mlflow_runs.reading(root) as records:
+    with mlflow_run_lookup.reading(root) as records:
         run_ids = records.beginning(text) if records else []
         tags = records.tags(run_ids[0]) if records and len(run_ids) == 1 else {}
     run_ids = run_ids or [carried.run_id for carried in provenance.beginning(root, text) if carried.entry]
@@ -119,7 +119,7 @@ def _run(root: Path, text: str, entries: Mapping[str, Entry]) -> LineageTarget |
 
 
 def _of_run(root: Path, run_id: str, pipeline_id: str | None = None) -> LineageTarget:
-    made = record.of_run(root, run_id)
+    made = execution_record.of_run(root, run_id)
     if not made.entry.get("outs"):
         raise PlanError(f"{run_id}: this run of {made.stage} made no outs: it failed, or was stopped")
     path = largest(made.entry)
@@ -133,7 +133,7 @@ def _hash(root: Path, text: str, entries: Mapping[str, Entry]) -> LineageTarget 
         if md5 == text:
             return LineageTarget(path, md5, stage)
     for run_id in Index(root).makers(text):
-        made = record.of_run(root, run_id)
+        made = execution_record.of_run(root, run_id)
         for path, md5 in dvc_lock.hashes(made.entry, "outs").items():
             if md5 == text:
                 return LineageTarget(path, md5, made.stage, run_id)
@@ -150,7 +150,7 @@ def _model(root: Path, text: str, entries: Mapping[str, Entry]) -> LineageTarget
     if named is None:
         return None
     name, version, alias = named["name"], named["version"], named["alias"]
-    with mlflow_runs.reading(root) as records:
+    with mlflow_run_lookup.reading(root) as records:
         model = records.model(name) if records else None
     if model is None:
         return None
@@ -159,7 +159,7 @@ def _model(root: Path, text: str, entries: Mapping[str, Entry]) -> LineageTarget
     if not run_id:
         return None
     target = _of_run(root, run_id)
-    outs = dvc_lock.hashes(record.of_run(root, run_id).entry, "outs")
+    outs = dvc_lock.hashes(execution_record.of_run(root, run_id).entry, "outs")
     return LineageTarget(path, outs[path], target.stage, run_id) if path in outs else target
 
 

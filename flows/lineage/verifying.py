@@ -17,16 +17,16 @@ from typing import Literal
 from flows.engine.dvc_command import Progress
 from flows.engine.dvc_lock import hashes, is_code
 from flows.engine.dvc_repository import PlanError
-from flows.engine.mlflow_runs import Index
-from flows.lineage import record, target, verdicts
-from flows.lineage.record import ExecutionRecord
-from flows.lineage.reproduction import command, comparison, metric_history, scratch_copy
-from flows.lineage.reproduction.comparison import FileDifference
+from flows.engine.mlflow_run_lookup import Index
+from flows.lineage import execution_record, target, verdicts
+from flows.lineage.execution_record import ExecutionRecord
+from flows.lineage.reproduction import command, metric_history, output_differences, scratch_copy
 from flows.lineage.reproduction.digests import Files
 from flows.lineage.reproduction.metric_history import StepDifference
+from flows.lineage.reproduction.output_differences import FileDifference
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
 from flows.lineage.verdicts import ReproductionVerdict
-from tasks.common import environment
+from tasks.common import run_environment
 
 Say = Callable[[str], None]
 
@@ -57,10 +57,10 @@ def wanted(root: Path, text: str) -> ExecutionRecord:
     """The record of the execution that made what `text` names; PlanError where no stage makes it."""
     named = target.resolve(root, text)
     if named.run_id is not None:
-        return record.of_run(root, named.run_id)
+        return execution_record.of_run(root, named.run_id)
     if named.stage is None:
         raise PlanError(f"{named.path}: raw data: no stage makes it, so there is nothing to verify")
-    recorded = record.now(root)[named.stage]
+    recorded = execution_record.now(root)[named.stage]
     return recorded if recorded.run_id else _maker(root, recorded)
 
 
@@ -70,7 +70,7 @@ def _maker(root: Path, recorded: ExecutionRecord) -> ExecutionRecord:
     """
     outs = hashes(recorded.entry, "outs")
     for run_id in Index(root).makers(next(iter(outs.values()), "")):
-        made = record.of_run(root, run_id)
+        made = execution_record.of_run(root, run_id)
         if made.stage == recorded.stage and hashes(made.entry, "outs") == outs:
             return replace(made, entry=recorded.entry)
     return recorded
@@ -82,7 +82,7 @@ def _contradiction(root: Path, execution: ExecutionRecord) -> list[str]:
     """
     if execution.run_id is None:
         return []
-    run_entry = record.of_run(root, execution.run_id).entry
+    run_entry = execution_record.of_run(root, execution.run_id).entry
     entry_deps, run_deps = (
         hashes(execution.entry, "deps"),
         hashes(run_entry, "deps"),
@@ -123,9 +123,9 @@ def verify(
         started = time.monotonic()
         command.run(execution, folder, say, tell, to_mlflow=not outs_only)
         verification.ran = time.monotonic() - started
-        verification.made = comparison.made_outs(execution, folder)
-        verification.differences = comparison.compare(root, execution, folder, verification.made)
-        verification.environment = comparison.environment_differences(execution)
+        verification.made = output_differences.made_outs(execution, folder)
+        verification.differences = output_differences.compare(root, execution, folder, verification.made)
+        verification.environment = output_differences.environment_differences(execution)
         if execution.run_id is not None and not execution.elsewhere and not outs_only:
             histories = metric_history.of_run(root, execution.run_id), metric_history.of_copy(folder)
             verification.step = metric_history.first_difference(*histories)
@@ -145,7 +145,7 @@ def _verdict(verification: Verification) -> ReproductionVerdict:
         else FileDifference(f"MLflow's run of {verification.record.stage}", "")
     )
     what = first.what or (verification.step.line if verification.step else "")
-    injected = environment.foreign(verification.record.environment)
+    injected = run_environment.foreign(verification.record.environment)
     return ReproductionVerdict(
         False, first.path, what, [name for name in verification.environment if name not in injected]
     )

@@ -18,10 +18,10 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
-from flows.engine import guard
+from flows.engine import server_guard
 from flows.engine.dvc_repository import PlanError
 from flows.machine import files
-from flows.orchestration import keeper
+from flows.orchestration import server_keeper
 from tasks.common import mlflow_address
 
 START_SECONDS = 180.0  # a loaded machine takes 45 s
@@ -48,7 +48,7 @@ def be_quiet(root: Path | None = None) -> None:
     os.environ.setdefault("PREFECT_SERVER_ANALYTICS_ENABLED", "false")
     os.environ.setdefault("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "CRITICAL")
     if root is not None and not may_be_configured(root):
-        os.environ.setdefault("PREFECT_HOME", str(root / keeper.HOME))
+        os.environ.setdefault("PREFECT_HOME", str(root / server_keeper.HOME))
 
 
 class Server:
@@ -64,26 +64,26 @@ class Server:
         self.root = root
         self._environ = {
             **os.environ,
-            keeper.TOKEN: guard.token(root),
-            **({keeper.MINUTES: minutes} if minutes else {}),
+            server_keeper.TOKEN: server_guard.token(root),
+            **({server_keeper.MINUTES: minutes} if minutes else {}),
         }
         try:
-            keeper.minutes_idle(self._environ)
+            server_keeper.minutes_idle(self._environ)
         except ValueError as error:
             raise PlanError(str(error)) from None
-        files.make_folder(root, keeper.HOME)
-        files.make_folder(root, keeper.LOG.parent)
-        self._users = (root / keeper.USERS).open("a")
+        files.make_folder(root, server_keeper.HOME)
+        files.make_folder(root, server_keeper.LOG.parent)
+        self._users = (root / server_keeper.USERS).open("a")
         fcntl.flock(self._users, fcntl.LOCK_SH)
         self._keeper = None if kept(root) else self._start()
         self._closed = threading.Event()
         self._watch = threading.Thread(target=self._keep_up, name="server", daemon=True)
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        (self.root / keeper.STOPPED).unlink(missing_ok=True)
-        with (self.root / keeper.LOG.with_suffix(".keeper.log")).open("wb") as log:
+        (self.root / server_keeper.STOPPED).unlink(missing_ok=True)
+        with (self.root / server_keeper.LOG.with_suffix(".keeper.log")).open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "flows.orchestration.keeper", str(self.root)],
+                [sys.executable, "-P", "-m", "flows.orchestration.server_keeper", str(self.root)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -105,7 +105,7 @@ class Server:
             waited = time.monotonic() - began
             has_ended = (self._keeper is None or self._keeper.poll() is not None) and not kept(self.root)
             if (has_ended and starts == MOST_STARTS) or waited > START_SECONDS:
-                raise PlanError(f"Prefect's server did not start; see {keeper.LOG}")
+                raise PlanError(f"Prefect's server did not start; see {server_keeper.LOG}")
             if has_ended:
                 self._keeper, starts = self._start(), starts + 1
             if waited > SAY_SECONDS and not announced:
@@ -124,7 +124,7 @@ class Server:
                 deadline = time.monotonic() + ENDS_SECONDS
                 while _listens(self.root) and time.monotonic() < deadline:  # the server itself ends after its keeper
                     time.sleep(LOOK_SECONDS)
-                if not (self._closed.is_set() or (self.root / keeper.STOPPED).exists()):
+                if not (self._closed.is_set() or (self.root / server_keeper.STOPPED).exists()):
                     self._keeper = self._start()
                 return
 
@@ -141,15 +141,15 @@ class Server:
 
 def environ(root: Path) -> dict[str, str]:
     """The variables with which Prefect's clients speak to the repository's own server; PlanError where it has ended."""
-    note = keeper.read_note(root)
+    note = server_keeper.read_note(root)
     if note is None:
-        raise PlanError(f"Prefect's server has ended; see {keeper.LOG}")
-    return {"PREFECT_API_URL": note.url, "PREFECT_API_AUTH_STRING": f"posttrain:{guard.token(root)}"}
+        raise PlanError(f"Prefect's server has ended; see {server_keeper.LOG}")
+    return {"PREFECT_API_URL": note.url, "PREFECT_API_AUTH_STRING": f"posttrain:{server_guard.token(root)}"}
 
 
 def kept(root: Path) -> bool:
     """Whether a process keeps the repository's own server."""
-    with suppress(FileNotFoundError), (root / keeper.LOCK).open("a") as lock:
+    with suppress(FileNotFoundError), (root / server_keeper.LOCK).open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -159,7 +159,7 @@ def kept(root: Path) -> bool:
 
 def answers(root: Path) -> bool:
     """Whether the repository's own server answers."""
-    note = keeper.read_note(root)
+    note = server_keeper.read_note(root)
     if note is None or not kept(root):
         return False
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # loopback never goes through a proxy
@@ -172,17 +172,17 @@ def answers(root: Path) -> bool:
 
 def _listens(root: Path) -> bool:
     """Whether anything accepts connections where the note says that the server is."""
-    note = keeper.read_note(root)
+    note = server_keeper.read_note(root)
     with socket.socket() as probe:
-        return note is not None and probe.connect_ex((guard.HOST, note.port)) == 0
+        return note is not None and probe.connect_ex((server_guard.HOST, note.port)) == 0
 
 
 def stop(root: Path) -> bool:
     """End the repository's own server; whether there was one."""
-    note = keeper.read_note(root)
+    note = server_keeper.read_note(root)
     if note is None or not kept(root):
         return False
-    (root / keeper.STOPPED).touch()  # so that who uses it does not start it again
+    (root / server_keeper.STOPPED).touch()  # so that who uses it does not start it again
     with suppress(ProcessLookupError):
         os.kill(note.process, signal.SIGTERM)
     while kept(root):
@@ -193,7 +193,7 @@ def stop(root: Path) -> bool:
 def without_proxy(variables: Mapping[str, str]) -> dict[str, str]:
     """The variables by which no request to loopback goes through a proxy."""
     before = variables.get("NO_PROXY") or variables.get("no_proxy") or ""
-    hosts = ",".join(dict.fromkeys([*filter(None, before.split(",")), guard.HOST, "localhost"]))
+    hosts = ",".join(dict.fromkeys([*filter(None, before.split(",")), server_guard.HOST, "localhost"]))
     return {"NO_PROXY": hosts, "no_proxy": hosts}
 
 

@@ -2,7 +2,7 @@
 
 from prefect import State, flow
 
-from flows.orchestration.stages import pipeline
+from flows.orchestration.prefect_tasks import pipeline
 
 
 @flow(name="sweep")

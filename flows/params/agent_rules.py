@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flows.params.faults import Configs, Fault, one_of
+from flows.params.shared_rules import Configs, Fault, one_of
 from tasks.common.config_faults import shown
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def played_in(configs: Configs) -> Iterator[Fault]:
 
 def own_environments(root: Path, config: "ExpertEpisodesConfig") -> Iterator[Fault]:
     """Environments of the user's are classes in files that are there, and whose changes are noticed."""
-    from tasks.agents.configs.own_environments import fault
+    from tasks.agents.configs.user_environment_names import fault
     from tasks.language.configs.parts.python_rewards import holds
 
     for name, environment in config.environments.items():

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from flows.params.faults import Configs, Fault, one_of, there
+from flows.params.shared_rules import Configs, Fault, one_of, there
 from tasks.common.config_faults import shown, suggestion
 
 if TYPE_CHECKING:

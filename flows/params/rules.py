@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from flows.params import agent_rules, offline_rules
-from flows.params.faults import Configs, Fault, there
 from flows.params.files import PARAMS, ParameterError
+from flows.params.shared_rules import Configs, Fault, there
 from tasks.common.config_faults import in_file, no_model, shown
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 from flows.engine.dvc_lock import Entry
 from flows.engine.dvc_repository import PlanError, open_repo
 from flows.engine.dvc_stage import run_cache_place
-from flows.lineage import cached
+from flows.lineage import cache_objects
 from flows.lineage.reproduction.digests import LISTED, Digest, dvc_hash, has
 
 __all__ = ["described", "has", "keep_entry", "lay_out"]
@@ -26,11 +26,11 @@ def described(root: Path, path: str, outs: Mapping[str, Mapping[str, Any]]) -> d
         }
     dep_path, files = PurePosixPath(path), dict[str, Digest]()
     for out, item in outs.items():
-        for name, md5 in cached.files(root, str(item["md5"])).items():
+        for name, md5 in cache_objects.files(root, str(item["md5"])).items():
             file = PurePosixPath(out, name) if name else PurePosixPath(out)
             if file == dep_path or dep_path in file.parents:
                 within = "" if file == dep_path else file.relative_to(dep_path).as_posix()
-                kept = cached.path(root, md5)
+                kept = cache_objects.path(root, md5)
                 files[within] = Digest(md5, "", kept.stat().st_size if kept else 0)
     if not files:
         raise PlanError(f"{path}: upstream stages did not make it")
@@ -48,7 +48,7 @@ def lay_out(root: Path, md5: str, target: Path) -> None:
     from dvc_data.hashfile.checkout import checkout
     from dvc_data.hashfile.hash_info import HashInfo
 
-    if not cached.whole(root, md5):
+    if not cache_objects.whole(root, md5):
         raise PlanError(f"{target.name}: {md5} is not whole in the cache")
     target.parent.mkdir(parents=True, exist_ok=True)
     with closing(open_repo(root)) as repo:

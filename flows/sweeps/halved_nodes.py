@@ -16,8 +16,8 @@ from flows.engine.dvc_command import StageFailed, StageWaiting
 from flows.engine.dvc_lock import hashes
 from flows.engine.dvc_repository import PlanError, plain_errors
 from flows.engine.dvc_stage import run_cache_key
-from flows.engine.state import Grant, PlannedStage, StageResult, Watcher
-from flows.lineage import cached
+from flows.engine.stage_types import Grant, PlannedStage, StageResult, Watcher
+from flows.lineage import cache_objects
 from flows.sweeps import halving
 from flows.sweeps.dvc_graph import Node
 from flows.sweeps.halving import CURVES, Halving, Rung
@@ -136,7 +136,7 @@ class HalvedNodes(Nodes):
         metric = self.early.measure.name
         if node.id in self.entries:
             curve = next(md5 for path, md5 in hashes(self.entries[node.id], "outs").items() if path.startswith(CURVES))
-            file = cached.path(self.root, curve)
+            file = cache_objects.path(self.root, curve)
             try:
                 reached = halving.from_curve(file.read_text() if file else "", rung, metric)
             except (ValueError, IndexError):

@@ -23,9 +23,9 @@ from flows.engine.dvc_command import CommandRunner, StageFailed, StageWaiting, W
 from flows.engine.dvc_lock import Entry, hashes
 from flows.engine.dvc_repository import PlanError, plain_errors
 from flows.engine.dvc_stage import cached_entries, run_cache_key
-from flows.engine.previous import remove
-from flows.engine.state import Grant, PlannedStage, StageResult, Watcher
-from flows.lineage import cached
+from flows.engine.previous_outputs import remove
+from flows.engine.stage_types import Grant, PlannedStage, StageResult, Watcher
+from flows.lineage import cache_objects
 from flows.machine.warm_start import WarmStarts
 from flows.params.files import PARAMS
 from flows.sweeps import dvc_objects, snapshot
@@ -34,7 +34,7 @@ from flows.workers import dvc_transfer
 from flows.workers.in_copy import scratch_folder
 
 if TYPE_CHECKING:
-    from flows.engine.recording.recorder import Recorder
+    from flows.engine.journals.recorder_protocol import Recorder
     from flows.workers.dispatch import Dispatch
 
 HOME = Path(".dvc/tmp/posttrain/copies")  # as a worker's
@@ -170,7 +170,7 @@ class Nodes:
         """Whether the run cache has the node's outs, and the cache all their files; notes the entry."""
         entry = self._entry(node)
         for cached_entry in cached_entries(self.root, run_cache_key(entry)):
-            if all(cached.whole(self.root, md5) for md5 in hashes(cached_entry, "outs").values()):
+            if all(cache_objects.whole(self.root, md5) for md5 in hashes(cached_entry, "outs").values()):
                 self.entries[node.id] = cached_entry
                 return True
         return False

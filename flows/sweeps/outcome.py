@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from flows.engine.dvc_lock import hashes
-from flows.lineage import cached
-from flows.lineage.pipeline_record import headline_of
+from flows.lineage import cache_objects
+from flows.lineage.pipeline_summary import headline_of
 from flows.params.files import SEED
 from flows.sweeps.axes import told
 from flows.sweeps.sweep import Ended
@@ -147,7 +147,7 @@ def _seed(ended: Ended) -> int | None:
 def _metrics(root: Path, outs: Mapping[str, str]) -> Mapping[str, Any]:
     """The content of a stage's file of metrics."""
     for path, md5 in outs.items():
-        if path.startswith("data/metrics/") and (file := cached.path(root, md5)) is not None:
+        if path.startswith("data/metrics/") and (file := cache_objects.path(root, md5)) is not None:
             content = json.loads(file.read_text())
             return content if isinstance(content, dict) else {}
     return {}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from flows.engine.dvc_lock import hashes
 from flows.engine.dvc_repository import PlanError
-from flows.lineage import cached
+from flows.lineage import cache_objects
 from flows.params.files import PARAMS, SEED
 from flows.sweeps import dvc_objects
 from flows.sweeps.sweep import Ended
@@ -60,5 +60,5 @@ def _lay_out(root: Path, ended: Ended, folder: Path) -> None:
         for path, md5 in hashes(entry, "outs").items():
             if stage.startswith(EVALUATED) and path.startswith("data/evaluate/"):
                 dvc_objects.lay_out(root, md5, folder / path)
-            elif path == CURVE[0] and (curve := cached.files(root, md5).get(CURVE[1])):
+            elif path == CURVE[0] and (curve := cache_objects.files(root, md5).get(CURVE[1])):
                 dvc_objects.lay_out(root, curve, folder / path / CURVE[1])

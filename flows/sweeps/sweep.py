@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from flows.engine.dvc_lock import Entry
 from flows.engine.dvc_repository import PlanError
-from flows.engine.state import PlannedStage, StageResult, Watcher
+from flows.engine.stage_types import PlannedStage, StageResult, Watcher
 from flows.params import checking, data_files, editing
 from flows.params.files import PARAMS, ParameterError, read_text
 from flows.sweeps import dvc_graph, snapshot
@@ -166,7 +166,7 @@ def run(
     sweep: Sweep, flow: str, jobs: int | None, watching: Watching, cold: bool, call: "Callable[[Execution], None]"
 ) -> list[StageResult]:
     """Run what is not in the cache yet, by `call`, which has Prefect start the stages; the result of each node."""
-    from flows.engine.started import started
+    from flows.engine.run_session import started
 
     with (
         watching(sweep.planned) as watch,

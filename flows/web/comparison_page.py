@@ -13,8 +13,8 @@ from flows.console import comparison as screen
 from flows.console import conclusion
 from flows.console.conclusion import interval, signed, value
 from flows.lineage.comparison.comparing import StageChange, Ways
+from flows.lineage.comparison.evaluation_comparison import Compared
 from flows.lineage.comparison.gate import RequirementVerdict
-from flows.lineage.comparison.measured import Compared
 from flows.lineage.comparison.side_by_side import SideBySide
 from flows.web.interval_plot import STYLE as PLOT_STYLE
 from flows.web.interval_plot import IntervalLine, plot

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from flows.engine import mlflow_runs
+from flows.engine import mlflow_run_lookup
 from flows.engine.dvc_repository import PlanError
 from flows.lineage.document import CLEAN, Document, StageExecution, anchor
 from flows.params.files import write
@@ -30,7 +30,7 @@ def write_page(root: Path, document: Document, file: Path | None = None) -> Path
     target = file or Path(f"lineage-{named}.html")
     if not target.absolute().parent.is_dir():
         raise PlanError(f"{target}: its folder does not exist")
-    write(target, page(document, mlflow_runs.metrics(root, document.runs)).encode())
+    write(target, page(document, mlflow_run_lookup.metrics(root, document.runs)).encode())
     return target
 
 

@@ -12,7 +12,7 @@ from graphlib import TopologicalSorter
 from html import escape
 
 from flows.lineage.document import CLEAN, Artifact, Document, StageExecution, anchor, printable
-from flows.web.layered import NodePosition, layout, reduced
+from flows.web.graph_layout import NodePosition, layout, reduced
 
 WIDTH, HEADER, ROW = 158, 42, 22  # of a box, its run and each of its outputs, in pixels
 ALONG, GAP, PASSING, MARGIN = 40, 14, 9, 14  # between layers, boxes of a layer and edges that pass it, and around all

@@ -14,9 +14,9 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from flows.engine import mlflow_runs
+from flows.engine import mlflow_run_lookup
 from flows.engine.dvc_repository import PlanError
-from flows.engine.state import PlannedStage, StageResult
+from flows.engine.stage_types import PlannedStage, StageResult
 from tasks.common.config import BRANCHES
 
 DRAWS = Path("benchmarks/results/default_draws.json")
@@ -51,13 +51,13 @@ def title(root: Path, report: str, results: Sequence[StageResult], params: Mappi
     """
     [run_id] = [result.mlflow_run_id for result in results if result.stage == report]
     try:
-        run = mlflow_runs.get(root, run_id or "")
+        run = mlflow_run_lookup.get(root, run_id or "")
     except PlanError:
         return ""
-    commit, dirty = (run.tags.get(mlflow_runs.PREFIX + name, "") for name in ("git_commit", "git_dirty"))
+    commit, dirty = (run.tags.get(mlflow_run_lookup.PREFIX + name, "") for name in ("git_commit", "git_dirty"))
     edited = f" with changes in {dirty}" if dirty not in ("", "no", "unknown") else ""
     model = [_model(params["pretrained"])] if report == "report" and "pretrained" in params else []
-    processor = run.tags.get(mlflow_runs.PREFIX + "env.cpu", "an unknown processor")
+    processor = run.tags.get(mlflow_run_lookup.PREFIX + "env.cpu", "an unknown processor")
     return " · ".join([*model, f"commit {commit[:10] or 'unknown'}{edited}", processor, f"{run.started:%Y-%m-%d}"])
 
 

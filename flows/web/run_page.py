@@ -17,15 +17,15 @@ from urllib.parse import quote
 
 from flows.console.summary import GOOD, REPORTS, WORDS, duration, tally
 from flows.engine.dvc_repository import PlanError
-from flows.engine.state import PlannedStage, StageResult, State
+from flows.engine.stage_types import PlannedStage, StageResult, State
 from flows.machine import files
 from flows.params.files import params as parsed
 from flows.params.files import write
 from flows.web import run_head, stage_metrics
-from flows.web.layered import Graph
+from flows.web.graph_layout import Graph
 from flows.web.stage_graph import Look, mermaid, svg
 from flows.web.stage_metrics import Reported
-from tasks.common import environment, source_code
+from tasks.common import run_environment, source_code
 
 MARKER = "<!-- posttrain:run -->"
 WRITTEN = Path(".dvc/tmp/posttrain/pages.json")
@@ -213,7 +213,7 @@ def provenance(root: Path) -> dict[str, str]:
     source = source_code.state(root)
     differs = f", with uncommitted changes in {source.dirty}" if source.dirty not in ("no", "unknown") else ""
     note = f" ({source.note})" if source.note and source.commit != "none" else ""
-    return {"commit": source.commit + differs + note, **environment.versions()}
+    return {"commit": source.commit + differs + note, **run_environment.versions()}
 
 
 def _grouped(

@@ -14,17 +14,17 @@ from urllib.parse import quote, urlencode
 from rich.console import Console
 
 from flows.console.summary import log_end, relative
-from flows.engine import guard, mlflow_runs, mlflow_store
+from flows.engine import mlflow_client, mlflow_run_lookup, server_guard
 from flows.engine.dvc_repository import PlanError
-from flows.engine.guard import GuardedServer, free_port
-from flows.orchestration import keeper, server
+from flows.engine.server_guard import GuardedServer, free_port
+from flows.orchestration import server, server_keeper
 from tasks.common import mlflow_address, mlflow_database
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 LOOK_SECONDS = 0.5  # between two looks whether a page has ended
-PIPELINES = f"tags.`{mlflow_runs.PREFIX}flow` != ''"  # MLflow's search for runs of whole flows
+PIPELINES = f"tags.`{mlflow_run_lookup.PREFIX}flow` != ''"  # MLflow's search for runs of whole flows
 QUIET = {"DO_NOT_TRACK": "1", "MLFLOW_DISABLE_TELEMETRY": "true"}
 
 
@@ -44,13 +44,13 @@ def serve(root: Path, console: Console, port: int | None = None) -> int:
     """
     pages: dict[str, Page] = {}
     with ExitStack() as stack:
-        client = mlflow_store.open_store(root)  # the database is created if missing, and checked
+        client = mlflow_client.open_store(root)  # the database is created if missing, and checked
         (root / mlflow_database.ARTIFACTS).mkdir(parents=True, exist_ok=True)
         if (configured := server.configured() if server.may_be_configured(root) else None) is not None:
             console.print(f"Prefect  {configured.removesuffix('/api')} (PREFECT_API_URL)", markup=False)
         else:
             prefect = stack.enter_context(closing(server.Server(root)))
-            pages["Prefect"] = Page(root / keeper.LOG, lambda: not server.kept(root))
+            pages["Prefect"] = Page(root / server_keeper.LOG, lambda: not server.kept(root))
         if (variables := _mlflow(root, console)) is not None:
             log = root / "mlruns/logs/mlflow-pages.log"
             log.unlink(missing_ok=True)
@@ -65,7 +65,7 @@ def serve(root: Path, console: Console, port: int | None = None) -> int:
             secret = server.environ(root)["PREFECT_API_AUTH_STRING"]
             console.print(f"Prefect  {prefect.url.removesuffix('/api')}  password {secret}", markup=False)
         if "MLflow" in pages and mlflow.comes_up():
-            console.print(f"MLflow   {mlflow.url}/?token={guard.token(root)}{_table(client)}", markup=False)
+            console.print(f"MLflow   {mlflow.url}/?token={server_guard.token(root)}{_table(client)}", markup=False)
         console.print("These lines have this repository's token: do not pass them on. Ctrl-C stops the pages.")
         while True:
             for name, page in pages.items():
@@ -89,13 +89,13 @@ def _mlflow(root: Path, console: Console) -> dict[str, str] | None:
 
     An address elsewhere is printed.
     """
-    with mlflow_runs.one_line():
+    with mlflow_run_lookup.one_line():
         elsewhere = mlflow_address.shared(root)
     if elsewhere is not None:
         console.print(f"MLflow   {mlflow_address.public(elsewhere)} ({mlflow_address.VARIABLE})", markup=False)
     if elsewhere is not None and mlflow_address.is_server(elsewhere):
         return None
-    return {**QUIET, **mlflow_store.server_store(root)}
+    return {**QUIET, **mlflow_client.server_store(root)}
 
 
 def stop(root: Path, console: Console) -> int:

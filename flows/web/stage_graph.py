@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from flows.web.layered import Graph, NodePosition, layout, reduced
+from flows.web.graph_layout import Graph, NodePosition, layout, reduced
 
 WIDTH, HEIGHT, GAP, RISE = 150, 58, 14, 30  # of a node, between neighbours and layers, in pixels
 

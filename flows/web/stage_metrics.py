@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from flows.engine.state import PlannedStage
+from flows.engine.stage_types import PlannedStage
 
 Reported = Mapping[str, Sequence[tuple[str, str]]]  # stage -> its metrics with their values
 

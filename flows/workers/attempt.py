@@ -21,14 +21,14 @@ from typing import Protocol
 
 from flows.engine.dvc_command import CommandRunner, StageFailed, StageWaiting
 from flows.engine.dvc_repository import PlanError
-from flows.engine.state import Grant
+from flows.engine.stage_types import Grant
 from flows.machine import devices
 from flows.machine.resources import Slots
 from flows.workers.dvc_transfer import DamagedError, TransferError
+from flows.workers.heartbeat import NOT_WANTED, Reporter
 from flows.workers.job import Job, Status
 from flows.workers.prefect_api import ENDED, Api, Away
-from flows.workers.reporter import NOT_WANTED, Reporter
-from tasks.common import environment
+from tasks.common import run_environment
 
 ROOT, NAME, WORKER = "POSTTRAIN_WORKER_ROOT", "POSTTRAIN_WORKER_NAME", "POSTTRAIN_WORKER_PROCESS"
 PATIENCE_SECONDS = 1800.0  # for a server that is away when the result is to be told
@@ -194,7 +194,7 @@ class Attempt:
 
 def main() -> int:
     """Do the attempt that the environment names."""
-    environment.prepare()
+    run_environment.prepare()
     root = Path(os.environ.get(ROOT, ".")).absolute()
     attempt = Attempt(Api(os.environ["PREFECT_API_URL"]), os.environ["PREFECT__FLOW_RUN_ID"], root)
     stop = partial(

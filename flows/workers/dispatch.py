@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from flows.engine import attempts
+from flows.engine import attempt_notes
 from flows.engine.dvc_command import Progress, WorkerLost
 from flows.engine.dvc_lock import Entry, data
 from flows.engine.dvc_repository import PlanError
-from flows.engine.previous import remove
-from flows.engine.state import PlannedStage
-from flows.lineage import cached
+from flows.engine.previous_outputs import remove
+from flows.engine.stage_types import PlannedStage
+from flows.lineage import cache_objects
 from flows.workers import dvc_transfer, pool, prefect_servers
 from flows.workers.in_copy import packed
 from flows.workers.job import Job, Status, Transport
@@ -81,7 +81,9 @@ class Dispatch:
             if transport == "clone":
                 self._patiently(lambda: self._take(status, log), say, stopped)
         finally:
-            attempts.forget(self.root, stage.name)  # after a kill before this, the next run takes what the attempt made
+            attempt_notes.forget(
+                self.root, stage.name
+            )  # after a kill before this, the next run takes what the attempt made
         return _facts(status)
 
     def make(
@@ -108,13 +110,13 @@ class Dispatch:
             hashes = [str(out["md5"]) for out in status.outs]
             self._patiently(lambda: dvc_transfer.fetch(self.root, hashes), say, stopped)
         finally:
-            attempts.forget(self.root, noted)
+            attempt_notes.forget(self.root, noted)
         return status.outs, _facts(status)
 
     def _send(self, entry: Entry) -> None:
         """Push the stage's data; what stands in no cache, such as raw data in git, is put there first."""
         for path, md5 in data(entry).items():
-            if not cached.whole(self.root, md5):
+            if not cache_objects.whole(self.root, md5):
                 actual_md5 = dvc_transfer.keep(self.root, self.root / path)["md5"]
                 if actual_md5 != md5:
                     raise PlanError(f"{path}: it changed while the run was under way; run it again")
@@ -129,7 +131,7 @@ class Dispatch:
             **{log.with_suffix(f".{name}"): md5 for name, md5 in status.files.items()},
         }.items():
             remove(path)
-            cached.lay_out(self.root, md5, path)
+            cache_objects.lay_out(self.root, md5, path)
 
     def _patiently(self, what: Callable[[], None], say: Callable[[str], None], stopped: Callable[[], bool]) -> None:
         def patient(line: str) -> None:

@@ -16,8 +16,8 @@ from typing import Any
 from flows.engine.dvc_lock import Entry
 from flows.engine.dvc_repository import locked, open_repo
 from flows.engine.dvc_stage import run_cache_place
-from flows.engine.previous import remove
-from flows.lineage import cached
+from flows.engine.previous_outputs import remove
+from flows.lineage import cache_objects
 
 RETRY_SECONDS = (1, 2, 4, 8, 15, 30, 60)  # between two tries while the remote is away; after these it has failed
 RUNS = "md5-dos2unix"  # DVC's kind of remote under which the run cache lies
@@ -89,7 +89,7 @@ def push(root: Path, hashes: Iterable[str], remote: str = "") -> None:
     """
     with _remote(root, remote) as (cache, far):
         for md5 in hashes:
-            files = sorted({listed_md5 for listed_md5 in cached.files(root, md5).values() if listed_md5 != md5})
+            files = sorted({listed_md5 for listed_md5 in cache_objects.files(root, md5).values() if listed_md5 != md5})
             for object_md5 in [*files, md5]:
                 if not _is_whole(cache, far, object_md5):
                     _copy(cache, far, object_md5)
@@ -101,7 +101,7 @@ def fetch(root: Path, hashes: Iterable[str], remote: str = "") -> None:
         for md5 in hashes:
             _fetch_one(cache, far, md5)
             for file_md5 in sorted(
-                {listed_md5 for listed_md5 in cached.files(root, md5).values() if listed_md5 != md5}
+                {listed_md5 for listed_md5 in cache_objects.files(root, md5).values() if listed_md5 != md5}
             ):
                 _fetch_one(cache, far, file_md5)
 

@@ -3,14 +3,14 @@
 import os
 from typing import TYPE_CHECKING
 
-from flows.engine import attempts
+from flows.engine import attempt_notes
 from flows.engine.dvc_command import CommandRunner
 from flows.engine.dvc_lock import hashes
 from flows.engine.dvc_repository import PlanError
-from flows.engine.previous import remove
+from flows.engine.previous_outputs import remove
 from flows.machine import stage_lock
+from flows.workers.heartbeat import NOT_WANTED
 from flows.workers.job import Job
-from flows.workers.reporter import NOT_WANTED
 from tasks.common import mlflow_address
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class InCheckout:
             attempt.check()
 
     def _noted(self) -> bool:
-        note = attempts.read(self.root, self.job.stage)
+        note = attempt_notes.read(self.root, self.job.stage)
         return note is not None and note.attempt == self.job.attempt
 
     def _clear(self) -> None:

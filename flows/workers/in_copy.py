@@ -20,13 +20,13 @@ from flows.engine.checker import Checker, declared
 from flows.engine.dvc_command import CommandRunner, StageFailed, StageWaiting
 from flows.engine.dvc_lock import data, hashes
 from flows.engine.dvc_repository import PlanError
-from flows.engine.previous import remove
-from flows.lineage.record import ExecutionRecord
+from flows.engine.previous_outputs import remove
+from flows.lineage.execution_record import ExecutionRecord
 from flows.lineage.reproduction import checkout, command, scratch_copy
 from flows.workers import dvc_transfer
 from flows.workers.job import Job
 from flows.workers.prefect_api import Away
-from tasks.common import environment
+from tasks.common import run_environment
 
 if TYPE_CHECKING:
     from flows.workers.attempt import Attempt
@@ -122,7 +122,7 @@ class InCopy:
         self.attempt.check()
         self.attempt.check_wanted()
         self._patiently(lambda: dvc_transfer.push_entry(self.root, entry, job.remote))
-        status.outs, status.environment = outs, environment.versions()
+        status.outs, status.environment = outs, run_environment.versions()
 
     def _patiently(self, what: Callable[[], None]) -> None:
         dvc_transfer.patiently(what, self.attempt.phase)

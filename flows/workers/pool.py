@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from flows.engine import attempts
-from flows.engine.attempts import AttemptNote
+from flows.engine import attempt_notes
+from flows.engine.attempt_notes import AttemptNote
 from flows.engine.dvc_command import Progress, StageFailed, StageWaiting, WorkerLost
 from flows.engine.dvc_repository import PlanError
 from flows.engine.dvc_stage import run_cache_key
@@ -53,12 +53,12 @@ class Pool:
         note = AttemptNote(name, job.attempt, job.transport == "shared", key, self.api.url)
         try:
             if run is None:
-                attempts.write(self.root, note)
+                attempt_notes.write(self.root, note)
                 run = self._submit(job, say, stopped)
-                attempts.write(self.root, replace(note, run=run))
+                attempt_notes.write(self.root, replace(note, run=run))
             return _Following(self, run, job, log, tell, say, stopped).to_the_end()
         except BaseException:
-            attempts.forget(self.root, name)
+            attempt_notes.forget(self.root, name)
             if run is not None:
                 give_up(self.api, run)
             raise
@@ -81,7 +81,7 @@ class Pool:
         """The flow run of an attempt that a killed coordinator waited for, if it makes the same and goes on; others are
         given up.
         """
-        note = attempts.read(self.root, name)
+        note = attempt_notes.read(self.root, name)
         if note is None or note.url != self.api.url or not note.run:
             return None
         with plain_away():

@@ -17,12 +17,12 @@ import torch
 from tasks.agents.configs.agent_episodes import AgentEpisodesConfig, EpisodeSet
 from tasks.agents.environments.as_gymnasium import Described, code_of
 from tasks.agents.environments.games import optimum
-from tasks.agents.environments.own import is_unfinished
-from tasks.agents.playing import playing, recorded, transcribed
+from tasks.agents.environments.user_environments import is_unfinished
+from tasks.agents.playing import episode_files, minari_export, playing
+from tasks.agents.playing.episode_files import World
+from tasks.agents.playing.minari_export import Transcribed
 from tasks.agents.playing.playing import GameEpisode
-from tasks.agents.playing.recorded import World
 from tasks.agents.playing.tables import EpisodeTable
-from tasks.agents.playing.transcribed import Transcribed
 from tasks.common import models, tables
 from tasks.common.errors import ConfigError, DataError
 from tasks.common.tracking import progress
@@ -49,7 +49,7 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
 
     `environment_files` are those of the user's environments.
     """
-    episode_set, world = config.sets[out.name], recorded.read_world(episodes)
+    episode_set, world = config.sets[out.name], episode_files.read_world(episodes)
     whole = [*_expert(episode_set, world, episodes, out.name), *_played(config, episode_set, world, policies)]
     pairs = _common(whole, config.least)
     kept_episodes, optima = [episode for episode, _ in pairs], [best for _, best in pairs if best is not None]
@@ -68,7 +68,7 @@ def run(config: AgentEpisodesConfig, policies: Path, episodes: Path, environment
         optimum=sum(optima) / len(optima) if optima else max(returns),
         code=code_of(world.kind, environment_files),
     )
-    transcribed.write(kept_episodes, described, out)
+    minari_export.write(kept_episodes, described, out)
     return {
         "episodes": len(kept_episodes),
         "left_out": 1 - len(kept_episodes) / len(whole),
@@ -88,7 +88,7 @@ def _expert(
 
     Its actions are said again, since what is read behind the last one is not recorded.
     """
-    turns = recorded.read_turns(folder, "train")
+    turns = episode_files.read_turns(folder, "train")
     games = tables.records(tables.read(EpisodeTable, folder / "train_episodes.parquet").sort_values("episode"))
     if episode_set.expert > len(games):
         raise ConfigError(
@@ -128,7 +128,7 @@ def _played(
     if not episode_set.episodes:
         return
     first = world.seed + FIRST + SEEDS * config.seed
-    folders = recorded.policies_in(policies)
+    folders = episode_files.policies_in(policies)
     for folder in progress(folders, len(folders)):
         model, tokenizer = models.load_model(folder), models.load_tokenizer(folder)
         generator = torch.Generator(models.device()).manual_seed(config.seed)

@@ -13,7 +13,7 @@ import torch
 from tasks.agents.configs.agent_returns import AgentReturnsConfig
 from tasks.agents.environments.games import optimum
 from tasks.agents.environments.host import FAULTS, TURNS_CUT
-from tasks.agents.playing import playing, recorded
+from tasks.agents.playing import episode_files, playing
 from tasks.agents.playing.playing import GameEpisode
 from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
 from tasks.common import models, tables
@@ -39,8 +39,8 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
 
     `environment_files` are those of the user's environments.
     """
-    world = recorded.read_world(episodes)
-    folders = recorded.policies_in(policies)
+    world = episode_files.read_world(episodes)
+    folders = episode_files.policies_in(policies)
     frames, turns, context_cut = list[pd.DataFrame](), list[pd.DataFrame](), list[bool]()
     for folder, temperature in progress(
         [*product(folders, config.temperatures)], len(folders) * len(config.temperatures)
@@ -60,7 +60,7 @@ def run(config: AgentReturnsConfig, policies: Path, episodes: Path, environment_
     sampled_episodes = pd.concat(frames, ignore_index=True)
     tables.write(SampledEpisodes, sampled_episodes, out / EPISODES)
     tables.write(SampledTurns, pd.concat(turns, ignore_index=True), out / TURNS)
-    copyfile(episodes / recorded.ENVIRONMENT, out / recorded.ENVIRONMENT)
+    copyfile(episodes / episode_files.ENVIRONMENT, out / episode_files.ENVIRONMENT)
     for name in OF_TRAINING:
         if (policies / name).is_file():
             copyfile(policies / name, out / name)

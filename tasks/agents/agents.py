@@ -10,9 +10,9 @@ import pandas as pd
 import torch
 
 from tasks.agents.configs.agents import AgentConfig, AgentsConfig
-from tasks.agents.playing import playing, recorded
+from tasks.agents.playing import episode_files, playing
 from tasks.agents.playing.collecting import GameCollector
-from tasks.agents.playing.recorded import World
+from tasks.agents.playing.episode_files import World
 from tasks.algorithms.agents import actor_critic
 from tasks.algorithms.agents.critic import TurnCritic
 from tasks.algorithms.agents.trust_region import TrustRegion
@@ -35,13 +35,13 @@ def run(config: AgentsConfig, policy: Path, episodes: Path, environment_files: P
 
     `environment_files` are those of the user's environments.
     """
-    agent_config, world = config.policies[out.name], recorded.read_world(episodes)
+    agent_config, world = config.policies[out.name], episode_files.read_world(episodes)
     curves = list[list[Row]]()
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, seed in enumerate(config.seeds):
             training = trainings.enter_context(
                 resumable(
-                    f"agents-{out.name}-{seed}", config, policy, episodes / recorded.ENVIRONMENT, environment_files
+                    f"agents-{out.name}-{seed}", config, policy, episodes / episode_files.ENVIRONMENT, environment_files
                 )
             )
             with part(number, len(config.seeds)):

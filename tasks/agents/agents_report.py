@@ -5,7 +5,7 @@ turn.
 from pathlib import Path
 
 from tasks.agents.configs.agents_report import AgentsReportConfig
-from tasks.agents.reporting import costs, figures, knowing, measured, verdicts
+from tasks.agents.reporting import costs, figures, knowledge_calibration, policy_returns, verdicts
 from tasks.common import pages
 from tasks.common.errors import ConfigError
 from tasks.stage import Metrics, main
@@ -23,13 +23,14 @@ def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
     if missing:
         raise ConfigError(f"params.yaml: agents_report.policies: {missing[0]} was not measured ({returns} lacks it)")
     policies = {
-        name: measured.read(returns / name, name, policy_config) for name, policy_config in config.policies.items()
+        name: policy_returns.read(returns / name, name, policy_config)
+        for name, policy_config in config.policies.items()
     }
     judged = [verdicts.judge(expectation, policies) for expectation in config.expectations]
-    by_environment: dict[str, list[measured.PolicyEpisodes]] = {}
+    by_environment: dict[str, list[policy_returns.PolicyEpisodes]] = {}
     for policy in policies.values():
         by_environment.setdefault(policy.environment, []).append(policy)
-    rows = {name: measured.row(policy) for name, policy in policies.items()}
+    rows = {name: policy_returns.row(policy) for name, policy in policies.items()}
     tables = {
         environment: {
             "rows": [rows[policy.name] for policy in group],
@@ -40,14 +41,14 @@ def run(config: AgentsReportConfig, returns: Path, out: Path) -> Metrics:
         }
         for environment, group in by_environment.items()
     }
-    knowing_tables, drawn = knowing.view([*policies.values()])
+    knowing_tables, drawn = knowledge_calibration.view([*policies.values()])
     view = {
         "sentence": verdicts.headline(judged),
         "verdicts": judged,
         "tables": tables,
         "known": knowing_tables,
         "bought": costs.table([*policies.values()]),
-        "episodes": [read for policy in policies.values() for read in measured.readable(policy, config.shown)],
+        "episodes": [read for policy in policies.values() for read in policy_returns.readable(policy, config.shown)],
     }
     templates = Path(__file__).parent / "reporting/templates"
     pages.write(

@@ -10,7 +10,7 @@ import torch
 from transformers import LlamaForCausalLM
 
 from tasks.agents.configs.behaviour_cloning import BehaviourCloningConfig
-from tasks.agents.playing import recorded
+from tasks.agents.playing import episode_files
 from tasks.algorithms.agents.transcripts import Transcript, make_transcripts
 from tasks.algorithms.common.linear import with_fast_products
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
@@ -39,13 +39,13 @@ def run(config: BehaviourCloningConfig, episodes: Path, raw: Path, out: Path) ->
     `raw` is the folder of an existing model.
     """
     torch.manual_seed(config.seed)
-    turns = recorded.read_turns(episodes, "train")
+    turns = episode_files.read_turns(episodes, "train")
     if overrides := config.sizes.get(out.name):
         config = config.model_copy(update=dict(overrides))
-    model, tokenizer = _model(config, recorded.texts(turns), raw)
+    model, tokenizer = _model(config, episode_files.texts(turns), raw)
     trained = TrainedModel(lambda _: model, config.training)
     learned, held_out = (
-        recorded.transcripts(tokenizer, part) for part in (turns, recorded.read_turns(episodes, "validation"))
+        episode_files.transcripts(tokenizer, part) for part in (turns, episode_files.read_turns(episodes, "validation"))
     )
     for part in (learned, held_out):
         chat.check_positions(

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from tasks.agents.configs.budgets import BudgetsConfig
-from tasks.agents.playing import playing, purchases, recorded
+from tasks.agents.playing import episode_files, playing, purchases
 from tasks.agents.playing.collecting import GameCollector
+from tasks.agents.playing.episode_files import World
 from tasks.agents.playing.purchases import Bought
-from tasks.agents.playing.recorded import World
 from tasks.algorithms.agents import actor_critic, preference
 from tasks.algorithms.agents.preference import EpisodePair
 from tasks.algorithms.agents.transcripts import Transcript, make_transcripts
@@ -59,11 +59,11 @@ def run(
 
     `teacher` is the folder of the other model, `environment_files` are those of the user's environments.
     """
-    budget, world = config.policies[out.name], recorded.read_world(episodes)
+    budget, world = config.policies[out.name], episode_files.read_world(episodes)
     paid, curves = list[dict[str, float]](), list[dict[str, object]]()
     with ExitStack() as trainings:  # checkpoints of seeds that are done stay until all are
         for number, seed in enumerate(config.seeds):
-            inputs = (policy, teacher, episodes / recorded.ENVIRONMENT, environment_files)
+            inputs = (policy, teacher, episodes / episode_files.ENVIRONMENT, environment_files)
             training = trainings.enter_context(resumable(f"budgets-{out.name}-{seed}", config, *inputs))
             with part(number, len(config.seeds)):
                 learner = _Learner(config, out.name, world, seed, policy)

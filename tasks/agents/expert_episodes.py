@@ -7,7 +7,7 @@ from pathlib import Path
 from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
 from tasks.agents.environments.games import optimum
 from tasks.agents.environments.splits import Split
-from tasks.agents.playing import recorded
+from tasks.agents.playing import episode_files
 from tasks.agents.playing.tables import EpisodeTable, Turns
 from tasks.common import tables
 from tasks.common.errors import DataError
@@ -29,13 +29,13 @@ def run(config: ExpertEpisodesConfig, environment_files: Path, out: Path) -> Met
     `environment_files` are those of the user's environments.
     """
     environment_config = config.environments[out.name]
-    world = recorded.write_world(environment_config, config.seed, out)
+    world = episode_files.write_world(environment_config, config.seed, out)
     metrics, ended = dict[str, dict[str, float]](), False
     counts: dict[Split, int] = {"train": environment_config.episodes, "validation": environment_config.validation}
     for split, count in counts.items():
         turns, episodes, fault = list[Record](), list[Record](), ""
         for game in islice(world.stream(split, config.seed), count):  # one open game at a time
-            best, expert = optimum(game.environment), recorded.expert_play(game, len(episodes))
+            best, expert = optimum(game.environment), episode_files.expert_play(game, len(episodes))
             fault = expert.fault or fault
             if not expert.turns:
                 continue

@@ -7,12 +7,12 @@ chooses code.
 import shutil
 from pathlib import Path
 
-from tasks.code import chosen, stages
+from tasks.code import registries, stages
 
 
 def run(root: Path) -> None:
     """Write the files anew. ValueError where a module is no Python, or params.yaml no YAML."""
-    made = stages.contents(stages.working_files(root), chosen.working_choices(root))
+    made = stages.contents(stages.working_files(root), registries.working_choices(root))
     shutil.rmtree(root / stages.FOLDER, ignore_errors=True)
     (root / stages.FOLDER).mkdir(parents=True)
     for path, content in made.items():

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
-from tasks.code.chosen import Choices, modules_of
-from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
 from tasks.code.modules import Module
-from tasks.code.reach import PackageCode, StageReach
+from tasks.code.reachable_code import PackageCode, StageReach
+from tasks.code.registries import Choices, modules_of
 from tasks.code.syntax import file_dump
+from tasks.code.without_influence import LOOKED_AT, WITHOUT_INFLUENCE
 
 PACKAGE = "tasks"
 FOLDER = Path("data/code")

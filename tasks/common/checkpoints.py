@@ -24,7 +24,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tasks.algorithms.common import distributed, products
+from tasks.algorithms.common import distributed, matmul_backend
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import check_finite
 from tasks.algorithms.common.precision import TrainedWeights
@@ -241,7 +241,7 @@ def digest(config: BaseModel, inputs: Iterable[Path]) -> str:
     device = models.device()
     chip = torch.cuda.get_device_name(device) if device.startswith("cuda") else torch.backends.cpu.get_cpu_capability()
     parts = [config.model_dump_json(), device, chip, platform.machine(), str(torch.get_num_threads())]
-    parts += [f"products by {products.name()}"]
+    parts += [f"products by {matmul_backend.name()}"]
     parts += [metadata.version(library) for library in LIBRARIES]
     parts += [f"{distributed.size()} processes"] if distributed.size() > 1 else []
     parts += ["divided model"] if distributed.divides_model() else []

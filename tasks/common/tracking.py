@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, TypeVar
 
-from tasks.common import environment, mlflow_database, source_code
+from tasks.common import mlflow_database, run_environment, source_code
 from tasks.common.config import BRANCHES
 from tasks.common.errors import WAITING
 from tasks.common.mlflow_database import DatabaseError
@@ -288,7 +288,7 @@ def _new_run(client: "MlflowClient", flow: str, stage: str) -> str:
     source = source_code.state(Path())
     code = {
         **mlflow_database.own_tags(records_root()),
-        **environment.tags(),
+        **run_environment.tags(),
         **source.tags(),
     }
     run_id: str = client.create_run(experiment, run_name=stage, tags={"posttrain.stage": stage, **code}).info.run_id

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasks.common import estimates, paired, tables
+from tasks.common import estimates, paired_intervals, tables
 from tasks.language.reporting import measures
 from tasks.language.reporting.differences import read_measures
 from tasks.language.tables.evaluation import Generations
@@ -108,18 +108,20 @@ def differences(ours: pd.DataFrame, theirs: pd.DataFrame, same: bool = False) ->
     all be 0 or 1 by chance: only shares are right or wrong.
     """
     metrics = [str(name) for name in ours.columns.intersection(theirs.columns)]
-    binary = {name: paired.right_or_wrong(ours[name], theirs[name]) for name in metrics if name.startswith(SHARES)}
+    binary = {
+        name: paired_intervals.right_or_wrong(ours[name], theirs[name]) for name in metrics if name.startswith(SHARES)
+    }
     others = [name for name in metrics if not binary.get(name)] if not same else []
-    drawn = dict(zip(others, paired.bootstrap(ours[others] - theirs[others]), strict=True)) if others else {}
+    drawn = dict(zip(others, paired_intervals.bootstrap(ours[others] - theirs[others]), strict=True)) if others else {}
     by_metric: dict[str, dict[str, Any]] = {}
     for name in metrics:
         changes = None
         if same:
             estimate, kind = estimates.Estimate(0.0, 0.0, 0.0), SAME
         elif exact := binary.get(name):
-            (estimate, changes), kind = exact, paired.SCORE
+            (estimate, changes), kind = exact, paired_intervals.SCORE
         else:
-            estimate, kind = drawn[name], paired.BOOTSTRAP
+            estimate, kind = drawn[name], paired_intervals.BOOTSTRAP
         by_metric[name] = {
             "a": float(theirs[name].mean()),
             "b": float(ours[name].mean()),

@@ -16,7 +16,7 @@ from tasks.language.configs.demonstrations import DemonstrationsConfig
 from tasks.language.data import forms
 from tasks.language.data.columns import Omissions
 from tasks.language.data.rows import Row, held_out, read_files, read_hub, readable
-from tasks.language.judgements import judged_pairs, record
+from tasks.language.judgements import judged_pairs, judgement_log
 from tasks.language.judgements.lines import EditValue
 from tasks.language.tables.problems import Demonstrations, Problems
 from tasks.stage import Metrics, main
@@ -93,7 +93,7 @@ def read(config: DemonstrationsConfig, raw: Path) -> tuple[list[Record], Omissio
 
 def of_people(path: Path) -> list[Record]:
     """The better answers that people wrote, each behind its prompt."""
-    judgement_record = record.read(path)
+    judgement_record = judgement_log.read(path)
     rows = []
     for judgement in judged_pairs.counted(judgement_record):
         if isinstance(judgement.value, EditValue):

@@ -29,11 +29,11 @@ from tasks.common.estimates import Estimate
 from tasks.common.tables import Record
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.evaluate import EvaluateConfig
-from tasks.language.data import chat, given_pairs, problem_forms, prompts
+from tasks.language.data import chat, imported_pairs, problem_forms, prompts
 from tasks.language.data.columns import Omissions
 from tasks.language.data.comparisons import ComparisonSet, Limit
 from tasks.language.data.rows import SUFFIXES, read_files, read_hub, read_test_files
-from tasks.language.reporting import judging, measures, reread
+from tasks.language.reporting import judging, measures, rescored_rollouts
 from tasks.language.reporting.held_out import pairs_told_apart, reference_losses
 from tasks.language.rewards import answers, reward_model_files
 from tasks.language.rewards.verifier import Verifier
@@ -113,7 +113,7 @@ def run(
         pair_values = pairs_told_apart(loaded.policy, loaded.reference, compared)
         metrics |= {name: asdict(estimates.share(values)) for name, values in pair_values.items()}
     (out / "evaluation.json").write_text(json.dumps(metrics, indent=1) + "\n")
-    reread.rollouts(policy, loaded.policy, loaded.reference, loaded.tokenizer, out)
+    rescored_rollouts.rollouts(policy, loaded.policy, loaded.reference, loaded.tokenizer, out)
     if curve.is_file():
         shutil.copyfile(curve, out / "curve.csv")
     return metrics
@@ -181,7 +181,7 @@ def held_out_pairs(pairs: Path) -> pd.DataFrame | None:
     if not pairs.exists() or (pairs.is_dir() and not any(file.suffix in SUFFIXES for file in pairs.iterdir())):
         return None
     omissions = Omissions()
-    rows = given_pairs.read_all(read_files(pairs), omissions)
+    rows = imported_pairs.read_all(read_files(pairs), omissions)
     if not rows and omissions.left_out:
         raise DataError(f"{pairs}: expected pairs, found none{omissions.clause()}")
     for line in omissions.lines(str(pairs)):

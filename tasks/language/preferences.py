@@ -17,11 +17,11 @@ from tasks.common import tables, tracking
 from tasks.common.errors import DataError, WaitingError
 from tasks.common.tables import Record
 from tasks.language.configs.preferences import PreferencesConfig, Source
-from tasks.language.data import annotated_pairs, forms, given_pairs, splits
+from tasks.language.data import annotated_pairs, forms, imported_pairs, splits
 from tasks.language.data.annotated_pairs import Perception
 from tasks.language.data.comparison_rows import alike
 from tasks.language.data.rows import Row, read_files, read_hub
-from tasks.language.judgements import judged_pairs, record
+from tasks.language.judgements import judged_pairs, judgement_log
 from tasks.language.tables.preferences import Annotations, Comparisons, Rankings, level
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
@@ -140,7 +140,7 @@ def judged(config: PreferencesConfig, inputs: SourceInputs) -> PreferencePart:
     Prompts of the responses are held out as the annotator's are. Others, whose number grows with the record, are held
     out by a draw of their own each, so that none changes sides when more is judged.
     """
-    judgement_record = record.read(inputs.judgements)
+    judgement_record = judgement_log.read(inputs.judgements)
     missing = config.minimum - len(judged_pairs.counted(judgement_record))
     if missing > 0:
         raise WaitingError(f"waiting for {missing} more: posttrain label")
@@ -189,7 +189,7 @@ SOURCES: dict[Source, Callable[[PreferencesConfig, SourceInputs], PreferencePart
 
 
 def _given(config: PreferencesConfig, rows: Iterable[Row], source: str) -> PreferencePart:
-    pair_set = given_pairs.read(rows, config.test_share, config.seed, source)
+    pair_set = imported_pairs.read(rows, config.test_share, config.seed, source)
     tracking.log_table(pd.DataFrame(pair_set.train[:SAMPLE_ROWS]), "pairs.json")
     for line in pair_set.lines("preferences"):
         print(line, file=sys.stderr, flush=True)

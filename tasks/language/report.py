@@ -10,19 +10,19 @@ from tasks.common import pages, tables
 from tasks.language.configs.report import ReportConfig
 from tasks.language.reporting import (
     comparing,
+    fault_warnings,
     figures,
     headline,
     measures,
-    microscope,
+    metric_wording,
     reward_section,
     scoreboard,
     side_by_side,
-    watch_outs,
-    wording,
+    token_view,
 )
 from tasks.language.reporting.differences import finite
+from tasks.language.reporting.metric_wording import BEST
 from tasks.language.reporting.scoreboard import Results
-from tasks.language.reporting.wording import BEST
 from tasks.language.tables.evaluation import Generations
 from tasks.language.tables.problems import Problems
 from tasks.stage import Metrics, main
@@ -99,7 +99,7 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
     view = {
         "sentence": headline.sentence(results, config.best_by, draw, config.margin),
         "more": [*headline.headline(results), *power, *headline.unnamed(results, config.best_by)],
-        "watch_outs": watch_outs.watch_outs(results, drawn, answers, evaluation_metrics[config.baseline], judged),
+        "watch_outs": fault_warnings.watch_outs(results, drawn, answers, evaluation_metrics[config.baseline], judged),
         "answered": results.answered,
         "problems": draw.problems,
         "prompts": comparing.prompts(folders[config.baseline]),
@@ -107,16 +107,16 @@ def run(config: ReportConfig, evaluations: Path, reward_model: Path, out: Path) 
         "baseline": config.baseline,
         "notes": scoreboard.notes(results),
         "edges": headline.edges(results) if results.answered else [],
-        "hottest": wording.spoken(results.hottest),
+        "hottest": metric_wording.spoken(results.hottest),
         "tables": scoreboard.tables(results, config.margin),
         "meaning": scoreboard.meaning(results),
         "reward_model": judged,
         "learning": [name for name in pictures if name.startswith("learning-")],
-        "captions": figures.captions(drawn, microscope.temperatures(folders)),
+        "captions": figures.captions(drawn, token_view.temperatures(folders)),
         "curves": [name for name in drawn if f"curves-{name}" in pictures],
         "samples": side_by_side.samples(answers, problems, config),
         "answers": side_by_side.side_by_side(answers, problems, config),
-        "microscope": microscope.microscope(folders, drawn),
+        "microscope": token_view.microscope(folders, drawn),
         "seed": config.seed,
     }
     pages.write(Path(__file__).parent / "reporting/templates", "report", view, pictures, out)

@@ -20,7 +20,7 @@ from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.solutions import SolutionsConfig
 from tasks.language.data import chat, forms, labelled_texts, prompts, splits
 from tasks.language.data.rows import read_files
-from tasks.language.judgements import record
+from tasks.language.judgements import judgement_log
 from tasks.language.rewards.step_labels import BAD, GOOD, NEUTRAL, step_labels
 from tasks.language.rewards.verifier import Verifier
 from tasks.language.rewards.worked_steps import reference
@@ -93,7 +93,7 @@ def sampled(config: SolutionsConfig, responses: Path, tokenizer: Tokenizer) -> l
 
 def judged(config: SolutionsConfig, judgements: Path, tokenizer: Tokenizer) -> list[Record]:
     """The solutions that people judged, with their labels; WaitingError where they are too few."""
-    judged_items = people.judged(record.read(judgements))
+    judged_items = people.judged(judgement_log.read(judgements))
     if (missing := config.minimum - len(judged_items)) > 0:
         raise WaitingError(f"waiting for {missing} more: posttrain label --mode steps")
     tokens = [people.tokens(tokenizer, item.answers[0]) for item, _ in judged_items]

@@ -12,9 +12,9 @@ from tasks.algorithms.offline import bc
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.hindsight import Relabelled
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transition_tensors import Transitions
 from tasks.offline.configs.bc import BcConfig
-from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.datasets.dataset_files import StoredDataset
 from tasks.offline.environments import simulators
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner

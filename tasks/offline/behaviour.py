@@ -29,11 +29,11 @@ from tasks.common.errors import DataError
 from tasks.common.estimates import bootstrap
 from tasks.common.tracking import track
 from tasks.offline.configs.behaviour import BehaviourConfig, BehaviourTraining
-from tasks.offline.datasets import stored
+from tasks.offline.datasets import dataset_files
 from tasks.offline.datasets.episodes import Episode
 from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.datasets.tables import BehaviourReturns
-from tasks.offline.environments import kept, simulators
+from tasks.offline.environments import saved_environments, simulators
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.policies import files
 from tasks.offline.policies.behaviour_folder import EXPERT, MEDIUM, RANDOM, REFERENCE, REPLAY
@@ -76,7 +76,7 @@ def run(config: BehaviourConfig, environment_files: Path, out: Path) -> Metrics:
     torch.manual_seed(config.seed)
     policy = Behaviour(simulators.spaces_of(environment), config.hidden)
     out.mkdir(parents=True, exist_ok=True)
-    kept.keep(environment, out)
+    saved_environments.keep(environment, out)
     checkpoints, replay = [_look(environment, policy, 0, config)], list[Episode]()
 
     @cache
@@ -106,7 +106,7 @@ def run(config: BehaviourConfig, environment_files: Path, out: Path) -> Metrics:
     for tier, checkpoint in chosen.items():
         files.save(checkpoint.policy, out / tier)
     if replay and reference is not None:
-        stored.write(out / REPLAY, environment, replay, reference, {"source": REPLAY, "seed": config.seed})
+        dataset_files.write(out / REPLAY, environment, replay, reference, {"source": REPLAY, "seed": config.seed})
     return {
         tier: {
             "steps": tier_checkpoint.steps,
@@ -192,7 +192,7 @@ def reference_of(name: str, environment: str, returns: Mapping[str, float]) -> S
     None without any.
     """
     optimum = simulators.optimum(environment)
-    maximum = optimum if optimum is not None else returns.get(EXPERT, stored.known_maximum(environment))
+    maximum = optimum if optimum is not None else returns.get(EXPERT, dataset_files.known_maximum(environment))
     if maximum is None:
         return None
     if maximum <= returns[RANDOM]:

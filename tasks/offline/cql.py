@@ -13,11 +13,11 @@ import torch
 
 from tasks.algorithms.offline import cql, cql_continuous
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.transitions import TransitionBatch, Transitions
+from tasks.algorithms.offline.transition_tensors import TransitionBatch, Transitions
 from tasks.common.checkpoints import State
 from tasks.offline.configs.cql import CqlConfig, CQLVariant
 from tasks.offline.configs.learners import ExplorationConfig
-from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.datasets.dataset_files import StoredDataset
 from tasks.offline.training import learners, q_learning
 from tasks.offline.training.learners import Learner
 from tasks.offline.training.online import EPISODES, Act, Explorer, FineTuning, as_seen, exploration

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.offline import decision_transformer as dt
-from tasks.algorithms.offline import text
+from tasks.algorithms.offline import text_pretraining
 from tasks.algorithms.offline.adam import AdamW
 from tasks.algorithms.offline.networks.transformer import Transformer
 from tasks.algorithms.offline.windows import EpisodeWindows
@@ -19,7 +19,7 @@ from tasks.common import model_files, tables
 from tasks.common.documents import Documents
 from tasks.common.errors import DataError
 from tasks.offline.configs.decision_transformer import DecisionTransformerConfig, DTVariant, Init, ReturnTargets
-from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.datasets.dataset_files import StoredDataset
 from tasks.offline.policies import trunks
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
@@ -65,9 +65,9 @@ def _build(
     learned, auxiliary = nn.ModuleList([model]), None
     if variant.text:
         stream, vocabulary = _stream(config, language, texts)
-        words = words or text.new(vocabulary, trunk.width, config.text.length)
+        words = words or text_pretraining.new(vocabulary, trunk.width, config.text.length)
         learned.append(words)
-        rows = text.cuttings(stream, config.text.rows, config.text.length, generator)
+        rows = text_pretraining.cuttings(stream, config.text.rows, config.text.length, generator)
         auxiliary = partial(_next_loss, words, trunk, rows, device)
     learned.to(device)
     optimizer = _optimizer(config, learned, config.learning_rate, config.steps, config.warmup)
@@ -83,7 +83,7 @@ def _trunk(
     language: Path,
     generator: torch.Generator,
     device: torch.device,
-) -> tuple[trunks.Trunk, text.Text | None]:
+) -> tuple[trunks.Trunk, text_pretraining.Text | None]:
     """The trunk with its first weights, and the language model's token embeddings where it came with some."""
     if all(variant.init != "language" for variant in config.variants.values()):
         trunk: trunks.Trunk = Transformer(config.width, config.layers, config.heads, config.dropout)
@@ -131,13 +131,15 @@ def _pretrain(
 ) -> None:
     """Teach the trunk to predict a Markov chain; the embeddings that served for it are forgotten."""
     how = config.synthetic
-    words = text.new(how.states, trunk.width, how.length)
+    words = text_pretraining.new(how.states, trunk.width, how.length)
     optimizer = _optimizer(config, nn.ModuleList([trunk, words]).to(device), how.learning_rate, how.steps, 0)
-    for rows in islice(text.chain(how.states, how.rows, how.length, generator), how.steps):
+    for rows in islice(text_pretraining.chain(how.states, how.rows, how.length, generator), how.steps):
         optimizer.step(words.loss(trunk, rows.to(device)))
 
 
-def _next_loss(words: text.Text, trunk: trunks.Trunk, rows: Iterator[Tensor], device: torch.device) -> Tensor:
+def _next_loss(
+    words: text_pretraining.Text, trunk: trunks.Trunk, rows: Iterator[Tensor], device: torch.device
+) -> Tensor:
     return words.loss(trunk, next(rows).to(device))
 
 

@@ -11,7 +11,7 @@ import torch
 
 from tasks.algorithms.offline import dqn
 from tasks.offline.configs.dqn import DqnConfig, DQNVariant
-from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.datasets.dataset_files import StoredDataset
 from tasks.offline.training import learners, q_learning
 from tasks.offline.training.learners import Learner
 from tasks.offline.training.online import EPISODES, Explorer, hindsight_of

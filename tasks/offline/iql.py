@@ -11,7 +11,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.common.checkpoints import State
 from tasks.common.config import settings_of
 from tasks.offline.configs.iql import IqlConfig, IQLVariant
-from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.datasets.dataset_files import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
 from tasks.offline.training.online import EPISODES, Explorer, FineTuning, exploration

@@ -22,8 +22,8 @@ from tasks.common.config import Seed
 from tasks.common.tracking import progress
 from tasks.offline.configs.returns import ReturnsConfig
 from tasks.offline.datasets import normalized_score
+from tasks.offline.datasets.dataset_files import StoredDataset, read
 from tasks.offline.datasets.normalized_score import ScoreReference
-from tasks.offline.datasets.stored import StoredDataset, read
 from tasks.offline.environments import rendering
 from tasks.offline.environments.rollouts import EpisodeOutcomes, Player, Targeted, as_player, play
 from tasks.offline.environments.simulators import GRAPH

@@ -8,7 +8,7 @@ from tasks.algorithms.offline import tabular_q
 from tasks.common.errors import DataError
 from tasks.common.tracking import track
 from tasks.offline.configs.tabular_q import TabularQConfig
-from tasks.offline.datasets.stored import read
+from tasks.offline.datasets.dataset_files import read
 from tasks.offline.environments.rollouts import EVALUATION_SEED, as_player, play
 from tasks.offline.policies import files
 from tasks.offline.training import learners

@@ -18,9 +18,9 @@ from tasks.algorithms.offline.networks.actors import Sampled
 from tasks.common import tables
 from tasks.common.errors import DataError
 from tasks.offline.configs.transitions import EpisodeDataset, TransitionsConfig
-from tasks.offline.datasets import imported, normalized_score, stored
+from tasks.offline.datasets import dataset_files, dataset_import, normalized_score
+from tasks.offline.datasets.dataset_import import Imported
 from tasks.offline.datasets.episodes import BadEpisode, Episode
-from tasks.offline.datasets.imported import Imported
 from tasks.offline.datasets.normalized_score import ScoreReference
 from tasks.offline.datasets.tables import Recorded
 from tasks.offline.environments.rollouts import as_player, play
@@ -37,9 +37,9 @@ RECORDERS = {  # source -> the policies that a data set of it is handed on with;
 }
 FIRST_SEED = 3_000_000  # of the episodes' seeds: no policy is evaluated on these
 IMPORTS: dict[str, Callable[[Path, str, str], Imported]] = {  # of: raw folder, location, environment
-    "minari": lambda raw, location, environment: imported.minari(raw / location, environment),
-    "minari-remote": lambda raw, location, environment: imported.remote_minari(location, environment),
-    "d4rl": lambda raw, location, environment: imported.d4rl(raw / location, environment),
+    "minari": lambda raw, location, environment: dataset_import.minari(raw / location, environment),
+    "minari-remote": lambda raw, location, environment: dataset_import.remote_minari(location, environment),
+    "d4rl": lambda raw, location, environment: dataset_import.d4rl(raw / location, environment),
 }
 METRICS = {
     "episodes": "The number of episodes.",
@@ -76,7 +76,7 @@ def run(config: TransitionsConfig, behaviour: Path, raw: Path, out: Path) -> Met
     else:
         who = "transitions.references" if dataset.environment in config.references else "its metadata.json"
         _say(out.name, f"scores are measured from {reference.minimum:g} to {reference.maximum:g}, as {who} says")
-    stored.write(out, environment, episodes, reference, {"source": dataset.source, **metadata})
+    dataset_files.write(out, environment, episodes, reference, {"source": dataset.source, **metadata})
     table = _table(episodes)
     tables.write(Recorded, table, out / "recorded.parquet")
     for tier in RECORDERS.get(dataset.source, ()):
@@ -121,7 +121,7 @@ def _recorded(
     """Its episodes, and who played them from which seed on."""
     if dataset.source == "medium-replay":
         replayed = limited(behaviour_folder.replay(behaviour), dataset.steps, dataset.episodes)
-        described = json.loads((behaviour / behaviour_folder.REPLAY / stored.METADATA).read_text())["posttrain"]
+        described = json.loads((behaviour / behaviour_folder.REPLAY / dataset_files.METADATA).read_text())["posttrain"]
         return replayed, {"seed": described["seed"]}
     tiers = {"medium-expert": (MEDIUM, EXPERT)}.get(dataset.source, (dataset.source,))
     steps, count = (None if limit is None else -(-limit // len(tiers)) for limit in (dataset.steps, dataset.episodes))

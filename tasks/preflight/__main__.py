@@ -16,7 +16,7 @@ from typing import Any
 
 from tasks.common.config import Config
 from tasks.common.errors import StageError
-from tasks.preflight import ahead, extensions, trials
+from tasks.preflight import extensions, trials, user_files
 from tasks.preflight.data import POLICIES
 from tasks.stage import PARAMS, read_section
 
@@ -152,7 +152,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         section_configs = configs(arguments.params)
-        for line in ahead.lines(section_configs, arguments.stages, later=not arguments.needed):
+        for line in user_files.lines(section_configs, arguments.stages, later=not arguments.needed):
             print(line, flush=True)
         if not arguments.data:
             for line in chain(

@@ -13,10 +13,10 @@ from tasks.common.errors import DataError
 from tasks.common.tables import Record
 from tasks.language import corpus, demonstrations, evaluate, mixture, problems
 from tasks.language.configs.preferences import PreferencesConfig
-from tasks.language.data import forms, given_pairs, labelled_texts, messages, problem_forms
+from tasks.language.data import forms, imported_pairs, labelled_texts, messages, problem_forms
 from tasks.language.data.rows import hub_rows, read_file, read_files
-from tasks.language.judgements import judged_pairs, record
-from tasks.language.rewards import rewards
+from tasks.language.judgements import judged_pairs, judgement_log
+from tasks.language.rewards import weighted_rewards
 from tasks.language.steps import people
 
 Configs = Mapping[str, Any]  # section -> its Config
@@ -46,7 +46,7 @@ def read(configs: Configs, stages: Collection[str]) -> Iterator[str]:
         yield from _preferences(configs)
     config = configs["solutions"]
     if "solutions" in stages and config.source == "people" and readable(config.judgements):
-        judged = people.judged(record.read(Path(config.judgements)))
+        judged = people.judged(judgement_log.read(Path(config.judgements)))
         yield (
             f"solutions: {len(judged):,} judged step by step in "
             f"{config.judgements}{_missing(config.minimum - len(judged), ' --mode steps')}"
@@ -90,7 +90,7 @@ def _preferences(configs: Configs) -> Iterator[str]:
     config: PreferencesConfig = configs["preferences"]
     path = config.path if config.source == "files" else config.pairs_path
     if "files" in config.sources and readable(path):
-        pairs = given_pairs.read(read_files(Path(path)), config.test_share, config.seed, path)
+        pairs = imported_pairs.read(read_files(Path(path)), config.test_share, config.seed, path)
         yield (
             f"preferences: {len(pairs.train):,} pairs to learn from and {len(pairs.test):,} held out "
             f"from {path}; left out: "
@@ -99,7 +99,7 @@ def _preferences(configs: Configs) -> Iterator[str]:
         )
         yield from pairs.lines("preferences")
     if "people" in config.sources and readable(config.judgements):
-        judged = judged_pairs.counted(record.read(Path(config.judgements)))
+        judged = judged_pairs.counted(judgement_log.read(Path(config.judgements)))
         judges = len({judgement.person for judgement in judged})
         rest = _missing(config.minimum - len(judged))
         yield f"preferences: {len(judged):,} judgements by {judges} people in {config.judgements}{rest}"
@@ -180,7 +180,7 @@ def check_rewards(configs: Configs, stages: Collection[str], rows: Iterable[Reco
     for row in rows if weights else ():
         columns = json.loads(row["columns"]) if row["columns"] else {}
         for section, reward_weights in weights.items():
-            if wrong := rewards.fault(
+            if wrong := weighted_rewards.fault(
                 row, columns, reward_weights if row["reward"] == "policy" else {row["reward"]: 1.0}
             ):
                 name = row["prompt_id"].removeprefix(f"{row['dataset']}/")

@@ -11,7 +11,7 @@ from typing import Any
 from tasks.common import tables
 from tasks.common.tables import Record, Table
 from tasks.language import demonstrations, evaluate, mixture
-from tasks.language.data import given_pairs
+from tasks.language.data import imported_pairs
 from tasks.language.data.rows import read_files
 from tasks.language.tables.preferences import Comparisons
 from tasks.language.tables.problems import Demonstrations, Problems, Prompts
@@ -33,7 +33,7 @@ def of_pairs(configs: Configs) -> list[Record]:
     """Rows of Comparisons to learn from."""
     config = configs["preferences"]
     if config.source == "files" and readable(config.path):
-        return given_pairs.read(read_files(Path(config.path)), config.test_share, config.seed, config.path).train
+        return imported_pairs.read(read_files(Path(config.path)), config.test_share, config.seed, config.path).train
     return _made(Comparisons, Path("data/preferences/train.parquet"))
 
 

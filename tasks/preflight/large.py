@@ -11,7 +11,7 @@ from typing import Any
 from tasks.common.errors import DataError, StageError
 from tasks.common.tables import Record, batches, open_parquet
 from tasks.language import corpus, demonstrations, evaluate, mixture, problems
-from tasks.language.data import given_pairs, labelled_texts, problem_forms
+from tasks.language.data import imported_pairs, labelled_texts, problem_forms
 from tasks.language.data.rows import SUFFIXES, read_file, read_files
 from tasks.preflight import extensions
 from tasks.preflight.data import Configs, check_rewards, check_roles, is_made, small
@@ -77,7 +77,7 @@ def _problems(path: Path) -> list[Record]:
 
 
 def _pairs(path: Path) -> list[Record]:
-    return given_pairs.read_all(read_files(path))
+    return imported_pairs.read_all(read_files(path))
 
 
 def _tests(configs: Configs, path: Path) -> list[Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tasks.language.configs.parts.python_rewards import BY_MODEL, is_python
-from tasks.language.rewards import rewards
+from tasks.language.rewards import weighted_rewards
 from tasks.language.rewards.python_functions import FunctionWorker, PythonFunction
 from tasks.language.rewards.reward import AnsweredProblem
 from tasks.language.rewards.verifier import Verifier
@@ -32,7 +32,7 @@ def tried(
         del answers["reference"]
     with ExitStack() as ending:
         verifier = ending.enter_context(Verifier())
-        helpers = ending.enter_context(rewards.helpers({name: 1.0}))
+        helpers = ending.enter_context(weighted_rewards.helpers({name: 1.0}))
         functions = {}
         if is_python(name):
             functions[name] = PythonFunction(name, Path(config.reward_files), config.reward_seconds)
@@ -40,7 +40,7 @@ def tried(
         for what, text in answers.items():
             answered = AnsweredProblem(row["question"], row["solution"], row["answer"], text, True, columns)
             started = time.monotonic()
-            scores = rewards.rewards([answered], {name: 1.0}, verifier, None, functions, helpers)
+            scores = weighted_rewards.rewards([answered], {name: 1.0}, verifier, None, functions, helpers)
             yield what, scores.total[0].item(), time.monotonic() - started
 
 

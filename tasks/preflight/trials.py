@@ -92,8 +92,8 @@ def agents(kind: str, settings: Mapping[str, Any], seconds: float, seed: int, re
     """
     from tasks.agents.environments import games
     from tasks.agents.environments.host import FAULTS
-    from tasks.agents.environments.own import close_hosts
-    from tasks.agents.playing.recorded import World, expert_play
+    from tasks.agents.environments.user_environments import close_hosts
+    from tasks.agents.playing.episode_files import World, expert_play
 
     game = next(World(kind, dict(settings), seed, seconds).stream("train", seed))
     expert, rewards, done = games.solver(game.environment), list[float](), False
@@ -135,7 +135,7 @@ def _tried(configs: Mapping[str, Any], stage: str) -> str:
 
 def _is_to_be_made(configs: Mapping[str, Any], stage: str) -> bool:
     """Whether a stage has yet to make the folder that holds the environment."""
-    from tasks.preflight.recordings import is_to_be_made
+    from tasks.preflight.offline_datasets import is_to_be_made
 
     section, _, name = stage.partition("@")
     return section == "behaviour" and is_to_be_made(configs[section].environments[name].id or name)

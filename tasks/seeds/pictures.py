@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from tasks.common import plots
 from tasks.common.estimates import Estimate
 from tasks.common.plots import Panel
-from tasks.language.reporting import wording
+from tasks.language.reporting import metric_wording
 from tasks.language.reporting.scoreboard import Results
 
 STEP = "step"
@@ -31,7 +31,7 @@ def pictures(each: Mapping[str, Results], seeds: Results, problems: Results) -> 
     for metric, title in OVERVIEW.items():
         if not all(metric in judged for judged in seeds.judged.values()):
             continue
-        scale = 100 if wording.kind_of(metric) in wording.SHARES else 1
+        scale = 100 if metric_wording.kind_of(metric) in metric_wording.SHARES else 1
         name = f"seeds-{metric.replace('_', '-')}"
         svgs[name] = two_intervals(
             {policy: _scaled(judged[metric], scale) for policy, judged in seeds.judged.items()},

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from tasks.common.estimates import Estimate
 from tasks.language.reporting.differences import Difference
 from tasks.language.reporting.headline import best_policies, chosen_by
+from tasks.language.reporting.metric_wording import text
 from tasks.language.reporting.scoreboard import Results
-from tasks.language.reporting.wording import text
 
 FIRST = ("strict_greedy", "reference_loss")  # what is compared: right answers, or where none are known the loss
 

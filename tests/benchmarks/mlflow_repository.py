@@ -9,7 +9,7 @@ from pathlib import Path
 from mlflow import MlflowClient
 from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 
-from flows.engine import mlflow_runs, mlflow_seal, mlflow_store
+from flows.engine import mlflow_client, mlflow_run_lookup, mlflow_seal
 
 START = 1_700_000_000_000
 
@@ -21,12 +21,12 @@ class Repository:
         self.root, self.file = root, root / "mlruns/mlflow.db"
         self.file.parent.mkdir(parents=True)
         shutil.copyfile(empty_mlflow, self.file)
-        self.client: MlflowClient = mlflow_store.open_store(root)
+        self.client: MlflowClient = mlflow_client.open_store(root)
 
     def run(self, stage: str = "dpo", parent: str | None = None, status: str = "FINISHED", loss: float = 0.5) -> str:
         """A run of a stage as the engine records it, or of a pipeline, if the stage is ""."""
-        experiment = mlflow_store.experiment(self.client, self.root, "language")
-        tags = {mlflow_runs.PREFIX + name: value for name, value in self._tags(stage).items()}
+        experiment = mlflow_client.experiment(self.client, self.root, "language")
+        tags = {mlflow_run_lookup.PREFIX + name: value for name, value in self._tags(stage).items()}
         tags |= {"mlflow.parentRunId": parent} if parent else {}
         run_id: str = self.client.create_run(experiment, START, tags, run_name=stage or "language").info.run_id
         metrics = [Metric("loss", loss / step, START + step, step) for step in (1, 2, 3)]
@@ -37,7 +37,7 @@ class Repository:
         self.artifact(run_id, "record.json", json.dumps({"stage": stage}))
         self.artifact(run_id, "samples/step-1.json", "[1]")
         if status == "FINISHED":
-            mlflow_store.seal(self.client, self.root, run_id)
+            mlflow_client.seal(self.client, self.root, run_id)
         if status != "RUNNING":
             self.client.set_terminated(run_id, status, START + 1000)
         return run_id

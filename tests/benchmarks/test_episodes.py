@@ -8,8 +8,8 @@ from minari.dataset.minari_storage import MinariStorage
 
 from benchmarks import episodes as benchmark
 from benchmarks import result_files
-from tasks.offline.datasets import episodes, stored
-from tasks.offline.datasets.stored import ScoreReference
+from tasks.offline.datasets import dataset_files, episodes
+from tasks.offline.datasets.dataset_files import ScoreReference
 
 
 def test_the_command(tmp_path, monkeypatch):
@@ -29,9 +29,11 @@ def test_a_line_of_the_table():
 
 def test_both_sides_read_the_same_episodes(tmp_path):
     case = benchmark.CASES[0]
-    stored.write(tmp_path / "it", benchmark.ENVIRONMENT, benchmark.made_up(case, 30), ScoreReference(0.0, 1.0), {})
+    dataset_files.write(
+        tmp_path / "it", benchmark.ENVIRONMENT, benchmark.made_up(case, 30), ScoreReference(0.0, 1.0), {}
+    )
     theirs = MinariStorage.read(tmp_path / "it" / "data").get_episodes(range(30))
-    ours = list(episodes.read(tmp_path / "it" / stored.DATA))
+    ours = list(episodes.read(tmp_path / "it" / dataset_files.DATA))
     for one, other in zip(ours, theirs, strict=True):
         assert case.shortest <= len(one) <= case.longest
         for field in episodes.FIELDS:

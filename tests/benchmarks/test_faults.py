@@ -107,7 +107,7 @@ def toy(tmp_path_factory: pytest.TempPathFactory, empty_mlflow: Path) -> Iterato
     """A pipeline that ran once, without supervisors, with a database made before; what its runs import is imported
     here, and not in each child.
     """
-    from flows.engine.mlflow_recording import FlowRecorder  # noqa: F401
+    from flows.engine.mlflow_flow_recorder import FlowRecorder  # noqa: F401
     from flows.lineage.chain import chain  # noqa: F401
 
     folder, make = tmp_path_factory.mktemp("faults"), fault_runs.make

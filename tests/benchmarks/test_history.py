@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from benchmarks import history
-from flows.engine import mlflow_runs
+from flows.engine import mlflow_run_lookup
 from flows.lineage.history import pipelines
 from tests.benchmarks.mlflow_repository import Repository
 
@@ -33,7 +33,7 @@ def test_every_further_pipeline_run_has_runs_of_its_own(tmp_path: Path, empty_ml
     assert len({run.data.tags["posttrain.key"] for run in runs}) == 4
     assert {run.data.params["dpo.beta"] for run in runs} == {"0.1", "0.2", "0.3"}
     assert [run.inputs.dataset_inputs[0].dataset.name for run in runs] == ["data/sft"] * 4
-    assert [run.id for run in mlflow_runs.finished(clone.root, {"key": KEY, "outs": MADE})] == [run_id]
+    assert [run.id for run in mlflow_run_lookup.finished(clone.root, {"key": KEY, "outs": MADE})] == [run_id]
     second = history.renewed(MADE, 1)
     assert second in (clone.root / "mlruns/artifacts" / stages[1] / "artifacts/record.json").read_text()
     assert not (clone.root / "mlruns/artifacts" / stages[2]).exists()

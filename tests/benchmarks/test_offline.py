@@ -13,7 +13,7 @@ import torch
 
 from benchmarks import offline, offline_agreement, result_files
 from benchmarks import offline_peer as peer
-from tasks.offline.datasets.stored import read
+from tasks.offline.datasets.dataset_files import read
 from tests.tasks.offline.worlds import record
 
 ROOT = Path(__file__).parent.parent.parent

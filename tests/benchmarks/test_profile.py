@@ -5,8 +5,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.profile import Cost, Profile, costs, longest, render
-from flows.engine.mlflow_runs import PEAK_MEMORY, PREFIX
-from flows.engine.state import PlannedStage
+from flows.engine.mlflow_run_lookup import PEAK_MEMORY, PREFIX
+from flows.engine.stage_types import PlannedStage
 
 
 def stage(name: str, *upstream: str) -> PlannedStage:

@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks import reward_models, simulated_people
 from tasks.common import tables
-from tasks.language.judgements import record
+from tasks.language.judgements import judgement_log
 from tasks.language.tables.problems import Problems
 from tasks.language.tables.responses import Responses
 
@@ -48,7 +48,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize(("accuracies", "overlap", "low", "high"), [((1.0,), 1, 1, 1), ((0.8, 0.8, 0.8), 3, 0.7, 0.9)])
 def test_simulated_people_are_as_accurate_as_they_are_said_to_be(folder, accuracies, overlap, low, high):
     simulated_people.writer(accuracies, 300, overlap)(folder)
-    found = record.read(folder / simulated_people.PLACE)
+    found = judgement_log.read(folder / simulated_people.PLACE)
     assert len(found.judgements) == 300
     assert {line.person for line in found.judgements} == {f"person-{n + 1}" for n in range(len(accuracies))}
     assert len({(line.item, line.person) for line in found.judgements}) <= 300

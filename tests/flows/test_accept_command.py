@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine.dvc_lock import read_entries
-from flows.engine.mlflow_recording import FlowRecorder
+from flows.engine.mlflow_flow_recorder import FlowRecorder
 from flows.params import checking, rules
 from tests.flows.engine.toy import Toy
 from tests.flows.toy_pipeline import TYPES, call, environ, make_pipeline

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows import device_memory
-from flows.engine.state import PlannedStage
+from flows.engine.stage_types import PlannedStage
 
 PLAN = "import sys; print(' '.join(sys.argv[1:]))"
 

@@ -16,7 +16,7 @@ from ruamel.yaml import YAML
 
 from flows import exporting
 from flows.engine.dvc_repository import PlanError
-from flows.engine.mlflow_recording import FlowRecorder
+from flows.engine.mlflow_flow_recorder import FlowRecorder
 from flows.lineage.chain import Link
 from flows.web.model_card import Card, Made, text
 from tests.flows.engine.toy import Toy

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from flows import exporting
-from flows.engine.mlflow_recording import FlowRecorder
+from flows.engine.mlflow_flow_recorder import FlowRecorder
 from tasks.algorithms.offline.networks.mlp import QValues
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.offline.policies import files
 from tests.flows.engine.toy import Toy
 from tests.flows.inline_modules import run_module

@@ -16,7 +16,7 @@ import pytest
 from tests.flows.engine.toy import Toy
 from tests.flows.machine.test_supervisor import alive, wait_for
 
-KEEPER = "flows.orchestration.keeper"
+KEEPER = "flows.orchestration.server_keeper"
 # Says that it waits, and makes its out when it may.
 GATE = """
 import pathlib, sys, time
@@ -50,7 +50,7 @@ def start(toy: Toy, *targets: str, minutes: str = "0") -> subprocess.Popen[str]:
     )
 
 
-OUTLIVES = (b"flows.recorder", b"flows.orchestration.keeper", b"prefect", b"supervisor.py")
+OUTLIVES = (b"flows.journal_replayer", b"flows.orchestration.server_keeper", b"prefect", b"supervisor.py")
 
 
 def children_in(root: Path, recorders: bool = False) -> list[int]:
@@ -179,7 +179,7 @@ def test_a_kill_leaves_no_child_and_the_next_run_finishes(toy: Toy) -> None:
     family = [
         one
         for one in psutil.Process(process.pid).children(recursive=True)
-        if not {"flows.recorder", KEEPER, "prefect"} & {*one.cmdline()} and KEEPER not in str(one.cmdline())
+        if not {"flows.journal_replayer", KEEPER, "prefect"} & {*one.cmdline()} and KEEPER not in str(one.cmdline())
     ]
     assert len(family) > len(alive(toy.root)), "the supervisors too"
     process.kill()

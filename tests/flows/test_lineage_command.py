@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine import dvc_lock
-from flows.engine.mlflow_recording import FlowRecorder
+from flows.engine.mlflow_flow_recorder import FlowRecorder
 from flows.lineage.document import anchor
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.quick import copied, quick

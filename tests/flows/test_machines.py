@@ -14,7 +14,7 @@ import pytest
 
 from flows import cli, running
 from flows.engine import dvc_command
-from flows.engine.state import Event
+from flows.engine.stage_types import Event
 from flows.params import checking
 from tests.flows.toy_pipeline import TYPES, call, environ, make_pipeline, quietly
 
@@ -83,7 +83,7 @@ def run_with(root: Path, error: type[BaseException], monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("error", EXCEPTIONS)
-@pytest.mark.parametrize("at", ["flows.running.plan", "flows.running.call", "flows.up_to_date.device_memory.remarks"])
+@pytest.mark.parametrize("at", ["flows.running.plan", "flows.running.call", "flows.flow_run.device_memory.remarks"])
 def test_whatever_ends_a_run_before_anything_ran_params_are_as_before(
     at: str, error: type[BaseException], root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -109,7 +109,7 @@ def test_what_ends_a_run_after_a_stage_began_leaves_its_params(
         raise error("as it was asked to")
 
     quietly(monkeypatch)
-    monkeypatch.setattr("flows.engine.started.started", started)
+    monkeypatch.setattr("flows.engine.run_session.started", started)
     assert b"problems:\n  beta: 0.7" in run_with(root, error, monkeypatch)
 
 

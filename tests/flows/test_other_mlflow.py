@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine.recording import journal, settling
+from flows.engine.journals import journal, replay_process
 from tasks.common.mlflow_shared import schema
 from tests import postgres
 from tests.flows.toy_pipeline import call, make_pipeline, posttrain
@@ -101,13 +101,13 @@ def test_what_could_not_be_recorded_is_said_by_every_command(ran: Path) -> None:
     (aside / journal.FAILED).write_text("no such column")
     try:
         for _ in range(2):
-            settling._said.clear()  # as a process of its own
+            replay_process._said.clear()  # as a process of its own
             code, _, error = call(ran, "runs")
             assert code == 0
             assert error.startswith(
                 f"mlruns/journals/{aside.name}: what a run left here could not be recorded (no such column)"
             )
-            settling._said.clear()
+            replay_process._said.clear()
             assert f"mlruns/journals/{aside.name}: " in call(ran, "run", "problems")[1]
     finally:
         shutil.rmtree(aside)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flows import cli, device_memory, scaling_commands
-from flows.engine.state import PlannedStage
+from flows.engine.stage_types import PlannedStage
 from tasks.memory import __main__ as plans
 from tests.flows.toy_pipeline import call, make_pipeline
 

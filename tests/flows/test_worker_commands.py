@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.orchestration import keeper
+from flows.orchestration import server_keeper
 from flows.params import checking, rules
 from tests.flows.toy_pipeline import TYPES, call, make_pipeline
 
@@ -62,7 +62,7 @@ def test_workers_need_a_server(root: Path, arguments: list[str]) -> None:
 
 def test_the_server_of_a_ui_that_was_killed_is_none(root: Path) -> None:
     (root / "mlruns").mkdir()
-    (root / keeper.NOTE).write_text('{"url": "http://127.0.0.1:9/api", "port": 9, "process": 1}')
+    (root / server_keeper.NOTE).write_text('{"url": "http://127.0.0.1:9/api", "port": 9, "process": 1}')
     assert call(root, "workers") == (2, "", f"posttrain: {NO_SERVER}\n")
 
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from flows import cli, running, up_to_date
+from flows import cli, flow_run, running
 from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
-from flows.engine.recording import settling
-from flows.engine.state import PlannedStage, Watcher
+from flows.engine.journals import replay_process
+from flows.engine.stage_types import PlannedStage, Watcher
 from tasks.common.config import Config
 from tests import prefect_server
 from tests.flows.engine import in_order
@@ -105,7 +105,7 @@ def posttrain(root: Path, *arguments: str, settled: bool = True) -> subprocess.C
     command = [sys.executable, "-m", "flows.cli", *arguments]
     done = subprocess.run(command, cwd=root, env=environ(), capture_output=True, text=True, check=False, timeout=120)
     if settled:
-        settling.settle(root)
+        replay_process.settle(root)
     return done
 
 
@@ -123,9 +123,9 @@ def started(
 
 def quietly(patch: pytest.MonkeyPatch) -> None:
     """Have `posttrain run` do without Prefect and MLflow, which take longer to start than all tests that use it."""
-    patch.setattr("flows.engine.started.started", started)
-    patch.setattr(up_to_date, "prefect_server", lambda root, console: nullcontext())
-    patch.setattr(up_to_date, "server_ahead", lambda root, wanted: nullcontext(lambda: None))
+    patch.setattr("flows.engine.run_session.started", started)
+    patch.setattr(flow_run, "prefect_server", lambda root, console: nullcontext())
+    patch.setattr(flow_run, "server_ahead", lambda root, wanted: nullcontext(lambda: None))
     patch.setattr(running, "call", lambda root, console, part, name, parameters: in_order.run(part.execution))
 
 

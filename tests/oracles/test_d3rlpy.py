@@ -20,7 +20,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import bellman, squared_errors
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
 from tasks.algorithms.offline.networks.target import TargetNetwork
-from tasks.algorithms.offline.transitions import Referenced, Spaces, Transitions
+from tasks.algorithms.offline.transition_tensors import Referenced, Spaces, Transitions
 
 pytestmark = [
     pytest.mark.slow,

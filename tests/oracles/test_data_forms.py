@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tasks.algorithms.language.sequences import pack, packed
-from tasks.language.data import forms, given_pairs
+from tasks.language.data import forms, imported_pairs
 from tasks.language.data.comparisons import ComparisonSet
 from tasks.language.data.rows import Row
 from tasks.language.preferences import STRONG
@@ -138,7 +138,7 @@ def test_pairs_have_trls_prompt_and_tokens_in_each_form(messages, other):
     for row in (whole, apart, binarized):
         expected = maybe_extract_prompt(copy.deepcopy(row))
         assert (expected["prompt"], expected["chosen"]) == (apart["prompt"], apart["chosen"])
-        table = pd.DataFrame(given_pairs.read_all([Row(row, "x-0", "x.jsonl: line 1")]))
+        table = pd.DataFrame(imported_pairs.read_all([Row(row, "x-0", "x.jsonl: line 1")]))
         pairs = ComparisonSet(table, tokenizer)
         [pair] = pairs.groups[0]
         for side, answer in (("chosen", pair.chosen), ("rejected", pair.rejected)):

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tasks.algorithms.language import labelled, reward_model
+from tasks.algorithms.language import labelled_reward_model, reward_model
 from tasks.algorithms.language.pairs import Pairs
 from tests.oracles import prm
 from tests.oracles.frozen import CHOSEN, COMPLETIONS, PAD, PROMPTS, REJECTED, Still, gradients
@@ -38,9 +38,9 @@ def of_steps(ends=prm.ENDS, labels=prm.LABELS, weight=None):
     model = llama_scorer(num_labels=3, pad_token_id=PAD)
     prm.sow(model)
     eye = torch.eye(3).tolist()
-    batch = labelled.steps(COMPLETIONS, ends, [[eye[label] for label in row] for row in labels])
+    batch = labelled_reward_model.steps(COMPLETIONS, ends, [[eye[label] for label in row] for row in labels])
     batch = batch if weight is None else replace(batch, weight=weight(batch.at))
-    loss = next(labelled.fit(model, [batch], Still()))["loss"]
+    loss = next(labelled_reward_model.fit(model, [batch], Still()))["loss"]
     return prm.summed_up(loss, gradients(model))
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tasks.language import grpo, ppo, reinforce, rejection_sft
-from tasks.language.rewards.rewards import Rewards
+from tasks.language.rewards.weighted_rewards import Rewards
 from tasks.language.training.judge import Judge
 from tests.conftest import PARAMS, TINY
 

@@ -154,12 +154,12 @@ def test_every_schema_has_a_file():
 
 def recorded(path: Path) -> Path:
     """A small data set of transitions; the path of its HDF5 file."""
-    from tasks.offline.datasets import stored
+    from tasks.offline.datasets import dataset_files
     from tasks.offline.datasets.episodes import episode
 
     walk = episode(np.eye(20, dtype=np.float32)[[0, 1, 2, 3]], np.array([0, 1, 2]), -np.ones(3), True)
-    stored.write(path, "graph", [walk, walk], stored.ScoreReference(-10.0, -2.0), {})
-    return path / stored.DATA
+    dataset_files.write(path, "graph", [walk, walk], dataset_files.ScoreReference(-10.0, -2.0), {})
+    return path / dataset_files.DATA
 
 
 def test_transitions(tmp_path):

@@ -1,5 +1,5 @@
-"""What is asked of MLflow's records, whatever they are in: this repository's own database (`local_reader`), or
-elsewhere (`mlflow_reader`).
+"""What is asked of MLflow's records, whatever they are in: this repository's own database (`sqlite_reader`), or
+elsewhere (`mlflow_remote_reader`).
 """
 
 from collections.abc import Mapping, Sequence

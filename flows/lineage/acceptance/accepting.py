@@ -11,19 +11,19 @@ from difflib import unified_diff
 from functools import partial
 from pathlib import Path
 
-from flows.engine import mlflow_runs, mlflow_store
+from flows.engine import mlflow_client, mlflow_run_lookup
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_changes import why as reason_of
 from flows.engine.dvc_lock import code, is_code, joined
 from flows.engine.dvc_repository import PlanError
 from flows.engine.dvc_stage import run_cache_key
-from flows.engine.mlflow_runs import PREFIX
+from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.mlflow_seal import LATER, RECORD
-from flows.engine.records import mlflow_files
-from flows.lineage.acceptance import dvc_entries, kept, versions
-from flows.lineage.acceptance.kept import AcceptanceStep
-from flows.lineage.checks.entries import differences
-from tasks.common import environment, mlflow_database, source_code
+from flows.engine.records import mlflow_artifacts
+from flows.lineage.acceptance import acceptance_runs, dvc_entries, file_hashes
+from flows.lineage.acceptance.acceptance_runs import AcceptanceStep
+from flows.lineage.checks.lock_differences import differences
+from tasks.common import mlflow_database, run_environment, source_code
 
 LONGEST = 5000  # letters of a tag
 
@@ -58,15 +58,24 @@ def accept_change(root: Path, flow: str, names: Sequence[str], why: str) -> None
                     raise PlanError(
                         f"{name}: {difference.label} changed; only code, parameters and the command can be accepted"
                     )
-            maker = mlflow_store.find(root, name, before)
+            maker = mlflow_client.find(root, name, before)
             paths = [
                 path for path in {**code(before), **code(after)} if code(before).get(path) != code(after).get(path)
             ]
             step = AcceptanceStep(
-                "", name, kept.PERSON, why, environment.user(), None, before, after, maker, dict.fromkeys(paths, "")
+                "",
+                name,
+                acceptance_runs.PERSON,
+                why,
+                run_environment.user(),
+                None,
+                before,
+                after,
+                maker,
+                dict.fromkeys(paths, ""),
             )
             steps.append(step)
-            old = versions.recorded(
+            old = file_hashes.recorded(
                 root, partial(held.before, stage), {path: code(before)[path] for path in paths if path in code(before)}
             )
             for path in paths:
@@ -83,34 +92,36 @@ def _keep(root: Path, flow: str, why: str, steps: Sequence[AcceptanceStep], chan
     new = [step for step in steps if not _is_known(root, step)]
     if not new:
         return
-    source, when, by = source_code.state(root), datetime.now(UTC), environment.user()
+    source, when, by = source_code.state(root), datetime.now(UTC), run_environment.user()
     contents = {
-        versions.md5_of(version): (file.path, version)
+        file_hashes.md5_of(version): (file.path, version)
         for file in changed
         for version in (file.before, file.after)
         if version is not None
     }
     summary = f"accepted by {by}: {why}"
     tags = {
-        **mlflow_store.source_tags(source),
-        **kept.tags_of(kept.PERSON, why, new, {md5: path for md5, (path, _) in contents.items()}),
+        **mlflow_client.source_tags(source),
+        **acceptance_runs.tags_of(acceptance_runs.PERSON, why, new, {md5: path for md5, (path, _) in contents.items()}),
         "mlflow.user": by,
         "mlflow.source.type": "LOCAL",
         "mlflow.source.name": "posttrain accept",
         "mlflow.note.content": f"{summary}\n\nStages: {', '.join(step.stage for step in new)}",
     }
-    with mlflow_runs.one_line():
-        client = mlflow_store.open_store(root)
-        experiment = mlflow_store.experiment(client, root, flow)
+    with mlflow_run_lookup.one_line():
+        client = mlflow_client.open_store(root)
+        experiment = mlflow_client.experiment(client, root, flow)
         ours = {PREFIX + "engine": "true", **mlflow_database.own_tags(root)}
         run_id = client.create_run(experiment, run_name=summary[:LONGEST], tags=ours).info.run_id
-        mlflow_store.set_tags(client, run_id, {key: value[:LONGEST] for key, value in tags.items()})
+        mlflow_client.set_tags(client, run_id, {key: value[:LONGEST] for key, value in tags.items()})
         for md5, (_, content) in contents.items():
-            mlflow_files.write(root, run_id, kept.file_name(md5), content)
-        mlflow_files.write(root, run_id, kept.DIFF, _difference(changed))
-        mlflow_files.write(root, run_id, RECORD, kept.record_of(kept.PERSON, why, by, when, new))
-        mlflow_store.keep_patch(root, run_id, source)
-        mlflow_store.seal(client, root, run_id)
+            mlflow_artifacts.write(root, run_id, acceptance_runs.file_name(md5), content)
+        mlflow_artifacts.write(root, run_id, acceptance_runs.DIFF, _difference(changed))
+        mlflow_artifacts.write(
+            root, run_id, RECORD, acceptance_runs.record_of(acceptance_runs.PERSON, why, by, when, new)
+        )
+        mlflow_client.keep_patch(root, run_id, source)
+        mlflow_client.seal(client, root, run_id)
         client.set_terminated(run_id, "FINISHED")
         for maker in dict.fromkeys(step.maker for step in new if step.maker is not None):
             earlier_notes = client.get_run(maker).data.tags.get(LATER)
@@ -122,7 +133,7 @@ def _keep(root: Path, flow: str, why: str, steps: Sequence[AcceptanceStep], chan
 def _is_known(root: Path, step: AcceptanceStep) -> bool:
     """Whether some run is found for the new entry already: it was made, or accepted, before."""
     key, outs = run_cache_key(step.after), joined(step.after)
-    return (mlflow_runs.maker(root, key, outs) or mlflow_runs.accepted_maker(root, key, outs)) is not None
+    return (mlflow_run_lookup.maker(root, key, outs) or mlflow_run_lookup.accepted_maker(root, key, outs)) is not None
 
 
 def _difference(changed: Sequence[Versions]) -> bytes:

@@ -8,14 +8,14 @@ from pathlib import Path
 from flows.engine import mlflow_seal
 from flows.engine.dvc_lock import joined
 from flows.engine.dvc_stage import run_cache_key
-from flows.engine.mlflow_runs import PREFIX
+from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.records import provenance
 from flows.engine.records.reader import RecordsReader
-from flows.lineage.acceptance import kept
-from flows.lineage.acceptance.kept import AcceptanceStep
+from flows.lineage.acceptance import acceptance_runs
+from flows.lineage.acceptance.acceptance_runs import AcceptanceStep
 from flows.lineage.checks import database
-from flows.lineage.checks.entries import differences
 from flows.lineage.checks.findings import SHORT, Audit
+from flows.lineage.checks.lock_differences import differences
 from flows.lineage.checks.subjects import Subject
 
 CHECK = "accepted"
@@ -36,8 +36,8 @@ class Accepted:
         steps = [step for subject in subjects for step in subject.made.accepted]
         if everything:
             covered = {(step.run_id, step.stage) for step in steps}
-            runs = [run_id for run_id, _ in self.records.versions(kept.HOW, 10**6)] if self.records else []
-            others = (step for run_id in runs for step in kept.of_run(self.root, run_id).values())
+            runs = [run_id for run_id, _ in self.records.versions(acceptance_runs.HOW, 10**6)] if self.records else []
+            others = (step for run_id in runs for step in acceptance_runs.of_run(self.root, run_id).values())
             steps += [step for step in others if (step.run_id, step.stage) not in covered]
         for step in steps:
             self.audit.counts["accepted changes"] += 1
@@ -77,7 +77,7 @@ class Accepted:
             if not sealed and carried is None:
                 what = "a tag or record.json of this acceptance was changed after it was written"
                 self._fault(step, what, named=False)
-            how = row.tag("accepted.how") if row else carried.tags.get(kept.HOW) if carried else None
+            how = row.tag("accepted.how") if row else carried.tags.get(acceptance_runs.HOW) if carried else None
             if (sealed or carried) and how != step.how:
                 self._fault(step, f"its tag says {how}, its record {step.how}", named=False)
             self._sound[step.run_id] = (sealed or carried is not None) and how == step.how
@@ -86,12 +86,12 @@ class Accepted:
     def _step(self, step: AcceptanceStep) -> None:
         if joined(step.before) != joined(step.after):
             self._fault(step, "its record has other outs after than before, and nothing was executed")
-        elif step.how == kept.PERSON:
+        elif step.how == acceptance_runs.PERSON:
             self._vouched(step)
-        elif step.how == kept.EDIT:
+        elif step.how == acceptance_runs.EDIT:
             self._told(step)
         else:
-            self._fault(step, f"its record says neither {kept.EDIT} nor {kept.PERSON}")
+            self._fault(step, f"its record says neither {acceptance_runs.EDIT} nor {acceptance_runs.PERSON}")
 
     def _vouched(self, step: AcceptanceStep) -> None:
         changes = [difference for difference in differences(step.before, step.after) if "size" not in difference.kind]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from flows.engine.mlflow_runs import PREFIX
+from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.records.reader import RecordsReader
 
 INFINITE = 1.7976931348623157e308  # what MLflow writes for infinity

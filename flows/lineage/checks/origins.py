@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
-from flows.engine import mlflow_runs, mlflow_store
+from flows.engine import mlflow_client, mlflow_run_lookup
 from flows.engine.dvc_lock import LOCKFILE, Entry, hashes
 from flows.engine.dvc_repository import PlanError
-from flows.engine.mlflow_runs import PREFIX, Index
-from flows.lineage import cached, record
-from flows.lineage.checks.entries import differences, shown
+from flows.engine.mlflow_run_lookup import PREFIX, Index
+from flows.lineage import cache_objects, execution_record
 from flows.lineage.checks.findings import SHORT
+from flows.lineage.checks.lock_differences import differences, shown
 from tasks.common import source_code
 
 TRIED = 200  # folders of other runs that are looked through for one file
@@ -39,7 +39,7 @@ class Origins:
     def of(self, md5: str, path: str, expected: Entry) -> str:
         """Whose bytes these are, as the end of a sentence; empty where nobody here is known to have made them."""
         for run_id in self.index.makers(md5):
-            made = record.of_run(self.root, run_id)
+            made = execution_record.of_run(self.root, run_id)
             made_path = next((out for out, out_md5 in hashes(made.entry, "outs").items() if out_md5 == md5), path)
             as_what = "" if made_path == path else f" as {made_path}"
             return (
@@ -54,19 +54,19 @@ class Origins:
         """Whose file of this name within an output has these bytes."""
         for run_id, folder in self._versions(within, expected):
             try:
-                listed = cached.files(self.root, folder)
+                listed = cache_objects.files(self.root, folder)
             except PlanError:
                 continue
             if listed.get(name) == md5:
-                made = record.of_run(self.root, run_id)
+                made = execution_record.of_run(self.root, run_id)
                 return f"these are the bytes that run {run_id[:SHORT]} of {made.stage} made{_how(made.entry, expected)}"
         return ""
 
     def _versions(self, path: str, expected: Entry) -> Iterator[tuple[str, str]]:
         """Run and hash of every version of a folder that some run made."""
         current = hashes(expected, "outs").get(path)
-        key = PREFIX + mlflow_store.tag_name("out", path)
-        with mlflow_runs.reading(self.root) as records:
+        key = PREFIX + mlflow_client.tag_name("out", path)
+        with mlflow_run_lookup.reading(self.root) as records:
             rows = records.versions(key, TRIED) if records else []
         for run_id, md5 in rows:
             if md5 != current and md5.endswith(".dir"):

@@ -12,9 +12,9 @@ from html import escape
 from pathlib import Path
 
 from flows.console.summary import REPORTS
-from flows.engine import mlflow_runs
-from flows.engine.records import mlflow_files
-from flows.engine.state import PlannedStage
+from flows.engine import mlflow_run_lookup
+from flows.engine.records import mlflow_artifacts
+from flows.engine.stage_types import PlannedStage
 from flows.lineage.checks.findings import SHORT, Audit
 from flows.lineage.history import PAGE, PipelineRun
 from flows.web import run_head, run_page, stage_metrics
@@ -52,7 +52,7 @@ class Pages:
         pages = [run_page.places(self.root, report, kind)[1] for kind in KINDS]
         for page in (*pages, run_page.lineage_place(self.root, report)):
             for run_id, file in list(self._copies(page.name).items())[:1]:
-                with mlflow_runs.reading(self.root) as records:
+                with mlflow_run_lookup.reading(self.root) as records:
                     tags = records.tags(run_id) if records else {}
                 if tags.get(PAGE + page.name, _sha256(file)) != _sha256(file):
                     what = f"the copy of {page.name} that it keeps was edited"
@@ -142,7 +142,7 @@ class Pages:
         """Run -> its copy of the page, the newest first."""
         every = mlflow_address.shared(self.root) is None  # one elsewhere is not fetched for nothing
         keepers = [run.id for run in self.pipelines if every or name in run.pages]
-        files = {run_id: mlflow_files.read(self.root, run_id, name) for run_id in keepers}
+        files = {run_id: mlflow_artifacts.read(self.root, run_id, name) for run_id in keepers}
         return {run_id: file for run_id, file in files.items() if file.is_file()}
 
     def _remark(self, page: Path, what: str, report: str, run_id: str | None = None) -> None:

@@ -10,15 +10,15 @@ from pathlib import Path
 from flows.engine import mlflow_seal
 from flows.engine.dvc_lock import hashes
 from flows.engine.records.reader import RecordsReader
-from flows.lineage import cached
+from flows.lineage import cache_objects
 from flows.lineage.checks import database
 from flows.lineage.checks.database import RunRow
 from flows.lineage.checks.findings import SHORT, Audit
-from flows.lineage.checks.memory import Memory
-from flows.lineage.checks.recorded import kept_entry
+from flows.lineage.checks.md5_cache import Memory
+from flows.lineage.checks.record_agreement import kept_entry
 from flows.lineage.checks.subjects import UNFINISHED, Subject, ended
 from flows.lineage.history import EVALUATIONS, PipelineRun
-from flows.lineage.pipeline_record import headline_of
+from flows.lineage.pipeline_summary import headline_of
 from flows.lineage.registered_models import NOT_IN_NAMES
 
 CHECK = "pipeline"
@@ -106,7 +106,7 @@ class Pipelines:
         """
         path = f"data/metrics/{stage}.json"
         md5 = hashes(kept_entry(self.root, run_id) or {}, "outs").get(path)
-        for file in (cached.path(self.root, md5), self.root / path) if md5 else ():
+        for file in (cache_objects.path(self.root, md5), self.root / path) if md5 else ():
             if file is not None and self.memory.digests([file])[file] == md5:
                 with suppress(TypeError, KeyError, ValueError, AttributeError):
                     return list(headline_of(stage, database.parsed(file.read_bytes())))

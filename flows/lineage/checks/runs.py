@@ -9,20 +9,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from flows.engine import mlflow_seal, mlflow_store
+from flows.engine import mlflow_client, mlflow_seal
 from flows.engine.dvc_lock import Entry, data, hashes
-from flows.engine.mlflow_runs import PREFIX
+from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.mlflow_seal import RECORD
 from flows.engine.records.reader import RecordsReader
-from flows.lineage import cached
+from flows.lineage import cache_objects
 from flows.lineage.checks import database
 from flows.lineage.checks.database import RunRow
-from flows.lineage.checks.entries import shown
 from flows.lineage.checks.findings import Audit
-from flows.lineage.checks.memory import Memory
-from flows.lineage.checks.recorded import kept
+from flows.lineage.checks.lock_differences import shown
+from flows.lineage.checks.md5_cache import Memory
+from flows.lineage.checks.record_agreement import kept
 from flows.lineage.checks.subjects import Subject
-from tasks.common import environment, mlflow_database
+from tasks.common import mlflow_database, run_environment
 
 CHECK = "run"
 NOT_IN_NAMES = re.compile(r"[^\w./ :-]")  # what a metric's name may not have in MLflow
@@ -78,7 +78,7 @@ class RunsCheck:
         """Name the code that came into the current results' processes from outside of what is on record."""
         stages: dict[tuple[str, str], list[str]] = {}
         for subject in subjects:
-            for item in environment.foreign(subject.made.environment).items():
+            for item in run_environment.foreign(subject.made.environment).items():
                 stages.setdefault(item, []).append(subject.stage)
         for (name, text), names in stages.items():
             path, _, digest = text.rpartition(" ")
@@ -131,8 +131,8 @@ class RunsCheck:
         """Compare the run's tags and data sets with its record."""
         entry: Entry = content["entry"]
         expected: dict[str, object] = {
-            **mlflow_store.in_tags(row.tag("stage") or subject.stage, entry),
-            **mlflow_store.out_tags(entry),
+            **mlflow_client.in_tags(row.tag("stage") or subject.stage, entry),
+            **mlflow_client.out_tags(entry),
         }
         source = f"its {RECORD}"
         if "stage" in content:
@@ -204,7 +204,7 @@ class RunsCheck:
 
     def _content(self, path: str, md5: str) -> bytes | None:
         """The metrics file with this hash, from the cache or the workspace."""
-        for file in (cached.path(self.root, md5), self.root / path):
+        for file in (cache_objects.path(self.root, md5), self.root / path):
             if file is not None and self.memory.digests([file])[file] == md5:
                 return file.read_bytes()
         return None

@@ -10,8 +10,8 @@ from pathlib import Path
 from flows.engine import dvc_lock, stage_code
 from flows.engine.dvc_repository import PlanError
 from flows.lineage.checks.findings import Audit
-from flows.lineage.checks.memory import Memory
-from flows.lineage.checks.recorded import kept
+from flows.lineage.checks.md5_cache import Memory
+from flows.lineage.checks.record_agreement import kept
 from flows.lineage.checks.subjects import Subject, Unfinished, ended
 from flows.lineage.git_files import CLEAN, Tree, contents, hashes_of
 from flows.params.files import PARAMS

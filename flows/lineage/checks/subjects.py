@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flows.engine.dvc_lock import Entry
+from flows.lineage.execution_record import ExecutionRecord
 from flows.lineage.history import PipelineRun
-from flows.lineage.record import ExecutionRecord
 
 HOME = Path(".dvc/tmp/posttrain")
 UNFINISHED = ("RUNNING", "KILLED", "FAILED")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flows.engine.dvc_repository import PlanError, open_repo, plain_errors
 from flows.engine.dvc_repository import locked as hold_lock
-from flows.lineage.cached import MD5
+from flows.lineage.cache_objects import MD5
 
 
 @dataclass(frozen=True)

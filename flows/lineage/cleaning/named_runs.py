@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flows.engine import mlflow_runs
-from flows.engine.mlflow_runs import PREFIX
+from flows.engine import mlflow_run_lookup
+from flows.engine.mlflow_run_lookup import PREFIX
 from flows.engine.records.reader import RecordsReader
 from flows.lineage import history
 
@@ -51,7 +51,7 @@ def read(root: Path, last: int, old_models: bool) -> CloneRuns:
     runs = CloneRuns()
     pipelines = history.pipelines(root, clone_only=True)
     runs.pipelines = {run.id: set(run.runs.values()) for run in pipelines}
-    with mlflow_runs.reading(root) as records:
+    with mlflow_run_lookup.reading(root) as records:
         if records is None:
             return runs
         for run_id in records.stage_runs():

@@ -10,10 +10,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flows.engine import mlflow_runs, mlflow_store
+from flows.engine import mlflow_client, mlflow_run_lookup
 from flows.engine.coordinator import Coordinator
-from flows.lineage import cached
-from flows.lineage.cleaning import dvc_cache, journal
+from flows.lineage import cache_objects
+from flows.lineage.cleaning import dvc_cache, removal_log
 from flows.lineage.cleaning.dvc_cache import Stored
 from flows.lineage.cleaning.named_runs import TAG
 from flows.lineage.cleaning.survey import File, Survey, survey
@@ -92,7 +92,7 @@ def remove(root: Path, request: CleaningRequest, shown: Chosen) -> Chosen:
             [removable for removable in now.files if removable.path in files],
         )
         if goes:
-            journal.note(
+            removal_log.note(
                 root, (removable.md5 for removable in goes.objects), (removable.path for removable in goes.files)
             )
             for file in _places(root, goes):
@@ -111,7 +111,7 @@ def _tag(root: Path, surveyed: Survey) -> None:
     """Say so in the runs that made what went, after an earlier kill too; in a shared MLflow not, since other clones may
     have the bytes.
     """
-    when = {md5: date for md5, date in journal.removed(root).items() if cached.path(root, md5) is None}
+    when = {md5: date for md5, date in removal_log.removed(root).items() if cache_objects.path(root, md5) is None}
     late = [
         (run_id, max(when[md5] for md5 in gone))
         for run_id, run in surveyed.runs.stages.items()
@@ -119,10 +119,10 @@ def _tag(root: Path, surveyed: Survey) -> None:
     ]
     if not late or mlflow_address.shared(root) is not None:
         return
-    client = mlflow_store.open_store(root)
-    with mlflow_runs.one_line():
+    client = mlflow_client.open_store(root)
+    with mlflow_run_lookup.one_line():
         for run_id, date in late:
-            mlflow_store.set_tags(client, run_id, {TAG: f"{date:%Y-%m-%d %H:%M:%S}"})
+            mlflow_client.set_tags(client, run_id, {TAG: f"{date:%Y-%m-%d %H:%M:%S}"})
 
 
 def _is_of(name: str, stages: frozenset[str]) -> bool:

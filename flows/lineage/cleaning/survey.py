@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from flows.engine.dvc_repository import PlanError
-from flows.lineage import cached
+from flows.lineage import cache_objects
 from flows.lineage.cleaning import dvc_cache, git_history, named_runs
 from flows.lineage.cleaning.dvc_cache import Cache, Stored
 from flows.lineage.cleaning.git_history import HASH
@@ -134,7 +134,7 @@ def _listed(root: Path, objects: Mapping[str, Stored]) -> Iterator[tuple[str, fr
     for md5 in objects:
         if md5.endswith(".dir"):
             try:
-                yield md5, frozenset(cached.files(root, md5).values())
+                yield md5, frozenset(cache_objects.files(root, md5).values())
             except PlanError:
                 yield md5, frozenset(HASH.findall(objects[md5].file.read_text(errors="replace")))
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from flows.engine import dvc_lock
 from flows.lineage.comparison.comparing import differing, params_of
-from flows.lineage.record import ExecutionRecord
+from flows.lineage.execution_record import ExecutionRecord
 
 MEANING = {
     "evaluate.problems": "they are compared on the problems that both were asked",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from flows.engine import dvc_lock
-from flows.lineage.record import ExecutionRecord
+from flows.lineage.execution_record import ExecutionRecord
 
 Snapshot = Mapping[str, ExecutionRecord]
 Pair = tuple[Any, Any]  # old and new; None where there is none

@@ -15,9 +15,9 @@ from typing import Any
 from flows.engine import dvc_lock
 from flows.engine.dvc_repository import PlanError
 from flows.lineage.comparison.comparing import trained
-from flows.lineage.comparison.measured import Compared
+from flows.lineage.comparison.evaluation_comparison import Compared
 from flows.lineage.comparison.sides import Side
-from flows.lineage.record import ExecutionRecord
+from flows.lineage.execution_record import ExecutionRecord
 
 REQUIREMENT = re.compile(
     r"(?P<metric>.+?)\s*(?P<relation>>|<|not below|not above)\s*(?P<bound>[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"

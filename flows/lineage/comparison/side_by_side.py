@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.lineage.comparison import measured
+from flows.lineage.comparison import evaluation_comparison
 from flows.lineage.comparison.comparing import StageChange, Ways, changes, trained, ways
-from flows.lineage.comparison.measured import Compared
+from flows.lineage.comparison.evaluation_comparison import Compared
 from flows.lineage.comparison.sides import NOW, Side, sides
 from flows.params.files import write
 
@@ -32,7 +32,7 @@ def compare(root: Path, a: str, b: str, snapshot_name: str = NOW) -> SideBySide:
     made: Sequence[StageChange] | Ways = changes(old.records, new.records)
     if old.policy is not None and new.policy is not None:
         made = ways(new.records, *(trained(new.records, new.evaluated[policy]) for policy in (old.policy, new.policy)))
-    return SideBySide(old, new, made, measured.compare(root, old, new))
+    return SideBySide(old, new, made, evaluation_comparison.compare(root, old, new))
 
 
 def keep(root: Path, comparison: SideBySide, file: Path | None, path_template: str, text: str) -> Path:

@@ -9,9 +9,9 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from flows.engine.dvc_repository import PlanError
-from flows.lineage import history, record
+from flows.lineage import execution_record, history
+from flows.lineage.execution_record import ExecutionRecord
 from flows.lineage.history import EVALUATIONS, PipelineRun
-from flows.lineage.record import ExecutionRecord
 from tasks.common import source_code
 
 NOW = "now"
@@ -65,7 +65,7 @@ def sides(root: Path, a: str, b: str, snapshot_name: str = NOW) -> tuple[Side, S
 def snapshot(root: Path, name: str, policies: Mapping[str, str] | None = None) -> Side:
     """A whole snapshot: `now`, a pipeline run by the first letters of its id, or a git revision."""
     if name == NOW:
-        return Side(name, "dvc.lock as it is", record.now(root))
+        return Side(name, "dvc.lock as it is", execution_record.now(root))
     if RUN.fullmatch(name):
         pipeline = None
         try:
@@ -77,9 +77,9 @@ def snapshot(root: Path, name: str, policies: Mapping[str, str] | None = None) -
             about = f"run {pipeline.id[:8]} of {pipeline.started:%Y-%m-%d %H:%M}" + (
                 f", {pipeline.name}" if pipeline.name else ""
             )
-            return Side(name, about, record.of_pipeline(root, pipeline), pipeline)
+            return Side(name, about, execution_record.of_pipeline(root, pipeline), pipeline)
     try:
-        return Side(name, f"git revision {name}", record.at_revision(root, name))
+        return Side(name, f"git revision {name}", execution_record.at_revision(root, name))
     except PlanError:
         refused = source_code.refusal(root)
     raise PlanError(

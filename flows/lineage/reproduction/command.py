@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from flows.engine.dvc_command import CommandRunner, Progress, StageFailed
-from flows.engine.state import Grant
-from flows.lineage.record import ExecutionRecord
+from flows.engine.stage_types import Grant
+from flows.lineage.execution_record import ExecutionRecord
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
 from flows.machine import devices
 from flows.machine.resources import Slots
-from tasks.common import environment
+from tasks.common import run_environment
 
 # What would have the command write to the repository's records, or import from elsewhere than the copy.
 POSTTRAIN = ("POSTTRAIN_PROGRESS", "POSTTRAIN_RECORDS", "POSTTRAIN_TOKEN", "POSTTRAIN_WORKER_")
@@ -34,7 +34,7 @@ def run(
     file, which takes seconds less.
     """
     log = copy / LOG / f"{record.stage}.log"
-    for name in environment.STARTUP:
+    for name in run_environment.STARTUP:
         file = copy / STARTUP / f"{name}.py"
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
@@ -61,7 +61,7 @@ def variables(record: ExecutionRecord, copy: Path) -> dict[str, str]:
     It has nothing of this process's PYTHONPATH, sitecustomize and usercustomize: of code it is given what is on record.
     """
     env = {name: value for name, value in os.environ.items() if not name.startswith(CUT)}
-    env |= {environment.SEARCHED: os.pathsep.join([str(copy / STARTUP), str(copy)]), "PYTHONNOUSERSITE": "1"}
+    env |= {run_environment.SEARCHED: os.pathsep.join([str(copy / STARTUP), str(copy)]), "PYTHONNOUSERSITE": "1"}
     env |= {"DVC_ROOT": str(copy), "GIT_CEILING_DIRECTORIES": str(copy.absolute().parent)}
     threads = record.environment.get("threads", "")
     if threads.isdigit():
@@ -69,7 +69,7 @@ def variables(record: ExecutionRecord, copy: Path) -> dict[str, str]:
     elif threads:
         env.pop("OMP_NUM_THREADS", None)
     if library := record.environment.get("products"):
-        env[environment.PRODUCTS] = library
+        env[run_environment.PRODUCTS] = library
     return env
 
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from flows.engine import mlflow_runs
-from flows.engine.records.local_reader import LocalReader
+from flows.engine import mlflow_run_lookup
 from flows.engine.records.reader import MetricValue
+from flows.engine.records.sqlite_reader import LocalReader
 
 COSTS = re.compile(r"(^|[/_])(seconds|peak_memory_megabytes)$")  # what something took is never the same twice
 SYSTEM = "system/"  # processes, threads and GPUs: no results, but results depend on them
@@ -48,13 +48,13 @@ class StepDifference:
 
 def of_run(root: Path, run_id: str) -> History:
     """What a run logged, without times and memory; nothing without a database."""
-    with mlflow_runs.reading(root) as records:
+    with mlflow_run_lookup.reading(root) as records:
         return _history(records.values(run_id)) if records else {}
 
 
 def of_copy(copy: Path) -> History:
     """What the only run of a scratch copy logged to the copy's own database."""
-    with mlflow_runs.reading(copy, local=True) as records:
+    with mlflow_run_lookup.reading(copy, local=True) as records:
         if not isinstance(records, LocalReader) or not (runs := records.run_ids()):
             return {}
         return _history(records.values(runs[-1]))

@@ -17,9 +17,9 @@ from typing import Any
 from flows.engine import stage_code
 from flows.engine.dvc_lock import hashes, is_code
 from flows.engine.dvc_repository import PlanError
-from flows.engine.previous import remove
-from flows.lineage import cached
-from flows.lineage.record import ExecutionRecord
+from flows.engine.previous_outputs import remove
+from flows.lineage import cache_objects
+from flows.lineage.execution_record import ExecutionRecord
 from flows.lineage.reproduction import checkout, digests
 from flows.lineage.reproduction.checkout import CheckoutError
 from flows.lineage.reproduction.digests import Files
@@ -103,13 +103,13 @@ def _obtain(repository: Path, copy: ScratchCopy, path: str, md5: str, source: st
     try:
         lacking = [
             name
-            for name, file_md5 in cached.files(repository, md5).items()
-            if cached.path(repository, file_md5) is None
+            for name, file_md5 in cache_objects.files(repository, md5).items()
+            if cache_objects.path(repository, file_md5) is None
         ]
         if lacking:
             raise PlanError(f"{lacking[0] or md5} is not in the cache")
         remove(destination)
-        cached.lay_out(repository, md5, destination)
+        cache_objects.lay_out(repository, md5, destination)
         if (files := _digests(copy.root, destination, md5)) is not None:
             return files
         missing = "it has other bytes under this hash; `posttrain audit` names them"

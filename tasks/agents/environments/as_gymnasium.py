@@ -20,8 +20,8 @@ import numpy as np
 from gymnasium import spaces
 
 from tasks.agents.environments import games
-from tasks.agents.environments.own import is_unfinished
 from tasks.agents.environments.protocol import Message, Setting
+from tasks.agents.environments.user_environments import is_unfinished
 from tasks.agents.environments.vectors import GameReader, Vector, size
 
 FILE = "environment.json"

@@ -8,7 +8,6 @@ from tasks.agents.environments.calculator import Calculator
 from tasks.agents.environments.closed_book import ClosedBook
 from tasks.agents.environments.facts import Facts
 from tasks.agents.environments.key_to_door import KeyToDoor
-from tasks.agents.environments.own import NAME, HostedGame
 from tasks.agents.environments.protocol import (
     Environment,
     GameFault,
@@ -20,6 +19,7 @@ from tasks.agents.environments.protocol import (
 )
 from tasks.agents.environments.rooms import Rooms
 from tasks.agents.environments.splits import Split, split_of
+from tasks.agents.environments.user_environments import NAME, HostedGame
 
 KINDS: Mapping[str, Callable[[Mapping[str, Setting]], Environment]] = {
     "rooms": Rooms,

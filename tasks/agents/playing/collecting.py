@@ -8,8 +8,8 @@ import torch
 
 from tasks.agents.environments.games import Game
 from tasks.agents.playing import playing
+from tasks.agents.playing.episode_files import World
 from tasks.agents.playing.playing import GameEpisode
-from tasks.agents.playing.recorded import World
 from tasks.algorithms.agents.acting import ActionSampling
 from tasks.algorithms.agents.actor_critic import AgentExperience
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM

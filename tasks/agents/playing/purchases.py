@@ -11,10 +11,10 @@ from itertools import count
 
 import pandas as pd
 
-from tasks.agents.playing import recorded
+from tasks.agents.playing import episode_files
 from tasks.agents.playing.collecting import SEEDS, GameCollector
+from tasks.agents.playing.episode_files import World
 from tasks.agents.playing.playing import GameEpisode
-from tasks.agents.playing.recorded import World
 from tasks.algorithms.agents.preference import EpisodePair
 from tasks.algorithms.agents.transcripts import Transcript
 from tasks.common.errors import DataError
@@ -47,7 +47,7 @@ def demonstrations(world: World, tokenizer: Tokenizer, seed: int, dollars: float
     """
     bought, rows, faulty = Bought(), list[Record](), 0
     for game in world.stream("train", world.seed + SEEDS * (seed + 1)):
-        expert = recorded.expert_play(game, bought.number)
+        expert = episode_files.expert_play(game, bought.number)
         faulty = 0 if expert.turns else faulty + 1
         if faulty == FAULTY:
             raise DataError(
@@ -110,5 +110,5 @@ def _played(collector: GameCollector) -> Iterator[Sequence[GameEpisode]]:
 
 def _imitated(bought: Bought, tokenizer: Tokenizer, rows: list[Record]) -> Bought:
     if rows:
-        bought.episodes = recorded.transcripts(tokenizer, pd.DataFrame(rows))
+        bought.episodes = episode_files.transcripts(tokenizer, pd.DataFrame(rows))
     return bought

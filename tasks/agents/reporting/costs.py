@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 
-from tasks.agents.reporting.measured import PolicyEpisodes
+from tasks.agents.reporting.policy_returns import PolicyEpisodes
 from tasks.common import plots
 from tasks.common.estimates import Estimate, over_seeds
 

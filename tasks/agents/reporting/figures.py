@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from tasks.agents.reporting.measured import PolicyEpisodes
+from tasks.agents.reporting.policy_returns import PolicyEpisodes
 from tasks.common import plots
 from tasks.common.plots import Line, Panel
 

@@ -16,7 +16,7 @@ from typing import Literal
 import pandas as pd
 
 from tasks.agents.configs.agents_report import AgentExpectation
-from tasks.agents.reporting.measured import PolicyEpisodes
+from tasks.agents.reporting.policy_returns import PolicyEpisodes
 from tasks.common.estimates import Estimate, difference, over_games_too
 
 Came = Literal["holds", "undecided", "fails"]

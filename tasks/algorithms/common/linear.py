@@ -2,7 +2,7 @@
 default.
 
 On x86 the default is MKL. oneDNN takes half of its time on some of AMD's processors, and 1.1 to 1.4 times as much on
-others; products.py measures it. The results differ in rounding only.
+others; matmul_backend.py measures it. The results differ in rounding only.
 The product is the one that `torch.compile` uses for inference; here it also has a gradient.
 """
 
@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.common import products
+from tasks.algorithms.common import matmul_backend
 from tasks.algorithms.common.errors import TrainingError
 
 SMALLEST = 2**19  # multiplications; with fewer the call costs as much time as oneDNN saves
@@ -22,13 +22,13 @@ SMALLEST = 2**19  # multiplications; with fewer the call costs as much time as o
 @cache
 def uses_onednn() -> bool:
     """Whether large products are oneDNN's; TrainingError if POSTTRAIN_PRODUCTS names a library that torch lacks."""
-    library, available = products.name(), torch.backends.mkldnn.is_available()
-    libraries = [products.TORCH, *([products.ONEDNN] if available else [])]
+    library, available = matmul_backend.name(), torch.backends.mkldnn.is_available()
+    libraries = [matmul_backend.TORCH, *([matmul_backend.ONEDNN] if available else [])]
     if library not in libraries:
         raise TrainingError(
-            f"{products.VARIABLE} is {library!r}: of the libraries this torch has {', '.join(libraries)}"
+            f"{matmul_backend.VARIABLE} is {library!r}: of the libraries this torch has {', '.join(libraries)}"
         )
-    return library == products.ONEDNN
+    return library == matmul_backend.ONEDNN
 
 
 class Linear(nn.Linear):

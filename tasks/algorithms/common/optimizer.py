@@ -18,8 +18,8 @@ from torch.optim import AdamW
 from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.muon import Muon
-from tasks.algorithms.common.owners import owners
 from tasks.algorithms.common.precision import master
+from tasks.algorithms.common.zero_partition import owners
 
 Schedule = Literal["constant", "linear", "cosine"]
 METRICS = {

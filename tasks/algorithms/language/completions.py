@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.common import checkpointing, distributed, sharding
+from tasks.algorithms.common import distributed, gradient_checkpointing, sharding
 from tasks.algorithms.language.causal_lm import Body, CachedInputs, CausalLM, KeyValueCache, ModelInputs, Parametrised
 from tasks.algorithms.language.lm_head import chunked_logps, deferred_head
 
@@ -118,8 +118,8 @@ def token_logps(model: CausalLM, completions: Completions, temperature: float = 
 
 def _logits(model: CausalLM, responses: Completions) -> Tensor:
     """(N, L, V): entry t predicts token t."""
-    if marked := checkpointing.layers(model):
-        with checkpointing.recomputing(marked):
+    if marked := gradient_checkpointing.layers(model):
+        with gradient_checkpointing.recomputing(marked):
             return model(**_whole(responses), logits_to_keep=responses.tokens.shape[1] + 1).logits[:, :-1]
     first = model(**_prompts(responses), logits_to_keep=1)
     cache = _continued(first.past_key_values, responses)
@@ -145,8 +145,8 @@ def states(body: Body, completions: Completions) -> Tensor:
     `length`.
     """
     responses = completions.on(body)
-    if marked := checkpointing.layers(body):
-        with checkpointing.recomputing(marked):
+    if marked := gradient_checkpointing.layers(body):
+        with gradient_checkpointing.recomputing(marked):
             return body(**_whole(responses)).last_hidden_state[:, -responses.tokens.shape[1] - 1 :]
     first = body(**_prompts(responses))
     cache = _continued(first.past_key_values, responses)

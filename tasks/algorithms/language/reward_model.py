@@ -4,7 +4,8 @@ A response is scored in one of two ways. A model with a head `score` reads the s
 token, which is found from lengths. A language model whose config has `reward_beta` scores by beta times the mean
 log-probability of the response's tokens (SimPO's reward, arXiv:2405.14734). That compares each token with what the
 model expected; a head on the policy's last states has no layer left for such a comparison. A model of either kind that
-was trained on right and wrong answers, or on steps, (`reward_objective`, labelled.py) scores by a probability.
+was trained on right and wrong answers, or on steps, (`reward_objective`, labelled_reward_model.py) scores by a
+probability.
 
 All pairs of one prompt stand in one batch and weigh 1 / (their number) each, so that a prompt with many pairs counts
 no more than one with few. So do all pairs of one ranking of K responses, which weigh 1 / C(K, 2).

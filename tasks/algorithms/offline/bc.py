@@ -14,7 +14,7 @@ from torch.nn import functional
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.hindsight import Relabelled
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
-from tasks.algorithms.offline.transitions import TransitionBatch, Transitions
+from tasks.algorithms.offline.transition_tensors import TransitionBatch, Transitions
 
 Policy = Preferences | MeanAction
 METRICS = {

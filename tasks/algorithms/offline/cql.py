@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tasks.algorithms.offline.dqn import METRICS as DQN_METRICS
 from tasks.algorithms.offline.dqn import Values, errors, penalty
-from tasks.algorithms.offline.transitions import Referenced, TransitionBatch
+from tasks.algorithms.offline.transition_tensors import Referenced, TransitionBatch
 
 METRICS = {
     **DQN_METRICS,

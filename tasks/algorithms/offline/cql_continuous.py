@@ -24,7 +24,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.cql import METRICS as CQL_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.networks.stochastic import SquashedGaussian
-from tasks.algorithms.offline.transitions import Referenced, Spaces, TransitionBatch
+from tasks.algorithms.offline.transition_tensors import Referenced, Spaces, TransitionBatch
 
 LARGEST_ALPHA = 1e6
 UNIFORM = log(0.5)  # log density of a component drawn uniformly from [-1, 1]

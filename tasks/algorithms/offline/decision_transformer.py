@@ -17,7 +17,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.conditioning import Conditioned
 from tasks.algorithms.offline.networks.mlp import Normaliser
 from tasks.algorithms.offline.networks.transformer import Trunk
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.algorithms.offline.windows import Windows
 
 METRICS = {

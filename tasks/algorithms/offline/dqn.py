@@ -16,7 +16,7 @@ from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import bellman
 from tasks.algorithms.offline.networks.mlp import QValues
 from tasks.algorithms.offline.networks.target import TargetNetwork
-from tasks.algorithms.offline.transitions import TransitionBatch
+from tasks.algorithms.offline.transition_tensors import TransitionBatch
 
 Values = Callable[[Tensor], Tensor]  # (B, O) normalised observations to (B, A)
 Loss = Callable[[Values, Values, TransitionBatch], tuple[Tensor, dict[str, Tensor]]]

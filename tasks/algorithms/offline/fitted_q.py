@@ -22,7 +22,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import bellman, follow
 from tasks.algorithms.offline.networks.mlp import Normaliser, mlp
 from tasks.algorithms.offline.networks.stacked import Stacked
-from tasks.algorithms.offline.transitions import Spaces, TransitionBatch, Transitions
+from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch, Transitions
 
 CHUNK = 8192  # observations that the policy acts on at once
 ITERATION = 10  # steps that Q takes, at least, to follow a Q' that moved

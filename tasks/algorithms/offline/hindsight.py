@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tasks.algorithms.offline.transitions import TransitionBatch, Transitions, mixed
+from tasks.algorithms.offline.transition_tensors import TransitionBatch, Transitions, mixed
 
 Strategy = Literal["future", "final", "episode"]
 

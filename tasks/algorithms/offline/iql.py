@@ -20,7 +20,7 @@ from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.networks.mlp import Network
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian
-from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
+from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch
 
 METRICS = {
     "value_loss": "The mean expectile loss of the value to the lowest target critic.",

@@ -7,7 +7,7 @@ from math import inf
 import torch
 from torch import Tensor
 
-from tasks.algorithms.offline.transitions import Referenced, Spaces, TransitionBatch
+from tasks.algorithms.offline.transition_tensors import Referenced, Spaces, TransitionBatch
 
 
 class ReplayBuffer:

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from tasks.algorithms.offline.transitions import Spaces, Transitions
+from tasks.algorithms.offline.transition_tensors import Spaces, Transitions
 
 METRICS = {
     "change": "The largest change of a state's value by the sweep; the sweeps end when it is at most the tolerance.",

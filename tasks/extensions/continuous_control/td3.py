@@ -13,7 +13,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.common.config import settings_of
 from tasks.extensions.continuous_control.algorithms import td3
 from tasks.extensions.continuous_control.configs.td3 import Td3Config, TD3Variant
-from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.datasets.dataset_files import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
 from tasks.offline.training.online import EPISODES, Explorer, hindsight_of

@@ -9,7 +9,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.common.config import settings_of
 from tasks.extensions.continuous_control.algorithms import td3, td3_bc
 from tasks.extensions.continuous_control.configs.td3_bc import Td3BcConfig
-from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.datasets.dataset_files import StoredDataset
 from tasks.offline.training import learners
 from tasks.offline.training.learners import Learner
 from tasks.stage import Metrics, main

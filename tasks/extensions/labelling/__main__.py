@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from tasks.language.judgements.judgement_log import Writer
     from tasks.language.judgements.lines import Item
-    from tasks.language.judgements.record import Writer
 
 VARIABLE = "POSTTRAIN_LABEL_TOKEN"  # in the environment, which other users cannot read, as they can a command line
 ANSWERS = 4  # of an item of mode ranking, and at most in mode edit
@@ -64,8 +64,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def statistics(options: argparse.Namespace) -> None:
     """Print what the record says."""
-    from tasks.extensions.labelling.numbers import lines
-    from tasks.language.judgements.record import read
+    from tasks.extensions.labelling.statistics_text import lines
+    from tasks.language.judgements.judgement_log import read
 
     print("\n".join(lines(read(options.record))))
 
@@ -73,7 +73,7 @@ def statistics(options: argparse.Namespace) -> None:
 def export(options: argparse.Namespace) -> None:
     """Write the record for another tool."""
     from tasks.extensions.labelling.formats import exchange
-    from tasks.language.judgements.record import read
+    from tasks.language.judgements.judgement_log import read
 
     for file in exchange.export(read(options.record), options.tool, options.path):
         print(file)
@@ -85,8 +85,8 @@ def take_in(options: argparse.Namespace) -> None:
     """
     from tasks.extensions.labelling.formats import exchange
     from tasks.extensions.labelling.session import instant
+    from tasks.language.judgements.judgement_log import Writer
     from tasks.language.judgements.lines import Item, Judgement
-    from tasks.language.judgements.record import Writer
 
     lines, added = exchange.imported(options.path, options.tool, options.tool, instant()), 0
     with Writer(options.record) as writer:
@@ -102,7 +102,7 @@ def take_in(options: argparse.Namespace) -> None:
 def serve(options: argparse.Namespace) -> None:
     """Open the record and answer the page until Ctrl-C."""
     from tasks.common.errors import ConfigError
-    from tasks.language.judgements.record import Writer
+    from tasks.language.judgements.judgement_log import Writer
 
     token = os.environ.pop(VARIABLE, "")
     if not token:
@@ -153,9 +153,9 @@ def answer(
 
     from tasks.extensions.labelling import guard
     from tasks.extensions.labelling.assignment import Assignment, AssignmentSettings
-    from tasks.extensions.labelling.numbers import numbers
     from tasks.extensions.labelling.server import application
     from tasks.extensions.labelling.session import Session
+    from tasks.extensions.labelling.statistics_text import numbers
 
     gold = GOLD if any(item.gold is not None for item in items) else 0.0
     assignment = Assignment(items, AssignmentSettings(options.seed, options.overlap, gold, options.repeats, GAP))

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import Item, Judgement
-from tasks.language.judgements.record import JudgementRecord
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NoReturn
 import typer
 
 from flows.console import completion as tab
-from flows.engine import guard
+from flows.engine import server_guard
 from flows.params.files import ParameterError, find_root
 from flows.running import WrongUseError, one_line
 
@@ -60,7 +60,7 @@ def label(
     seed: Annotated[int, typer.Option(min=0, max=2**31 - 1, help="Of the order, the sides and the repeats.")] = 0,
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 for other machines too.")
-    ] = guard.HOST,
+    ] = server_guard.HOST,
     port: Annotated[
         int | None, typer.Option(min=1, max=65535, help=f"{PORT}, or a free one in place of one in use.")
     ] = None,
@@ -95,8 +95,8 @@ def label(
             )
     with one_line():
         source = _answers(root, arena, file)
-        token = guard.token(root, TOKEN)
-        listen_port = port or guard.free_port(PORT)
+        token = server_guard.token(root, TOKEN)
+        listen_port = port or server_guard.free_port(PORT)
     numbers = [
         f"--overlap={overlap}",
         f"--repeats={repeats}",
@@ -123,7 +123,7 @@ def _answers(root: Path, arena: tuple[str, str] | None, file: Path | None) -> li
 def _folder(root: Path, stage: str) -> Path:
     """The folder of a stage's tables, relative within `root`."""
     from flows.engine.dvc_repository import PlanError
-    from flows.outs import tables
+    from flows.stage_outputs import tables
 
     try:
         folder = tables(root, stage)[0].parent

@@ -18,9 +18,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tasks.common.errors import DataError
 from tasks.extensions.labelling.guard import LabelGuard
+from tasks.extensions.labelling.item_view import view
 from tasks.extensions.labelling.rendering import render
 from tasks.extensions.labelling.session import ConflictError, LabelTurn, Session
-from tasks.extensions.labelling.shown import view
 from tasks.language.judgements.lines import ItemId, JudgementId, Person, Value
 
 HERE = Path(__file__).parent

@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from threading import RLock
 
 from tasks.extensions.labelling.assignment import Assignment, Progress, Shown
-from tasks.extensions.labelling.shown import in_item
+from tasks.extensions.labelling.item_view import in_item
+from tasks.language.judgements.judgement_log import Writer
 from tasks.language.judgements.lines import Flag, Item, Judgement, Skip, Undo, Value, misfit
-from tasks.language.judgements.record import Writer
 
 GONE_SECONDS = 1800.0  # who has said nothing of an item for so long has left, and it goes to others
 

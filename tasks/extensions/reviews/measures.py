@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from tasks.common import estimates, paired
+from tasks.common import estimates, paired_intervals
 from tasks.common.estimates import Estimate
 from tasks.extensions.reviews.configs.steering import SteeringConfig
 from tasks.extensions.reviews.word_classifier import words
@@ -118,7 +118,7 @@ def measured(config: SteeringConfig, per_opening: pd.DataFrame, sft: pd.DataFram
     }
     if per_opening is not sft:
         changes: NDArray[np.float64] = (per_opening[["first", "second"]] - sft[["first", "second"]]).to_numpy()
-        first, second = paired.bootstrap(changes)
+        first, second = paired_intervals.bootstrap(changes)
         metrics |= {"over_sft/first": first, "over_sft/second": second}
     return metrics
 

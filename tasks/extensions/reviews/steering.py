@@ -13,7 +13,7 @@ import pandas as pd
 from tasks.common import estimates, models, pages, tables, tracking
 from tasks.common.errors import DataError
 from tasks.common.estimates import Estimate
-from tasks.extensions.reviews import continuations, measures, view, word_classifier
+from tasks.extensions.reviews import continuations, measures, steering_page, word_classifier
 from tasks.extensions.reviews.configs.steering import SteeringConfig
 from tasks.extensions.reviews.tables.reviews import Reviews
 from tasks.extensions.reviews.tables.steering import Continuations, SteeringMeasures
@@ -59,7 +59,7 @@ def run(
     tables.write(Continuations, pd.concat(samples.values()), out / "continuations.parquet")
     tables.write(SteeringMeasures, measures.table(measured), out / "steering_measures.parquet")
     tracking.log_table(measures.table(measured), "steering.json")
-    figures, shown = view.view(config, samples, measured, classifiers, praise)
+    figures, shown = steering_page.view(config, samples, measured, classifiers, praise)
     pages.write(Path(__file__).parent / "templates", "steering", shown, figures, out)
     return {"classifiers": flat(classifiers), **{name: flat(estimates) for name, estimates in measured.items()}}
 

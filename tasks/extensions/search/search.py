@@ -11,7 +11,7 @@ import pandas as pd
 
 from tasks.common import models, pages, tables, tracking
 from tasks.common.tokenizers import Tokenizer
-from tasks.extensions.search import methods, sampling, scoring, view
+from tasks.extensions.search import methods, sampling, scoring, search_page
 from tasks.extensions.search.beam import Search
 from tasks.extensions.search.configs.search import SearchConfig
 from tasks.extensions.search.methods import MethodCurve
@@ -81,7 +81,7 @@ def run(
     tables.write(SampledAnswers, pd.concat(answers), out / "answers.parquet")
     tables.write(Accuracies, accuracies, out / "accuracies.parquet")
     log(accuracies)
-    figures, shown = view.view(config, accuracies, lines, numbers, problem_set)
+    figures, shown = search_page.view(config, accuracies, lines, numbers, problem_set)
     pages.write(Path(__file__).parent / "templates", "search", shown, figures, out)
     return {
         name: {**model_numbers, **summary(accuracies[accuracies["model"] == name])}

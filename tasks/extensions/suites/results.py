@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from tasks.common import paired, tables
+from tasks.common import paired_intervals, tables
 from tasks.common.errors import DataError
 from tasks.common.estimates import Changes, Estimate
 from tasks.extensions.suites.tables import Answers, SuiteQuestions
@@ -73,7 +73,7 @@ def difference(ours: SuiteResult, baseline: SuiteResult, metric: str) -> tuple[E
     if common.empty or metric not in ours.values or metric not in baseline.values:
         return None
     mine, theirs = ours.values.loc[common, metric], baseline.values.loc[common, metric]
-    if (exact := paired.right_or_wrong(mine, theirs)) is not None:
+    if (exact := paired_intervals.right_or_wrong(mine, theirs)) is not None:
         return exact
-    [drawn] = paired.bootstrap((mine - theirs).to_frame())
+    [drawn] = paired_intervals.bootstrap((mine - theirs).to_frame())
     return drawn, None

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tasks.language.data import messages, strengths
+from tasks.language.data import messages, preference_strength
 from tasks.language.data.columns import BAD_ANSWER, UNANSWERED, UNLEARNED, Columns, LeftOutError
 from tasks.language.data.messages import TOOLS, Message, kind
 
@@ -171,7 +171,7 @@ def _pair(row: Columns) -> AnswerPair:
     chosen, rejected = (without_weight(sides[name][-1]) for name in ("chosen", "rejected"))
     if messages.is_empty(chosen):
         raise LeftOutError(UNANSWERED)
-    scores, level = strengths.scores(row), strengths.level(row)
+    scores, level = preference_strength.scores(row), preference_strength.level(row)
     if "comparison_id" in row:
         row.use("chosen", "rejected", *OURS)
     return AnswerPair(prompt, chosen, rejected, scores, level, row.unread())

@@ -10,10 +10,10 @@ from typing import Literal
 import pandas as pd
 import torch
 
-from tasks.algorithms.language import labelled
+from tasks.algorithms.language import labelled_reward_model
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.completions import make_completions
-from tasks.algorithms.language.labelled import Labelled
+from tasks.algorithms.language.labelled_reward_model import Labelled
 from tasks.algorithms.language.sequences import batches_per_run, shuffled
 from tasks.common import tables
 from tasks.common.errors import DataError
@@ -134,5 +134,7 @@ class SolutionSet:
         owner, answers = [row_of_prompt[self.owner[row]] for row in rows], [self.answers[row] for row in rows]
         responses = make_completions([self.asked[prompt] for prompt in prompt_indices], owner, answers, self.pad)
         if self.objective == "outcome":
-            return labelled.outcomes(responses, [bool(self.rows[row]["right"]) for row in rows], tokens)
-        return labelled.steps(responses, [self.ends[row] for row in rows], [self.targets(row) for row in rows])
+            return labelled_reward_model.outcomes(responses, [bool(self.rows[row]["right"]) for row in rows], tokens)
+        return labelled_reward_model.steps(
+            responses, [self.ends[row] for row in rows], [self.targets(row) for row in rows]
+        )

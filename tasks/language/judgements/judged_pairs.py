@@ -19,7 +19,7 @@ import numpy as np
 from tasks.common.tables import Record
 from tasks.language.data.annotated_pairs import by_rubric
 from tasks.language.data.comparison_rows import alike
-from tasks.language.judgements import record
+from tasks.language.judgements import judgement_log
 from tasks.language.judgements.lines import (
     TIES,
     Answer,
@@ -77,7 +77,7 @@ class _Asked:
     rankings: list[tuple[Item, list[int], str]] = field(default_factory=list)  # ranks, and who ranked
 
 
-def counted(judgement_record: record.JudgementRecord) -> list[Judgement]:
+def counted(judgement_record: judgement_log.JudgementRecord) -> list[Judgement]:
     """The judgements that pairs are made of."""
     last = {
         (judgement.item, judgement.person): judgement
@@ -88,7 +88,7 @@ def counted(judgement_record: record.JudgementRecord) -> list[Judgement]:
 
 
 def read(
-    judgement_record: record.JudgementRecord,
+    judgement_record: judgement_log.JudgementRecord,
     problems: Mapping[str, Record],
     sampled: Mapping[Prompt, str],
     disagreement: Literal["each", "majority"],

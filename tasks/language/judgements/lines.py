@@ -1,7 +1,7 @@
 """The lines of the record of judgements, as types: what people judged, what they said of it, and what they took back.
 
-Each line is one JSON object that says its `kind`. What is wrong with one is a ValueError of one line; record.py adds
-file and line.
+Each line is one JSON object that says its `kind`. What is wrong with one is a ValueError of one line; judgement_log.py
+adds file and line.
 """
 
 import hashlib

@@ -14,7 +14,7 @@ import pandas as pd
 from tasks.common import estimates, tables
 from tasks.common.estimates import Estimate
 from tasks.language.configs.report import ReportConfig
-from tasks.language.reporting import doubts, gold
+from tasks.language.reporting import gain_warnings, gold
 from tasks.language.reporting.differences import (
     FEWEST,
     Difference,
@@ -24,8 +24,8 @@ from tasks.language.reporting.differences import (
     over_greedy,
     read_measures,
 )
+from tasks.language.reporting.metric_wording import BEST, temperature
 from tasks.language.reporting.scoreboard import Results
-from tasks.language.reporting.wording import BEST, temperature
 from tasks.language.tables.evaluation import Generations
 from tasks.language.tables.problems import OTHER_KINDS, Problems
 
@@ -84,7 +84,7 @@ def compared(
     over = differences(measured, values[rival], fewest)
     results = replace(results, over_rival={name: deltas[first] for name, deltas in over.items() if first in deltas})
     if rival != config.baseline:
-        apart = [metric for metric in doubts.PAID_IN if metric in values[rival]]
+        apart = [metric for metric in gain_warnings.PAID_IN if metric in values[rival]]
         measured = {name: values[name][apart] for name in results.methods}
         kinds = elsewhere({name: evaluations / name for name in [rival, *results.methods]}, rival, fewest)
         deltas = differences(measured, values[rival], fewest)

@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 import pandas as pd
 
-from tasks.common import paired, tables
+from tasks.common import paired_intervals, tables
 from tasks.common.estimates import CHANCE, Changes, Estimate
 from tasks.language.tables.evaluation import Measures
 
@@ -97,11 +97,11 @@ def corrected(family: Mapping[Key, Sides], fewest: int = FEWEST) -> dict[Key, Di
     `fewest` problems nothing is tested.
     """
     enough = {policy: sides for policy, sides in family.items() if len(sides[0]) >= fewest}
-    holm = paired.holm([_test(sides, CHANCE)[1] for sides in enough.values()])
+    holm = paired_intervals.holm([_test(sides, CHANCE)[1] for sides in enough.values()])
     p = dict(zip(enough, holm.p, strict=True))
     by_key = {}
     for policy, (ours, theirs) in family.items():
-        exact = paired.right_or_wrong(ours, theirs)
+        exact = paired_intervals.right_or_wrong(ours, theirs)
         estimate, _ = _test((ours, theirs), holm.chance) if policy in p else (unbounded(ours - theirs), 1.0)
         by_key[policy] = Difference(estimate, exact[1] if exact else None, p.get(policy), holm.chance)
     return by_key
@@ -109,9 +109,9 @@ def corrected(family: Mapping[Key, Sides], fewest: int = FEWEST) -> dict[Key, Di
 
 def _test(sides: Sides, chance: float) -> tuple[Estimate, float]:
     """The score test where every value is 0 or 1, otherwise Student's: the interval and the p of the same test."""
-    if exact := paired.right_or_wrong(*sides, chance):
+    if exact := paired_intervals.right_or_wrong(*sides, chance):
         return exact[0], exact[1].p
-    return paired.student(sides[0] - sides[1], chance)
+    return paired_intervals.student(sides[0] - sides[1], chance)
 
 
 def unbounded(values: np.ndarray) -> Estimate:

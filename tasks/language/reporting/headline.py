@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import isfinite
 
-from tasks.common import paired
+from tasks.common import paired_intervals
 from tasks.common.estimates import CHANCE, Estimate
 from tasks.language.reporting.differences import FEWEST, Difference
 from tasks.language.reporting.gold import GOLD, PARTS
+from tasks.language.reporting.metric_wording import ends, gain, interval, label, level, signed, text
 from tasks.language.reporting.scoreboard import Results, means
-from tasks.language.reporting.wording import ends, gain, interval, label, level, signed, text
 
 VERBS = {1: "raised", 0: "not clearly changed", -1: "lowered"}  # by the paired interval: above 0, around it, below
 VALIDATION = "strict_validation"
@@ -107,7 +107,7 @@ def _power(changes: list[Difference], problems: int, between: str) -> Iterator[s
     ]
     if any(counts):
         changed = sum(counts) / len(counts) / problems
-        seen = paired.smallest_seen(changed, problems, CHANCE / len(changes))
+        seen = paired_intervals.smallest_seen(changed, problems, CHANCE / len(changes))
         yield (
             f"On average {100 * changed:.1f} % of the {problems} problems change between {between}. With so many, "
             f"a true difference of {100 * seen:.1f} points is marked in four of five draws of such problems, a "

@@ -19,7 +19,7 @@ from tasks.common import estimates, plots, tables
 from tasks.common.estimates import Estimate
 from tasks.common.tables import Record
 from tasks.language.reporting.differences import FEWEST, unbounded
-from tasks.language.reporting.wording import interval, signed
+from tasks.language.reporting.metric_wording import interval, signed
 from tasks.language.tables.held_out import HeldOut
 from tasks.language.tables.preferences import LEVELS, level
 

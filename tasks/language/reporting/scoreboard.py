@@ -11,7 +11,7 @@ from tasks.common.estimates import CHANCE, Estimate
 from tasks.language.reporting.differences import FEWEST, Difference
 from tasks.language.reporting.gold import GOLD, PARTS
 from tasks.language.reporting.measures import WHY
-from tasks.language.reporting.wording import (
+from tasks.language.reporting.metric_wording import (
     BEST,
     ELSEWHERE,
     KINDS,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.common.optimizer import Optimizer
-from tasks.algorithms.language import labelled, step_rewards
+from tasks.algorithms.language import labelled_reward_model, step_rewards
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.common import processes, tables
 from tasks.common.tokenizers import Tokenizer
@@ -52,15 +52,15 @@ class OnSolutions:
         """Train the model from step `start` on."""
         config = self.config
         batches = self.train.batches(config.prompts_per_batch, config.epochs, config.seed, self.said_by, start)
-        return labelled.fit(model, batches, optimizer, config.training.accumulate, config.likelihood)
+        return labelled_reward_model.fit(model, batches, optimizer, config.training.accumulate, config.likelihood)
 
     def measure(self, model: PretrainedModel) -> Metrics:
         """Accuracies of the held-out solutions."""
-        logits = labelled.predicted(model, self.test.in_order(SCORED_AT_ONCE)).double()
+        logits = labelled_reward_model.predicted(model, self.test.in_order(SCORED_AT_ONCE)).double()
         target = torch.cat([batch.target[batch.at] for batch in self.test.in_order(SCORED_AT_ONCE)]).double()
         shared = {
-            "accuracy": labelled.right(logits, target).double().mean().item(),
-            "loss": labelled.losses(logits, target).mean().item(),
+            "accuracy": labelled_reward_model.right(logits, target).double().mean().item(),
+            "loss": labelled_reward_model.losses(logits, target).mean().item(),
         }
         self.found = self._held_out(logits)
         return {**shared, **solution_measures.measures(self.found)}

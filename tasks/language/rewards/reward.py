@@ -1,7 +1,7 @@
 """How a reward is written: a decorated function in a file of by_name/, where function and file have the reward's name.
 
 `load` imports the file of that name and no other. So a reward's code counts for the stages whose section names it, and
-a new file for none (tasks/code/chosen.py).
+a new file for none (tasks/code/registries.py).
 """
 
 import math

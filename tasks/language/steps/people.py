@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
+from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import Answer, Item, StepsValue
-from tasks.language.judgements.record import JudgementRecord
 
 
 def judged(record: JudgementRecord) -> list[tuple[Item, list[int]]]:

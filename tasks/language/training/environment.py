@@ -25,7 +25,7 @@ from tasks.common import tables
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.configs.parts.policies import SamplingConfig
 from tasks.language.data import chat, prompts
-from tasks.language.rewards import rewards
+from tasks.language.rewards import weighted_rewards
 from tasks.language.training.judge import Judge
 
 SEEDS = 2**43  # with what sampling adds, a larger number might be no seed for torch
@@ -96,7 +96,9 @@ class SamplingEnvironment:
             whole.completions(encoded_prompts, self.tokenizer.pad_token_id),
             dict(zip(names, parts, strict=True)),
         )
-        return Experience(responses, whole.logps, total, whole.ended, rewards.means(logged), logged, paid, steps)
+        return Experience(
+            responses, whole.logps, total, whole.ended, weighted_rewards.means(logged), logged, paid, steps
+        )
 
     def check_judged(self, indices: Sequence[int], experience: Experience) -> None:
         """TrainingError where more of the responses to the prompts at `indices` have no reward than the section's limit
@@ -115,7 +117,9 @@ class SamplingEnvironment:
             )
         [(name, count)] = lacking.most_common(1) or [("reward", len(rows))]
         failed = (
-            int(experience.parts[name + rewards.FAILED][rows].sum()) if name + rewards.FAILED in experience.parts else 0
+            int(experience.parts[name + weighted_rewards.FAILED][rows].sum())
+            if name + weighted_rewards.FAILED in experience.parts
+            else 0
         )
         raise TrainingError(
             f"{len(rows)} of {len(experience.rewards)} responses ({len(rows) / len(experience.rewards):.0%}) have "
@@ -126,13 +130,15 @@ class SamplingEnvironment:
             "reward_none_limit (1 never stops)"
         )
 
-    def _judged(self, indices: Sequence[int], drawn: Rollouts, by_line: bool) -> tuple[Experience, rewards.Rewards]:
+    def _judged(
+        self, indices: Sequence[int], drawn: Rollouts, by_line: bool
+    ) -> tuple[Experience, weighted_rewards.Rewards]:
         """The responses to the prompts at `indices`, perhaps none, with their rewards."""
         if not indices:
             nothing = Completions(*(torch.zeros(0, 1, dtype=torch.bool),) * 2, torch.zeros(0), drawn.tokens, drawn.mask)
             paid, none = drawn.logps if by_line else None, torch.zeros(0)
             steps = StepRewards(drawn.logps, none, none, none) if self.judge.judges_steps else None
-            return Experience(nothing, drawn.logps, none, drawn.ended, {}, {}, paid, steps), rewards.Rewards(
+            return Experience(nothing, drawn.logps, none, drawn.ended, {}, {}, paid, steps), weighted_rewards.Rewards(
                 none, none, {}
             )
         responses = drawn.completions([self.encoded[index] for index in indices], self.tokenizer.pad_token_id)
@@ -144,7 +150,7 @@ class SamplingEnvironment:
             drawn.logps,
             judged.total,
             drawn.ended,
-            rewards.means(judged.parts),
+            weighted_rewards.means(judged.parts),
             judged.parts,
             steps=judged.steps,
         )

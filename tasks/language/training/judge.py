@@ -24,7 +24,7 @@ from tasks.language.configs.parts.names import reward_names
 from tasks.language.configs.parts.policies import SamplingConfig
 from tasks.language.configs.parts.python_rewards import BY_MODEL, is_python
 from tasks.language.data import chat
-from tasks.language.rewards import reward_model_files, rewards
+from tasks.language.rewards import reward_model_files, weighted_rewards
 from tasks.language.rewards.answers import without_thinking
 from tasks.language.rewards.by_name.rubric import rubric
 from tasks.language.rewards.python_functions import PythonFunction
@@ -33,7 +33,7 @@ from tasks.language.rewards.verifier import Verifier
 from tasks.language.training.trained_model import frozen_dtype
 
 SCORED_AT_ONCE = 128  # responses that the reward model reads in one pass; changes speed only
-METRICS = {f"rewards/{name}": text for name, text in rewards.METRICS.items()}
+METRICS = {f"rewards/{name}": text for name, text in weighted_rewards.METRICS.items()}
 
 
 class Judge:
@@ -41,7 +41,7 @@ class Judge:
 
     def __init__(
         self,
-        weights: Mapping[str, rewards.Weights],
+        weights: Mapping[str, weighted_rewards.Weights],
         scorer: PretrainedModel | None,
         tokenizer: Tokenizer,
         verifier: Verifier,
@@ -62,7 +62,7 @@ class Judge:
         self.weights, self.scorer, self.tokenizer, self.verifier = weights, scorer, tokenizer, verifier
         self.functions, self.helpers, self.columns, self.strip_thinking = functions, helpers, columns, strip_thinking
         self.graded = graded or any(counted.get("rubric") for counted in weights.values())
-        by_name = rewards.by_name(counting(weights))
+        by_name = weighted_rewards.by_name(counting(weights))
         self.by_columns = {name: reward for name, reward in by_name.items() if reward.columns is not None}
         self.unreadable: set[str] = set()  # prompts whose reference cannot be read, once they are known
         self.by_model = [name for name in BY_MODEL if any(counted.get(name) for counted in weights.values())]
@@ -89,7 +89,7 @@ class Judge:
     def check(self, prompts: Sequence[Record]) -> None:
         """DataError with one line where a prompt has not what its reward reads: an answer, or columns of their own."""
         for row in prompts:
-            if wrong := rewards.fault(row, _columns(row), self.weights[row["reward"]]):
+            if wrong := weighted_rewards.fault(row, _columns(row), self.weights[row["reward"]]):
                 raise DataError(f"prompts: {row['prompt_id']}: {wrong}")
 
     def lacking(self, reward: str, parts: Mapping[str, float]) -> list[str]:
@@ -112,7 +112,9 @@ class Judge:
             function.spent = 0.0
         return seconds_spent
 
-    def __call__(self, prompts: Sequence[Record], responses: Completions, ended: Sequence[bool]) -> rewards.Rewards:
+    def __call__(
+        self, prompts: Sequence[Record], responses: Completions, ended: Sequence[bool]
+    ) -> weighted_rewards.Rewards:
         """The reward (N,) and its parts of N responses; `asked[n]` is the row of Prompts that response n answers.
 
         A part that counts for some prompts is computed for all, so that each step has the same parts.
@@ -131,13 +133,13 @@ class Judge:
         kinds = [row["reward"] for row in prompts]
         scores, at_ends = (None, None) if self.scorer is None else _scores(self.scorer, responses)
         total, others = torch.zeros(len(texts)), torch.zeros(len(texts))
-        logged = [name for function in self.functions for name in (function, function + rewards.FAILED)]
+        logged = [name for function in self.functions for name in (function, function + weighted_rewards.FAILED)]
         for name, reward in self.by_columns.items():
             logged += (name, *reward.further)
         parts = {name: torch.full((len(texts),), torch.nan) for name in logged}
         for kind in sorted(set(kinds)):
             rows = torch.tensor([index for index, other in enumerate(kinds) if other == kind])
-            part = rewards.rewards(
+            part = weighted_rewards.rewards(
                 [answered[row] for row in rows.tolist()],
                 self.weights[kind],
                 self.verifier,
@@ -154,7 +156,7 @@ class Judge:
             parts.setdefault("rubric", torch.zeros(len(texts)))[left] = points
         self._tell_unreadable(prompts, parts["verifiable"])
         steps = None if at_ends is None else self._steps(kinds, at_ends, others)
-        return rewards.Rewards(total, others, parts, steps)
+        return weighted_rewards.Rewards(total, others, parts, steps)
 
     def _tell_unreadable(self, prompts: Sequence[Record], right: Tensor) -> None:
         """A line on standard error for each prompt that has no reward since its answer is no reference that can be
@@ -232,7 +234,7 @@ def check_objective(scorer: Path, model_objective: str, wanted: Sequence[str]) -
             )
 
 
-def counting(weights: Mapping[str, rewards.Weights]) -> rewards.Weights:
+def counting(weights: Mapping[str, weighted_rewards.Weights]) -> weighted_rewards.Weights:
     """The rewards that count for some prompts, whatever the data sets of these ask for."""
     return {name: 1.0 for counted in weights.values() for name, weight in counted.items() if weight}
 
@@ -254,7 +256,7 @@ def judging(
     """
     if unknown := {kind for kind in kinds if not is_python(kind)} - {"policy", *reward_names()}:
         raise DataError(f"prompts: the reward of some is {min(unknown)}, of which nothing is known")
-    counted: dict[str, rewards.Weights] = {kind: {kind: 1.0} for kind in kinds}
+    counted: dict[str, weighted_rewards.Weights] = {kind: {kind: 1.0} for kind in kinds}
     if "policy" in kinds:
         counted["policy"] = config.reward
     wanted = [name for name in BY_MODEL if any(part.get(name) for part in counted.values())]
@@ -274,6 +276,6 @@ def judging(
         for function in functions.values():
             ending.callback(function.close)
         verifier = ending.enter_context(Verifier())
-        helpers = ending.enter_context(rewards.helpers(counting(counted)))
+        helpers = ending.enter_context(weighted_rewards.helpers(counting(counted)))
         strip = config.strip_thinking
         yield Judge(counted, model, tokenizer, verifier, functions, helpers, columns=columns, strip_thinking=strip)

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 import torch
 
-from tasks.algorithms.common import checkpointing, distributed, sharding
+from tasks.algorithms.common import distributed, gradient_checkpointing, sharding
 from tasks.algorithms.common.precision import TrainedWeights, compute_dtype, in_full, set_precision
 from tasks.algorithms.language.causal_lm import CausalLM, PretrainedCausalLM, PretrainedModel
 from tasks.algorithms.language.critic import Critic
@@ -43,7 +43,7 @@ class TrainedModel(Generic[Model]):
         set_precision(self.model, config.precision)
         if config.gradient_checkpointing:
             try:
-                checkpointing.enable(self.model)
+                gradient_checkpointing.enable(self.model)
             except ValueError as error:
                 name = self.model.name_or_path
                 raise ConfigError(f"params.yaml: training.gradient_checkpointing: {name}: {error}") from None
@@ -163,7 +163,7 @@ def new_critic(trained: TrainedModel[PretrainedCausalLM]) -> Critic:
 
 def _divide(body: object, config: TrainingConfig) -> None:
     assert isinstance(body, torch.nn.Module)
-    sharding.divide(body, checkpointing.all_layers(body), compute_dtype(config.precision))
+    sharding.divide(body, gradient_checkpointing.all_layers(body), compute_dtype(config.precision))
 
 
 def frozen_dtype(config: TrainingConfig) -> str:

@@ -18,7 +18,7 @@ from minari.serialization import deserialize_space
 
 from tasks.common.errors import DataError
 from tasks.offline.configs.wrappers import BETWEEN, BRACE
-from tasks.offline.environments import kept, simulators, wrapping
+from tasks.offline.environments import saved_environments, simulators, wrapping
 
 Json = dict[str, Any]
 DRAWING = ("render_mode",)  # arguments that change nothing but pictures
@@ -40,7 +40,9 @@ def check(metadata: Mapping[str, Any], environment: str) -> list[str]:
     not compared.
     """
     if posttrain := metadata.get("posttrain"):
-        if kept.folder_of(environment) is None and _plain(posttrain["environment"]) != _plain(environment):
+        if saved_environments.folder_of(environment) is None and _plain(posttrain["environment"]) != _plain(
+            environment
+        ):
             raise DataError(f"recorded in {posttrain['environment']}, but environment is {environment}")
         return []
     env = simulators.make(environment)
@@ -48,7 +50,7 @@ def check(metadata: Mapping[str, Any], environment: str) -> list[str]:
     spec, lacking = _json(metadata.get("env_spec")), []
     if spec is not None:
         _check_spec(spec, env, environment)
-    elif kept.folder_of(environment) is None:
+    elif saved_environments.folder_of(environment) is None:
         lacking.append("env_spec")
     for name, own_space in (("observation_space", env.own_observations), ("action_space", env.own_actions)):
         recorded = _json(metadata.get(name))

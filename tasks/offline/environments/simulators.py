@@ -2,8 +2,8 @@
 
 Besides Gymnasium's there are small ones of our own, whose optimum is known: `graph`, `key-to-door`, and those of
 goals.py. Those of other packages are found too: by an entry point `gymnasium.envs` of an installed package, or as
-`module:id`, which imports the module; `module:folder` is one that a folder holds (kept.py). Any of them may have
-wrappers, and a registered one arguments (tasks/offline/configs/wrappers.py).
+`module:id`, which imports the module; `module:folder` is one that a folder holds (saved_environments.py). Any of them
+may have wrappers, and a registered one arguments (tasks/offline/configs/wrappers.py).
 """
 
 import difflib
@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.algorithms.offline.hindsight import Goals
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common.errors import DataError
 from tasks.offline.configs.wrappers import BETWEEN, BRACE
-from tasks.offline.environments import goals, graph, kept, key_to_door, modules, wrapping
+from tasks.offline.environments import goals, graph, key_to_door, modules, saved_environments, wrapping
 from tasks.offline.environments.checked import Checked
 
 Seen = NDArray[np.float32]
@@ -209,7 +209,7 @@ def optimum(environment: str) -> float | None:
     """The mean return of the best policy, where it is known; an environment that a folder holds may say it itself, as
     `optimum`.
     """
-    if kept.folder_of(environment) is None:
+    if saved_environments.folder_of(environment) is None:
         return OPTIMA.get(environment)
     best_return: float | None = getattr(make(environment).unwrapped, "optimum", None)
     return best_return
@@ -241,13 +241,13 @@ def make(environment: str, limit: int | None = None) -> Plain:
     `limit` is the number of steps after which an episode is truncated, in the place of the environment's own.
     """
     name, arguments, wrappers = wrapping.split(environment)
-    folder = kept.folder_of(environment)
+    folder = saved_environments.folder_of(environment)
     if arguments and (name in OWN or folder):
         raise DataError(f"environment {environment}: {name} takes no arguments")
     if name in OWN:
         env = OWN[name](limit)
     else:
-        env = kept.make(environment, folder) if folder else _made(name, arguments, limit)
+        env = saved_environments.make(environment, folder) if folder else _made(name, arguments, limit)
     env = wrapping.wrapped(
         env, environment, [wrapper for wrapper in wrappers if limit is None or wrapper.name != "TimeLimit"]
     )

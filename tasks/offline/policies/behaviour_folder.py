@@ -7,10 +7,10 @@ from pathlib import Path
 
 from tasks.algorithms.offline.networks.actors import Behaviour
 from tasks.common.errors import DataError
-from tasks.offline.datasets import episodes, stored
+from tasks.offline.datasets import dataset_files, episodes
 from tasks.offline.datasets.episodes import Episode
 from tasks.offline.datasets.normalized_score import ScoreReference
-from tasks.offline.environments import kept
+from tasks.offline.environments import saved_environments
 from tasks.offline.policies import files
 
 RANDOM, MEDIUM, EXPERT = "random", "medium", "expert"  # folders of policies
@@ -32,7 +32,7 @@ def replay(folder: Path) -> list[Episode]:
     """The episodes of training up to the medium policy; DataError with one line if there are none."""
     if not (folder / REPLAY).is_dir():
         raise DataError(f"{folder}: no episodes of training; branches.behaviour.{folder.name}.steps is 0?")
-    return list(episodes.read(folder / REPLAY / stored.DATA))
+    return list(episodes.read(folder / REPLAY / dataset_files.DATA))
 
 
 def reference(folder: Path) -> ScoreReference:
@@ -46,4 +46,4 @@ def reference(folder: Path) -> ScoreReference:
 def environment(folder: Path) -> str:
     """The environment's id, which the folder need not be named like."""
     name: str = json.loads((folder / REFERENCE).read_text())["environment"]
-    return kept.moved(name, folder)
+    return saved_environments.moved(name, folder)

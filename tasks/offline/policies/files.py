@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as serialised
 from torch import Tensor
 
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common.errors import DataError
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

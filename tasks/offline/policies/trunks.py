@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from tasks.algorithms.offline.decision_transformer import DecisionTransformer
 from tasks.algorithms.offline.networks.transformer import Transformer
-from tasks.algorithms.offline.text import Text
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.text_pretraining import Text
+from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common import model_files
 from tasks.common.errors import DataError
 

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tasks.algorithms.offline import fitted_q
 from tasks.offline.configs.returns import FittedQConfig
-from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.datasets.dataset_files import StoredDataset
 from tasks.offline.environments.rollouts import EpisodeOutcomes, Player, play
 
 TAIL = 1e-3  # gamma^t from which on rewards are left out

@@ -21,7 +21,7 @@ from tasks.common import models, tables
 from tasks.common.checkpoints import ResumableTraining, State, resumable
 from tasks.common.tracking import Row, part
 from tasks.offline.configs.learners import LearnerConfig
-from tasks.offline.datasets.stored import StoredDataset, read
+from tasks.offline.datasets.dataset_files import StoredDataset, read
 from tasks.offline.environments.rollouts import EVALUATION_SEED, Memoryless, Targeted, as_player, play
 from tasks.offline.policies import files
 from tasks.offline.training import mean_metrics

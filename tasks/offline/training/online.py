@@ -17,7 +17,7 @@ from torch import Tensor
 from tasks.algorithms.offline import hindsight
 from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.algorithms.offline.replay import ReplayBuffer
-from tasks.algorithms.offline.transitions import Referenced, TransitionBatch, Transitions, joined, mixed
+from tasks.algorithms.offline.transition_tensors import Referenced, TransitionBatch, Transitions, joined, mixed
 from tasks.offline.configs.learners import RELABEL, ExplorationConfig, FineTuningConfig
 from tasks.offline.environments import simulators
 

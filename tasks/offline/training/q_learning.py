@@ -11,10 +11,10 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.hindsight import Hindsight, Relabelled
 from tasks.algorithms.offline.networks.mlp import Normaliser, QValues
 from tasks.algorithms.offline.networks.target import TargetNetwork
-from tasks.algorithms.offline.transitions import TransitionBatch
+from tasks.algorithms.offline.transition_tensors import TransitionBatch
 from tasks.common.errors import DataError
 from tasks.offline.configs.learners import QConfig
-from tasks.offline.datasets.stored import StoredDataset
+from tasks.offline.datasets.dataset_files import StoredDataset
 from tasks.offline.training.learners import Learner
 
 Kind = TypeVar("Kind", bound=TransitionBatch)

@@ -10,7 +10,7 @@ from rich.console import Console
 from flows.console import display
 from flows.console.display import Lines, LiveTable
 from flows.console.summary import PlainConsole, duration, headlines, log_end, show_plan, show_results, tally
-from flows.engine.state import Event, PlannedStage, StageResult
+from flows.engine.stage_types import Event, PlannedStage, StageResult
 
 
 def planned(*names: str) -> list[PlannedStage]:

@@ -1,7 +1,7 @@
 """What is said of stages beside why they run."""
 
 from flows.console.plan_remarks import lines, made_with
-from flows.engine.state import PlannedStage
+from flows.engine.stage_types import PlannedStage
 
 
 def stage(name: str, **facts: object) -> PlannedStage:

@@ -5,7 +5,7 @@ import io
 from rich.console import Console
 
 from flows.console import workers_list
-from flows.workers.listing import Listed, RunningStage
+from flows.workers.live_workers import Listed, RunningStage
 
 SINCE = "2026-11-30T08:00:00Z"
 

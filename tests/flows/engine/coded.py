@@ -9,14 +9,14 @@ STAGE = """
 import sys
 from pathlib import Path
 
-from tasks.code import imported
+from tasks.code import import_check
 from tasks.common.errors import StageError
 
 
 def main(run):
     name = sys.modules["__main__"].__spec__.name.rpartition(".")[2]
     try:
-        imported.check(name, Path())
+        import_check.check(name, Path())
         run()
     except StageError as error:
         sys.exit(str(error))

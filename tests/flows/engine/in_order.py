@@ -4,7 +4,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from flows.engine.execute import Execution
-from flows.engine.state import PlannedStage, StageResult
+from flows.engine.stage_types import PlannedStage, StageResult
 
 LOST = ("failed", "paused", "skipped", "behind")
 

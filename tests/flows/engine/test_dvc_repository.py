@@ -13,7 +13,7 @@ from dvc.lock import HardlinkLock
 from flows.engine import dvc_repository
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_repository import PlanError
-from flows.engine.state import StageResult
+from flows.engine.stage_types import StageResult
 from tests.flows.engine.toy import Toy
 from tests.flows.machine.test_supervisor import wait_for
 

@@ -5,7 +5,7 @@ import pytest
 from flows.engine import execute
 from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution, ranks
-from flows.engine.state import Event
+from flows.engine.stage_types import Event
 from flows.machine import resources
 from tests.flows.engine import in_order
 from tests.flows.engine.toy import Toy

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine.state import PlannedStage
+from flows.engine.stage_types import PlannedStage
 from flows.engine.warm_stages import MODULES, warm_starts
 from flows.machine.warm_start import WarmStarts
 

@@ -12,7 +12,7 @@ from typing import Any
 from flows.engine.coordinator import Coordinator
 from flows.engine.execute import Execution
 from flows.engine.plan import plan
-from flows.engine.state import Event, PlannedStage, StageResult
+from flows.engine.stage_types import Event, PlannedStage, StageResult
 from tests.flows.engine import in_order
 
 # Writes OUT: the text after `--`, its section of params.yaml and the content of the files named before it.

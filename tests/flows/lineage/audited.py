@@ -13,12 +13,12 @@ import pytest
 
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_lock import Entry
-from flows.engine.mlflow_recording import FlowRecorder
-from flows.engine.state import StageResult
-from flows.lineage import pipeline_record
+from flows.engine.mlflow_flow_recorder import FlowRecorder
+from flows.engine.stage_types import StageResult
+from flows.lineage import pipeline_summary
 from flows.lineage.auditing import Audit, audit
 from flows.lineage.checks.database import numbers
-from flows.lineage.checks.memory import PLACE
+from flows.lineage.checks.md5_cache import PLACE
 from flows.web import run_page
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.quick import built_once, copy_folder, dvc
@@ -168,7 +168,7 @@ class Audited(Toy):
         pages = run_page.write_pages(self.root, planned, list(results.values()))
         params = self.read("params.yaml")
         stages = [stage.name for stage in planned]
-        pipeline_record.complete(self.root, "language", params, stages, list(results.values()), pages)
+        pipeline_summary.complete(self.root, "language", params, stages, list(results.values()), pages)
         return results
 
     def sql(self, statement: str, *values: object) -> int:
@@ -188,13 +188,13 @@ class Audited(Toy):
 
     def cached(self, path: str) -> Path:
         """The cache's object of a file of an out."""
-        from flows.lineage import cached
+        from flows.lineage import cache_objects
 
         for stage in self.lock["stages"].values():
             for out in stage["outs"]:
                 if path == out["path"] or path.startswith(f"{out['path']}/"):
-                    listed = cached.files(self.root, out["md5"])
-                    found = cached.path(self.root, listed[path.removeprefix(out["path"]).lstrip("/")])
+                    listed = cache_objects.files(self.root, out["md5"])
+                    found = cache_objects.path(self.root, listed[path.removeprefix(out["path"]).lstrip("/")])
                     assert found is not None
                     return found
         raise AssertionError(path)

@@ -1,7 +1,7 @@
 """Edits of a repository's code, which a person vouches for."""
 
 from flows.engine.plan import plan
-from flows.engine.state import PlannedStage
+from flows.engine.stage_types import PlannedStage
 from flows.lineage.acceptance import accepting
 from tests.flows.lineage.audited import Audited
 

@@ -5,7 +5,7 @@ parameters say.
 import shutil
 from pathlib import Path
 
-from flows.engine.mlflow_recording import FlowRecorder
+from flows.engine.mlflow_flow_recorder import FlowRecorder
 from tests.flows.engine.toy import Toy
 
 HOSTILE = '<script>alert(1)</script>\x1b[31m & "5"'

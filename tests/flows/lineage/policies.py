@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flows.engine.mlflow_recording import FlowRecorder
-from flows.engine.state import StageResult
-from flows.lineage import history, pipeline_record
+from flows.engine.mlflow_flow_recorder import FlowRecorder
+from flows.engine.stage_types import StageResult
+from flows.lineage import history, pipeline_summary
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.quick import copy_folder
 
@@ -115,5 +115,5 @@ def run(toy: Toy, **params: Mapping[str, Any]) -> tuple[history.PipelineRun, dic
     recorder.close(results.values())
     text = json.dumps(toy.params)
     pages = [page for page in [toy.root / "data/report/report.html"] if page.is_file()]
-    pipeline_record.complete(toy.root, "language", text, [stage.name for stage in planned], [*results.values()], pages)
+    pipeline_summary.complete(toy.root, "language", text, [stage.name for stage in planned], [*results.values()], pages)
     return history.pipeline(toy.root, recorder.parent), results

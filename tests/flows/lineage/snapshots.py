@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from flows.lineage.record import ExecutionRecord
+from flows.lineage.execution_record import ExecutionRecord
 
 
 def made(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.lineage.checks.memory import PLACE, Memory
+from flows.lineage.checks.md5_cache import PLACE, Memory
 from tests.flows.lineage.audited import Audited, flip, replace
 from tests.flows.toy_pipeline import call
 
@@ -221,7 +221,7 @@ def test_the_memory_of_digests(audited: Audited, tmp_path: Path) -> None:
 
 
 def test_an_audit_reads_only_what_changed(audited: Audited, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flows.lineage.checks.memory.SETTLED", -1)
+    monkeypatch.setattr("flows.lineage.checks.md5_cache.SETTLED", -1)
     first, second = audited.audit(), audited.audit()
     assert first.read > 0 == second.read
     assert audited.audit(full=True).read == first.read

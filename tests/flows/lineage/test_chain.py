@@ -9,11 +9,11 @@ from threading import Barrier
 import pytest
 from mlflow import MlflowClient
 
-from flows.engine import dvc_lock, dvc_stage, mlflow_runs, mlflow_seal
+from flows.engine import dvc_lock, dvc_stage, mlflow_run_lookup, mlflow_seal
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_repository import PlanError
-from flows.engine.mlflow_recording import FlowRecorder, settle
-from flows.engine.records import mlflow_files
+from flows.engine.mlflow_flow_recorder import FlowRecorder, settle
+from flows.engine.records import mlflow_artifacts
 from flows.lineage import history
 from flows.lineage.chain import Link, chain
 from tasks.common import mlflow_database
@@ -280,15 +280,15 @@ def test_the_file_of_a_run_that_could_not_be_written_breaks_no_chain(
             raise fault
         before(root, run_id, name, content)
 
-    before = mlflow_files.write
-    monkeypatch.setattr(mlflow_files, "write", write)
+    before = mlflow_artifacts.write
+    monkeypatch.setattr(mlflow_artifacts, "write", write)
     recorded.set(d=2)
     result = recorded.run(recorder=FlowRecorder(recorded.root, "language"))["d"]
     assert result.state == "ran"
     assert (result.unrecorded == "") == (away == 1)
     link = chain(recorded.root, "d")
     assert (link.run_id, link.note, link.inputs[0].stage) == (result.mlflow_run_id, "", "b")
-    assert mlflow_files.read(recorded.root, str(link.run_id), mlflow_seal.RECORD).exists() == (away == 1)
+    assert mlflow_artifacts.read(recorded.root, str(link.run_id), mlflow_seal.RECORD).exists() == (away == 1)
 
 
 def test_a_damaged_database_is_one_line_before_anything_runs(recorded: Toy) -> None:
@@ -305,13 +305,13 @@ def test_what_a_kill_behind_the_last_stage_left_is_settled_with_nothing_to_run(r
     last = results["d"].mlflow_run_id
     with sqlite3.connect(recorded.root / "mlruns/mlflow.db") as records:
         records.execute("UPDATE runs SET status = 'RUNNING' WHERE run_uuid = ?", [last])
-    assert mlflow_runs.left_running(recorded.root)
+    assert mlflow_run_lookup.left_running(recorded.root)
     assert "the chain breaks here" in chain(recorded.root, "d").note
     with Coordinator(recorded.root):
         settle(recorded.root, "language")
-    assert mlflow_runs.left_running(recorded.root), "another run is at work"
+    assert mlflow_run_lookup.left_running(recorded.root), "another run is at work"
     settle(recorded.root, "language")
-    assert not mlflow_runs.left_running(recorded.root)
+    assert not mlflow_run_lookup.left_running(recorded.root)
     assert chain(recorded.root, "d").run_id == last
     status = MlflowClient(mlflow_database.address(recorded.root)).get_run(recorder.parent).info.status
     assert status == "KILLED", "the flow's own run was not ended"

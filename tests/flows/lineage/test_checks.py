@@ -12,10 +12,10 @@ from rich.console import Console
 from flows.console.audit_text import show, summary
 from flows.engine.dvc_lock import hashes
 from flows.lineage.checks import database
-from flows.lineage.checks.entries import EntryDifference, differences, shown
+from flows.lineage.checks.content_hashes import tree_hash
 from flows.lineage.checks.findings import Audit
+from flows.lineage.checks.lock_differences import EntryDifference, differences, shown
 from flows.lineage.checks.origins import swapped
-from flows.lineage.checks.stored import tree_hash
 from flows.lineage.git_files import Tree, hashes_of
 from tests.flows.lineage.audited import Audited
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from mlflow import MlflowClient
 
-from flows.engine import mlflow_store
-from flows.engine.mlflow_runs import PREFIX
+from flows.engine import mlflow_client
+from flows.engine.mlflow_run_lookup import PREFIX
 from flows.lineage import durations
 from flows.machine.supervisor import Command
 from tests.flows.lineage.audited import Audited
@@ -23,7 +23,7 @@ def supervised(monkeypatch: pytest.MonkeyPatch) -> None:
 def client(tmp_path: Path, empty_mlflow: Path) -> MlflowClient:
     (tmp_path / "mlruns").mkdir()
     shutil.copyfile(empty_mlflow, tmp_path / "mlruns/mlflow.db")
-    return mlflow_store.open_store(tmp_path)
+    return mlflow_client.open_store(tmp_path)
 
 
 def ran(client: MlflowClient, stage: str, start: int, end: int | None, status: str = "FINISHED") -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine import dvc_lock
-from flows.engine.mlflow_recording import FlowRecorder
+from flows.engine.mlflow_flow_recorder import FlowRecorder
 from flows.lineage import folders
 from flows.lineage.chain import Link, chain
 from tests.flows.engine.toy import Toy

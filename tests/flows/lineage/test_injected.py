@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from flows.lineage import record, verifying
+from flows.lineage import execution_record, verifying
 from flows.lineage.reproduction import command
-from tasks.common import environment
+from tasks.common import run_environment
 from tests.flows import unsupervised
 from tests.flows.lineage.audited import Audited
 
@@ -32,7 +32,7 @@ else:
 
 @pytest.fixture(autouse=True)
 def _no_module_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in environment.STARTUP:
+    for name in run_environment.STARTUP:
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
@@ -70,48 +70,50 @@ def test_verify_runs_without_it_and_differs(patched: Audited, monkeypatch: pytes
         assert {found.environment[name][1] for name in ("sitecustomize", "PYTHONPATH")} == {"left out"}
 
 
-@pytest.mark.parametrize("name", environment.STARTUP)
+@pytest.mark.parametrize("name", run_environment.STARTUP)
 def test_a_module_that_runs_first_is_found_and_hashed(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("site.ENABLE_USER_SITE", True)
     monkeypatch.setattr("site.getusersitepackages", lambda: str(tmp_path))
     monkeypatch.setattr("site.getsitepackages", lambda: [])
-    assert environment.injected() == {}
+    assert run_environment.injected() == {}
     file = tmp_path / f"{name}.py"
     file.write_text("print()\n")
-    first = environment.injected()
+    first = run_environment.injected()
     assert first[name].startswith(f"{file} ")
     file.write_text("print(1)\n")
-    assert environment.injected()[name] != first[name]
-    assert environment.foreign(first) == first
+    assert run_environment.injected()[name] != first[name]
+    assert run_environment.foreign(first) == first
 
 
 def test_a_distribution_s_own_is_recorded_and_no_remark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("site.getsitepackages", lambda: [str(tmp_path)])
     (tmp_path / "sitecustomize.py").write_text(DEBIAN)
-    found = environment.injected()
+    found = run_environment.injected()
     assert found["sitecustomize"].startswith(str(tmp_path))
-    assert environment.foreign(found) == {}
+    assert run_environment.foreign(found) == {}
     (tmp_path / "sitecustomize.py").write_text(DEBIAN + "import os\n")
-    assert environment.foreign(environment.injected()).keys() == {"sitecustomize"}
+    assert run_environment.foreign(run_environment.injected()).keys() == {"sitecustomize"}
 
 
 def test_modules_in_the_folders_of_pythonpath_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), "", str(Path(environment.__file__).parents[2])]))
+    monkeypatch.setenv(
+        "PYTHONPATH", os.pathsep.join([str(tmp_path), "", str(Path(run_environment.__file__).parents[2])])
+    )
     (tmp_path / "inner").mkdir()
     (tmp_path / "inner/module.py").write_text("VALUE = 1\n")
-    first = environment.injected()["PYTHONPATH"]
+    first = run_environment.injected()["PYTHONPATH"]
     assert first.startswith(f"{tmp_path} "), "without this package's own folder"
     (tmp_path / "notes.txt").write_text("no module")
-    assert environment.injected()["PYTHONPATH"] == first
+    assert run_environment.injected()["PYTHONPATH"] == first
     (tmp_path / "inner/module.py").write_text("VALUE = 2\n")
-    assert environment.injected()["PYTHONPATH"] != first
+    assert run_environment.injected()["PYTHONPATH"] != first
 
 
 def test_the_command_of_a_copy_has_none_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", "/elsewhere")
-    variables = command.variables(record.ExecutionRecord("a", {}), tmp_path)
+    variables = command.variables(execution_record.ExecutionRecord("a", {}), tmp_path)
     assert "/elsewhere" not in variables["PYTHONPATH"].split(os.pathsep)
     assert variables["PYTHONPATH"].split(os.pathsep)[1:] == [str(tmp_path)]
 

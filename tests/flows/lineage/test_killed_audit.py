@@ -13,21 +13,21 @@ from tests.flows.lineage.audited import Audited
 from tests.flows.toy_pipeline import REPOSITORY
 
 MOMENTS = [
-    "flows.engine.mlflow_recording.FlowRecorder.start before 1",
-    "flows.engine.mlflow_recording.FlowRecorder.start after 1",
+    "flows.engine.mlflow_flow_recorder.FlowRecorder.start before 1",
+    "flows.engine.mlflow_flow_recorder.FlowRecorder.start after 1",
     "flows.engine.dvc_stage.StageRecords.make_way after 1",
     "flows.engine.dvc_stage.StageRecords.save_outs after 2",
     "tests.flows.lineage.audited.Recorder.made after 1",
     "flows.engine.dvc_stage.write_entry before 2",
     "flows.engine.dvc_stage.write_entry after 1",
-    "flows.engine.mlflow_store.seal before 1",
-    "flows.engine.mlflow_store.seal after 2",
-    "flows.engine.mlflow_recording.FlowRecorder.close before 1",
-    "flows.engine.mlflow_recording.FlowRecorder.close after 1",
+    "flows.engine.mlflow_client.seal before 1",
+    "flows.engine.mlflow_client.seal after 2",
+    "flows.engine.mlflow_flow_recorder.FlowRecorder.close before 1",
+    "flows.engine.mlflow_flow_recorder.FlowRecorder.close after 1",
     "flows.web.run_page.write before 2",
     "flows.web.run_page.write after 2",
-    "flows.engine.mlflow_store.log after 1",
-    "flows.engine.mlflow_store.seal before 3",
+    "flows.engine.mlflow_client.log after 1",
+    "flows.engine.mlflow_client.seal before 3",
 ]
 RUNS = """
 import os, pkgutil, signal, sys

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 import pytest
 
 from flows.console import new_judgements as shown
-from flows.engine.mlflow_recording import FlowRecorder
-from flows.engine.state import StageResult
+from flows.engine.mlflow_flow_recorder import FlowRecorder
+from flows.engine.stage_types import StageResult
 from flows.lineage import new_judgements
-from flows.lineage.comparison import measured
+from flows.lineage.comparison import evaluation_comparison
 from flows.lineage.new_judgements import Changed
 from tests.flows.engine.toy import Toy
 from tests.flows.inline_modules import run_module
@@ -91,7 +91,7 @@ def evaluate(toy: Toy, policy: str, skill: float) -> None:
 
 @pytest.fixture
 def judged(once: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toy:
-    monkeypatch.setattr(measured, "subprocess", SimpleNamespace(run=run_module))
+    monkeypatch.setattr(evaluation_comparison, "subprocess", SimpleNamespace(run=run_module))
     return copied(once[0], tmp_path / "toy")
 
 
@@ -142,7 +142,7 @@ def test_ten_more_judgements_say_what_they_changed(judged: Toy) -> None:
 
 def test_other_changes_of_the_run_are_named(judged: Toy, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the comparison of the policies, which another test makes."""
-    monkeypatch.setattr(measured, "compare", lambda *_: [])
+    monkeypatch.setattr(evaluation_comparison, "compare", lambda *_: [])
     with (judged.root / RECORD).open("a") as file:
         file.write("anna\n")
     judged.set(sft=0.5)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flows.engine.records import provenance
-from flows.lineage import chain, libraries, record, verifying
+from flows.lineage import chain, execution_record, libraries, verifying
 from flows.lineage.document import flat
 from tests.flows.lineage.audited import Audited, replace
 from tests.flows.lineage.quick import built_once
@@ -69,7 +69,7 @@ def test_the_second_clone_knows_the_runs_of_the_first(pushed: Audited, second: A
     assert audit.faults == []
     assert [finding.line for finding in audit.remarks] == ["a, b, c and 3 more: 6 runs were made in another clone"]
     assert (audit.counts["runs"], audit.counts["code files"]) == (6, 2)
-    made, at_origin = record.now(second.root), record.now(pushed.root)
+    made, at_origin = execution_record.now(second.root), execution_record.now(pushed.root)
     assert {made[stage].elsewhere != "" for stage in STAGES} == {True}
     assert {at_origin[stage].elsewhere for stage in STAGES} == {""}
     for stage in STAGES:
@@ -133,12 +133,12 @@ def test_results_of_both_clones_side_by_side(second: Audited, pushed: Audited, t
     second.dvc("push", "--quiet", "--run-cache")
     third = cloned(second, tmp_path / "third", "--run-cache")
     assert third.faults() == []
-    assert record.now(third.root)["b"].run_id == second.run_of("b")
-    assert record.now(third.root)["c"].run_id == pushed.run_of("c")
+    assert execution_record.now(third.root)["b"].run_id == second.run_of("b")
+    assert execution_record.now(third.root)["c"].run_id == pushed.run_of("c")
 
 
 def the_record(toy: Audited, stage: str) -> Path:
-    run_id = record.now(toy.root)[stage].run_id
+    run_id = execution_record.now(toy.root)[stage].run_id
     [file] = (toy.root / RECORDS).glob(f"*/{run_id}-*.json")
     return file
 

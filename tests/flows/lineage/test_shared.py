@@ -111,7 +111,7 @@ def test_a_stage_is_made_again_and_its_scratch_copy_records_nothing_there(shared
 
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """What another process would not know: the files that this one has fetched."""
-    from flows.engine.records import mlflow_files
+    from flows.engine.records import mlflow_artifacts
 
-    mlflow_files._home.cache_clear()
-    mlflow_files._listed.cache_clear()
+    mlflow_artifacts._home.cache_clear()
+    mlflow_artifacts._listed.cache_clear()

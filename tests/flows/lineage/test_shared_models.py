@@ -9,8 +9,8 @@ from threading import Barrier
 import pytest
 from mlflow import MlflowClient
 
-from flows.engine import mlflow_store
-from flows.engine.state import StageResult
+from flows.engine import mlflow_client
+from flows.engine.stage_types import StageResult
 from flows.lineage import registered_models
 from tasks.common import mlflow_database
 
@@ -69,7 +69,7 @@ def test_two_that_log_the_same_new_data_set_at_once_both_have_it(client: MlflowC
     def log(run_id: str) -> None:
         for number in range(5):
             together.wait()
-            mlflow_store.log_inputs(client, run_id, {"deps": [{"path": f"data/{number}", "md5": "a" * 32}]})
+            mlflow_client.log_inputs(client, run_id, {"deps": [{"path": f"data/{number}", "md5": "a" * 32}]})
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(log, runs))

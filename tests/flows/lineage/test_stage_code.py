@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine.mlflow_recording import FlowRecorder
-from flows.lineage import git_files, record, verifying
+from flows.engine.mlflow_flow_recorder import FlowRecorder
+from flows.lineage import execution_record, git_files, verifying
 from flows.lineage.acceptance import accepting
 from flows.lineage.auditing import audit
 from flows.lineage.checks import sources
@@ -86,7 +86,7 @@ def test_a_stage_is_made_again_with_the_code_that_ran(coded: Audited) -> None:
 def test_a_record_of_other_code_cannot_be_made_again(coded: Audited) -> None:
     wanted = verifying.wanted(coded.root, "first")
     entry = {**wanted.entry, "deps": [{**wanted.entry["deps"][0], "md5": "0" * 32}]}
-    other = record.ExecutionRecord(**{**vars(wanted), "entry": entry})
+    other = execution_record.ExecutionRecord(**{**vars(wanted), "entry": entry})
     with pytest.raises(CannotReproduceError, match=r"data/code/first\.json: expected 00000000, but commit"):
         verifying.verify(coded.root, other, lambda _: None, lambda *_: None)
 
@@ -105,7 +105,7 @@ def test_a_person_may_vouch_for_an_edit(coded: Audited) -> None:
     assert coded.reasons("first") == {"code": None, "first": "dep data/code/first.json changed"}
     accepting.accept_change(coded.root, "language", ["first"], "the same number")
     assert set(coded.reasons().values()) == {None}
-    made = record.now(coded.root)["first"]
+    made = execution_record.now(coded.root)["first"]
     assert made.run_id == coded.run_of("first")
     assert [step.why for step in made.accepted] == ["the same number"]
 

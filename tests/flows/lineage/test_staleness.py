@@ -5,7 +5,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from flows.console.causes import show
+from flows.console.staleness_causes import show
 from flows.lineage.staleness import Cause, causes
 from tests.flows.lineage.audited import HELPER, Audited
 

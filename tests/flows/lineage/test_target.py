@@ -4,7 +4,7 @@ import pytest
 
 from flows.engine import dvc_lock
 from flows.engine.dvc_repository import PlanError
-from flows.lineage import cached, record
+from flows.lineage import cache_objects, execution_record
 from flows.lineage.auditing import audit
 from flows.lineage.target import LineageTarget, resolve
 from tests.flows.engine.toy import Toy
@@ -96,45 +96,45 @@ def test_what_is_not_there_is_one_line(unchanged: Ran, text: str, line: str) -> 
 
 def test_records_are_the_same_from_the_lock_file_a_revision_and_the_run(policies_once: Ran, rerun: Ran) -> None:
     toy, run, results = rerun.toy, policies_once.first, policies_once.results
-    then, now = record.at_revision(toy.root, "HEAD"), record.now(toy.root)
-    assert then == record.of_pipeline(toy.root, run)
+    then, now = execution_record.at_revision(toy.root, "HEAD"), execution_record.now(toy.root)
+    assert then == execution_record.of_pipeline(toy.root, run)
     assert then["dpo"].entry["params"]["params.yaml"]["dpo"] == {"value": 0.6, "beta": 0.1}, "with their types"
     assert now["dpo"].entry["params"]["params.yaml"]["dpo"]["beta"] == 0.2
     assert now["sft"] == then["sft"]
     assert (then["dpo"].dirty, now["dpo"].dirty) == ("no", "params.yaml")
     assert then["dpo"].patch is None
     assert now["dpo"].patch.read_text().count("beta") == 2
-    assert record.of_run(toy.root, results["dpo"].mlflow_run_id) == then["dpo"]
+    assert execution_record.of_run(toy.root, results["dpo"].mlflow_run_id) == then["dpo"]
     for revision in ("nope", "--output=x", "HEAD:work.py"):
         with pytest.raises(PlanError, match=r"not a git revision with a dvc\.lock"):
-            record.at_revision(toy.root, revision)
+            execution_record.at_revision(toy.root, revision)
 
 
 def test_the_cache_gives_back_what_a_hash_stands_for(ran: Ran) -> None:
     toy, results = ran.toy, ran.results
     md5 = results["dpo"].outs["data/dpo"]
-    assert cached.files(toy.root, md5).keys() == {"config.json", "model.safetensors"}
-    cached.lay_out(toy.root, md5, toy.root / "copy")
+    assert cache_objects.files(toy.root, md5).keys() == {"config.json", "model.safetensors"}
+    cache_objects.lay_out(toy.root, md5, toy.root / "copy")
     assert (toy.root / "copy/model.safetensors").read_text() == (toy.root / "data/dpo/model.safetensors").read_text()
-    gone = cached.files(toy.root, md5)["config.json"]
-    cached.path(toy.root, gone).unlink()
+    gone = cache_objects.files(toy.root, md5)["config.json"]
+    cache_objects.path(toy.root, gone).unlink()
     with pytest.raises(
         PlanError, match=rf"^other/config.json: {gone} is not in the cache; it was collected, or never pulled$"
     ):
-        cached.lay_out(toy.root, md5, toy.root / "other")
+        cache_objects.lay_out(toy.root, md5, toy.root / "other")
     assert not (toy.root / "other").exists()
     with pytest.raises(PlanError, match="the cache does not have this folder; it was collected, or never pulled"):
-        cached.files(toy.root, "0" * 32 + ".dir")
+        cache_objects.files(toy.root, "0" * 32 + ".dir")
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/../../b", ""])
 def test_a_list_with_paths_outside_of_its_folder_is_refused(ran: Ran, name: str) -> None:
     toy, results = ran.toy, ran.results
-    listed = cached.path(toy.root, results["dpo"].outs["data/dpo"])
+    listed = cache_objects.path(toy.root, results["dpo"].outs["data/dpo"])
     listed.chmod(0o644)
     listed.write_text(json.dumps([{"relpath": name, "md5": "0" * 32}]))
     with pytest.raises(PlanError, match="expected a path within the folder, and its hash"):
-        cached.lay_out(toy.root, results["dpo"].outs["data/dpo"], toy.root / "out")
+        cache_objects.lay_out(toy.root, results["dpo"].outs["data/dpo"], toy.root / "out")
 
 
 def test_before_the_first_run_there_is_nothing_to_ask_for(toy: Toy) -> None:

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from flows.engine.dvc_repository import PlanError
-from flows.engine.mlflow_recording import FlowRecorder
+from flows.engine.mlflow_flow_recorder import FlowRecorder
 from flows.lineage import verifying
-from flows.lineage.record import ExecutionRecord
+from flows.lineage.execution_record import ExecutionRecord
 from flows.lineage.verifying import CannotReproduceError, Verification
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.quick import copy_folder

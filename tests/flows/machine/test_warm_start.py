@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from flows.engine.dvc_command import CommandRunner, StageFailed
-from flows.engine.state import Grant
+from flows.engine.stage_types import Grant
 from flows.machine.supervisor import Command
 from flows.machine.warm_start import NEVER_BEGAN, WarmCommand, WarmStarts, parsed
 from tests.flows.machine.test_supervisor import DOCILE, alive, wait_for

@@ -11,7 +11,7 @@ import pytest
 
 from flows import serve_command
 from flows.console.summary import PlainConsole
-from flows.orchestration import keeper, server
+from flows.orchestration import server, server_keeper
 from flows.running import WrongUseError
 from tests import prefect_server
 from tests.flows.engine.toy import Toy
@@ -52,5 +52,5 @@ def test_a_wrong_schedule_is_one_line_before_a_server_is_started(cron: str, tmp_
     with pytest.raises(WrongUseError, match=r"^--cron: expected five fields such as '0 2 \* \* \*', got '") as caught:
         serve_command._serve(tmp_path, PlainConsole(), ["language", "agents"], ["language"], cron)
     assert cron in str(caught.value)
-    assert not (tmp_path / keeper.NOTE).exists()
+    assert not (tmp_path / server_keeper.NOTE).exists()
     assert not server.kept(tmp_path)

@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from flows import running, up_to_date
+from flows import flow_run, running
 from flows.console.summary import PlainConsole
 from flows.engine.dvc_repository import PlanError
-from flows.orchestration import keeper, server
+from flows.orchestration import server, server_keeper
 from flows.orchestration.server import may_be_configured
 from tests.flows.machine.test_supervisor import wait_for
 from tests.flows.orchestration.fake_prefect import FAKE
@@ -127,7 +127,7 @@ def test_two_users_share_one_server_which_ends_when_the_last_has_left(root: Path
     assert environ["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
     assert environ["PREFECT_HOME"] == str(root / "mlruns/prefect")
     first.close()
-    time.sleep(3 * keeper.LOOK_SECONDS)
+    time.sleep(3 * server_keeper.LOOK_SECONDS)
     assert server.answers(root), "the second still uses it"
     second.close()
     wait_for(lambda: not server.kept(root), 20)
@@ -142,7 +142,7 @@ def test_who_comes_while_it_ends_gets_one_that_stays(root: Path) -> None:
         time.sleep(0.2)
         assert server.answers(root)
         own.close()
-        time.sleep(keeper.LOOK_SECONDS)  # about when its keeper sees that nobody uses it
+        time.sleep(server_keeper.LOOK_SECONDS)  # about when its keeper sees that nobody uses it
     wait_for(lambda: not server.kept(root), 20)
 
 
@@ -151,7 +151,7 @@ def test_it_stays_for_the_next_run_until_it_is_stopped_and_comes_back_at_the_sam
     first.wait()
     url = first.url
     first.close()
-    time.sleep(3 * keeper.LOOK_SECONDS)
+    time.sleep(3 * server_keeper.LOOK_SECONDS)
     assert server.answers(root)
     assert server.stop(root)
     assert not server.answers(root)
@@ -166,7 +166,7 @@ def test_it_stays_for_the_next_run_until_it_is_stopped_and_comes_back_at_the_sam
 def test_it_ends_with_the_repository(root: Path) -> None:
     own = server.Server(root, minutes="5")
     own.wait()
-    process = keeper.read_note(root).process  # type: ignore[union-attr]
+    process = server_keeper.read_note(root).process  # type: ignore[union-attr]
     root.rename(root.with_name("renamed"))
     wait_for(lambda: not Path(f"/proc/{process}").exists() or _zombie(process), 20)
     assert not Path(f"/proc/{process}").exists() or _zombie(process)
@@ -184,7 +184,7 @@ def test_a_server_that_cannot_start_is_one_line(root: Path, tmp_path: Path) -> N
     with pytest.raises(PlanError, match=r"^Prefect's server did not start; see mlruns/logs/prefect-server\.log$"):
         own.wait(lines.append)
     own.close()
-    assert "no such table" in (root / keeper.LOG).read_text()
+    assert "no such table" in (root / server_keeper.LOG).read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
@@ -206,7 +206,7 @@ def test_a_keeper_that_is_ended_before_the_server_answers_is_started_again(numbe
 def test_a_keeper_that_is_killed_in_use_is_started_again_at_the_same_address(root: Path) -> None:
     in_use = server.Server(root, minutes="0")
     in_use.wait()
-    url, process = in_use.url, keeper.read_note(root).process  # type: ignore[union-attr]
+    url, process = in_use.url, server_keeper.read_note(root).process  # type: ignore[union-attr]
     os.kill(process, signal.SIGKILL)
     wait_for(lambda: server.answers(root) and _keeper(root) != process, 60)
     assert server.answers(root)
@@ -217,7 +217,7 @@ def test_a_keeper_that_is_killed_in_use_is_started_again_at_the_same_address(roo
 
 
 def _keeper(root: Path) -> int | None:
-    note = keeper.read_note(root)
+    note = server_keeper.read_note(root)
     return note.process if note else None
 
 
@@ -264,16 +264,16 @@ def test_a_database_that_set_up_has_left_is_laid_and_never_over_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "empty.db").write_text("empty")
-    monkeypatch.setattr(keeper, "template", lambda: tmp_path / "empty.db")
+    monkeypatch.setattr(server_keeper, "template", lambda: tmp_path / "empty.db")
     (tmp_path / "mlruns").mkdir()
-    keeper._lay_database(tmp_path)
+    server_keeper._lay_database(tmp_path)
     assert (tmp_path / "mlruns/prefect.db").read_text() == "empty"
     (tmp_path / "mlruns/prefect.db").write_text("history")
-    keeper._lay_database(tmp_path)
+    server_keeper._lay_database(tmp_path)
     assert (tmp_path / "mlruns/prefect.db").read_text() == "history"
-    monkeypatch.setattr(keeper, "template", lambda: tmp_path / "none.db")
+    monkeypatch.setattr(server_keeper, "template", lambda: tmp_path / "none.db")
     (tmp_path / "mlruns/prefect.db").unlink()
-    keeper._lay_database(tmp_path)
+    server_keeper._lay_database(tmp_path)
     assert [*(tmp_path / "mlruns").iterdir()] == []
 
 
@@ -282,8 +282,8 @@ def test_pages_may_ask_their_own_server_alone(tmp_path: Path) -> None:
     page = tmp_path / "v2/index.html"
     page.write_text("<html><head><title>x</title></head></html>")
     for _ in range(2):
-        keeper._restrict(tmp_path)
-        assert page.read_text() == f"<html><head>{keeper.POLICY}<title>x</title></head></html>"
+        server_keeper._restrict(tmp_path)
+        assert page.read_text() == f"<html><head>{server_keeper.POLICY}<title>x</title></head></html>"
     assert [file.name for file in page.parent.iterdir()] == ["index.html"]
 
 
@@ -293,7 +293,7 @@ def test_a_run_starts_the_server_ahead_unless_another_may_be_configured(
 ) -> None:
     monkeypatch.setenv("PREFECT_API_URL", url)
     monkeypatch.setenv("POSTTRAIN_SERVER_MINUTES", "0")
-    with up_to_date.server_ahead(root, wanted) as start:
+    with flow_run.server_ahead(root, wanted) as start:
         start()
         start()
         if wanted and not url:
@@ -311,12 +311,12 @@ def test_the_server_starts_while_a_run_still_plans_and_only_where_there_is_work(
     @contextmanager
     def planned(*arguments: Any) -> Iterator[Any]:
         events.append("planned")
-        yield up_to_date.Begun("language")
+        yield flow_run.Begun("language")
 
     quietly(monkeypatch)
-    monkeypatch.setattr(up_to_date, "server_ahead", lambda root, wanted: nullcontext(lambda: events.append("server")))
+    monkeypatch.setattr(flow_run, "server_ahead", lambda root, wanted: nullcontext(lambda: events.append("server")))
     with monkeypatch.context() as patch:
-        patch.setattr(up_to_date, "brought_up_to_date", planned)
+        patch.setattr(flow_run, "brought_up_to_date", planned)
         running.run(root, PlainConsole(io.StringIO()), ["dpo"])
     assert events[0] == "server"
     assert events[-1] == "planned"

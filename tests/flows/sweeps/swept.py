@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from flows.engine.dvc_lock import hashes
 from flows.engine.execute import Execution
-from flows.engine.state import Event, StageResult
-from flows.lineage import cached
+from flows.engine.stage_types import Event, StageResult
+from flows.lineage import cache_objects
 from flows.sweeps import axes
 from flows.sweeps import sweep as sweeping
 from flows.sweeps.sweep import Ended
@@ -50,7 +50,7 @@ class Swept:
         """An out of a point, as the cache has it."""
         ended = next(one for one in self.points if one.point.number == number)
         [md5] = [hashes(entry, "outs")[path] for entry in ended.entries.values() if path in hashes(entry, "outs")]
-        file = cached.path(toy.root, md5)
+        file = cache_objects.path(toy.root, md5)
         assert file is not None
         return file.read_text()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine.execute import Execution
-from flows.engine.state import Event
+from flows.engine.stage_types import Event
 from flows.sweeps import axes
 from flows.sweeps import sweep as sweeping
 from flows.workers import dispatch

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flows.engine import mlflow_runs
+from flows.engine import mlflow_run_lookup
 from flows.engine.dvc_repository import PlanError
-from flows.engine.state import PlannedStage, StageResult
+from flows.engine.stage_types import PlannedStage, StageResult
 from flows.web import run_head
 from flows.web.run_head import core_seconds, costs, draws, fill, own_sections, paragraphs, params_hash, strip, title
 
@@ -48,9 +48,9 @@ def record(monkeypatch):
             "posttrain.git_dirty": "params.yaml",
             "posttrain.env.cpu": "EPYC",
         }
-        return mlflow_runs.Run("r1", datetime(2026, 3, 4), tags, {})
+        return mlflow_run_lookup.Run("r1", datetime(2026, 3, 4), tags, {})
 
-    monkeypatch.setattr(mlflow_runs, "get", get)
+    monkeypatch.setattr(mlflow_run_lookup, "get", get)
 
 
 def test_the_title_is_of_the_run_that_made_the_report(record):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flows.engine.state import PlannedStage, StageResult, State
+from flows.engine.stage_types import PlannedStage, StageResult, State
 from flows.web import run_page, stage_graph
 from flows.web.stage_graph import HEIGHT, WIDTH, Look
 

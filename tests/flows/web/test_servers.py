@@ -18,10 +18,10 @@ from mlflow import MlflowClient
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from flows.console.summary import PlainConsole
-from flows.engine import guard, mlflow_store
+from flows.engine import mlflow_client, server_guard
 from flows.engine.dvc_repository import PlanError
-from flows.engine.guard import free_port
-from flows.orchestration import keeper
+from flows.engine.server_guard import free_port
+from flows.orchestration import server_keeper
 from flows.web import servers
 from tasks.common import mlflow_database
 from tests.flows.machine.test_supervisor import wait_for
@@ -40,8 +40,8 @@ def test_a_taken_port_is_passed_over() -> None:
 
 def test_a_server_that_ends_is_told_with_the_end_of_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     broken = [sys.executable, "-c", "raise SystemExit('no such table')"]
-    monkeypatch.setattr(mlflow_store, "open_store", lambda root: None)  # that it is opened first: test_cli.py
-    monkeypatch.setattr(guard, "command", lambda port: broken)
+    monkeypatch.setattr(mlflow_client, "open_store", lambda root: None)  # that it is opened first: test_cli.py
+    monkeypatch.setattr(server_guard, "command", lambda port: broken)
     out = StringIO()
     with temporary_settings({PREFECT_API_URL: "http://prefect.example:4200/api"}):
         monkeypatch.setenv("PREFECT_API_URL", "http://prefect.example:4200/api")
@@ -79,8 +79,8 @@ def test_a_port_that_is_asked_for_is_taken_or_refused() -> None:
 
 
 def test_of_servers_elsewhere_only_the_address_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mlflow_store, "open_store", lambda root: None)
-    monkeypatch.setattr(guard, "command", lambda port: pytest.fail("nothing is started"))
+    monkeypatch.setattr(mlflow_client, "open_store", lambda root: None)
+    monkeypatch.setattr(server_guard, "command", lambda port: pytest.fail("nothing is started"))
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://me:made-up-word@mlflow.example:5000/?token=made-up-word")
     out, address = StringIO(), "http://me:made-up-word@prefect.example:4200/api"
     monkeypatch.setenv("PREFECT_API_URL", address)
@@ -141,8 +141,8 @@ def test_both_pages_answer_until_ctrl_c_and_prefect_until_it_is_stopped(tmp_path
         assert b"<html" in fetch(address), "a browser keeps the cookie that it is given"
         assert json.loads(fetch(mlflow + "/ajax-api/2.0/mlflow/experiments/search?max_results=5"))
         assert json.loads(fetch(prefect + "/ui-settings"))["api_url"] == prefect + "/api"
-        wait_for(lambda: keeper.POLICY.encode() in fetch(prefect + "/v2/"), 20)
-        assert keeper.POLICY.encode() in fetch(prefect + "/v2/"), "its page asks no other host"
+        wait_for(lambda: server_keeper.POLICY.encode() in fetch(prefect + "/v2/"), 20)
+        assert server_keeper.POLICY.encode() in fetch(prefect + "/v2/"), "its page asks no other host"
         count = urllib.request.Request(prefect + "/api/flow_runs/count", method="POST")
         with pytest.raises(urllib.error.HTTPError, match="401"):
             urllib.request.urlopen(count)

@@ -9,8 +9,8 @@ import pytest
 
 from flows.engine.coordinator import Coordinator
 from flows.engine.plan import plan
-from flows.engine.state import StageResult
-from flows.workers import dispatch, pool, prefect_servers, reporter
+from flows.engine.stage_types import StageResult
+from flows.workers import dispatch, heartbeat, pool, prefect_servers
 from flows.workers.attempt import Attempt
 from tasks.common import mlflow_address
 from tests.flows.engine.toy import Toy
@@ -25,7 +25,7 @@ class Fleet:
         self.server.online = []
         self.attempts: list[Attempt] = []
         monkeypatch.setattr(prefect_servers, "connect", lambda root: self.server)
-        monkeypatch.setattr(reporter, "BEAT_SECONDS", 0.05)
+        monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.05)
         monkeypatch.setattr(pool, "LOOK_SECONDS", 0.05)
 
     @contextmanager

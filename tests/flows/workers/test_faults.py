@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from flows.engine import attempts
-from flows.engine.attempts import AttemptNote
+from flows.engine import attempt_notes
+from flows.engine.attempt_notes import AttemptNote
 from flows.engine.coordinator import Coordinator
 from flows.engine.dvc_command import StageFailed, WorkerLost
 from flows.engine.dvc_repository import PlanError
-from flows.engine.state import Event, PlannedStage
+from flows.engine.stage_types import Event, PlannedStage
 from flows.machine import stage_lock
 from flows.workers import attempt as attempt_module
-from flows.workers import dvc_transfer, in_copy, prefect_worker, reporter
+from flows.workers import dvc_transfer, heartbeat, in_copy, prefect_worker
 from flows.workers.attempt import Attempt
+from flows.workers.heartbeat import Reporter
 from flows.workers.job import Job, Status
 from flows.workers.prefect_api import PoolWorker
-from flows.workers.reporter import Reporter
 from tasks.common import mlflow_address
 from tests.flows.engine.toy import Toy
 from tests.flows.workers.fake_server import FakeServer
@@ -38,7 +38,7 @@ def submitted(server: FakeServer, root: Path, **more: object) -> Attempt:
 
 
 def note(root: Path, attempt: str = "attempt-1") -> None:
-    attempts.write(root, AttemptNote("b", attempt, True, "key", "http://fake/api", "run-0"))
+    attempt_notes.write(root, AttemptNote("b", attempt, True, "key", "http://fake/api", "run-0"))
 
 
 def good(root: Path) -> Path:
@@ -122,7 +122,7 @@ class Elsewhere:
 @pytest.fixture
 def made(toy: Toy, plain_commands: None, monkeypatch: pytest.MonkeyPatch) -> Toy:
     """A stage that ran well, whose parameter has changed."""
-    monkeypatch.setattr(attempts, "END_SECONDS", 0.05)
+    monkeypatch.setattr(attempt_notes, "END_SECONDS", 0.05)
     monkeypatch.setattr(stage_lock, "LOOK_SECONDS", 0.02)
     toy.stage("b")
     toy.run()
@@ -176,7 +176,7 @@ def test_old_outs_are_not_put_back_under_a_worker_that_still_writes(made: Toy) -
 
 
 def test_an_attempt_whose_worker_died_before_it_began_to_report_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporter, "BEAT_SECONDS", 0.01)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.01)
     said: list[tuple[str, bool]] = []
     one = Reporter(FakeServer(), "run-0", Status(), lambda *why: said.append(why), parent=os.getppid() + 1)  # type: ignore[arg-type]
     one.start()

@@ -14,11 +14,11 @@ from tasks.agents import agent_episodes
 from tasks.agents.agent_episodes import AgentEpisodesConfig
 from tasks.agents.environments import as_gymnasium
 from tasks.agents.environments.splits import split_of
+from tasks.agents.playing.minari_export import Transcribed
 from tasks.agents.playing.playing import GameEpisode
-from tasks.agents.playing.transcribed import Transcribed
 from tasks.common.errors import ConfigError, DataError
 from tasks.offline import bc, behaviour, dqn, returns, transitions
-from tasks.offline.datasets import imported, stored
+from tasks.offline.datasets import dataset_files, dataset_import
 from tasks.offline.environments import simulators
 from tests.conftest import PARAMS
 from tests.tasks.agents import small
@@ -70,7 +70,7 @@ def learned(home, mixed):
 
 def episodes(folder):
     """Each episode's arrays, its texts, and the number of its game."""
-    with h5py.File(folder / stored.DATA) as file:
+    with h5py.File(folder / dataset_files.DATA) as file:
         for number in range(len(file)):
             group = file[f"episode_{number}"]
             fields = {name: group[name][()] for name in ("observations", "actions", "rewards", "terminations")}
@@ -138,9 +138,9 @@ def test_its_numbers_are_those_of_its_episodes(by_the_expert):
 def test_the_same_again_is_the_same_bytes_and_another_seed_is_not(mixed, cloned, recorded, tmp_path):
     small.as_data(cloned, recorded, tmp_path / "mixed", FEW)
     small.as_data(cloned, recorded, tmp_path / "other/mixed", FEW, seed=1)
-    for file in (stored.DATA, stored.METADATA, Path("environment.json")):
+    for file in (dataset_files.DATA, dataset_files.METADATA, Path("environment.json")):
         assert (tmp_path / "mixed" / file).read_bytes() == (mixed / file).read_bytes()
-    assert (tmp_path / "other/mixed" / stored.DATA).read_bytes() != (mixed / stored.DATA).read_bytes()
+    assert (tmp_path / "other/mixed" / dataset_files.DATA).read_bytes() != (mixed / dataset_files.DATA).read_bytes()
 
 
 def test_an_episode_with_a_rare_action_is_left_out():
@@ -166,7 +166,7 @@ def test_an_episode_that_the_context_cut_short_is_truncated(recorded):
 
 
 def test_the_offline_flow_reads_it_as_it_is(learned, mixed):
-    dataset = stored.read(learned / "transitions/mixed")
+    dataset = dataset_files.read(learned / "transitions/mixed")
     rows = [*episodes(mixed)]
     assert dataset.environment == f"{MODULE}:{learned}/transitions/mixed", "its own folder is all that it needs"
     assert dataset.transitions.lengths.tolist() == [len(row["actions"]) for row in rows]
@@ -194,7 +194,7 @@ def test_a_data_set_of_another_game_is_refused(mixed, by_the_expert):
     other, _ = by_the_expert
     environment = f"{MODULE}:{mixed}"
     with pytest.raises(DataError, match=re.escape(f"{other}: recorded in another environment than {MODULE}")):
-        imported.minari(other, environment)
+        dataset_import.minari(other, environment)
 
 
 @pytest.mark.parametrize("broken", ["{", "{}"])

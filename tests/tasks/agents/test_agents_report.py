@@ -13,7 +13,7 @@ from tasks.agents.agents_report import AgentsReportConfig
 from tasks.agents.configs.agents_report import AgentExpectation
 from tasks.agents.playing.tables import SampledEpisodes, SampledTurns
 from tasks.agents.reporting import figures, verdicts
-from tasks.agents.reporting.measured import PolicyEpisodes
+from tasks.agents.reporting.policy_returns import PolicyEpisodes
 from tasks.common import models, tables
 from tasks.common.errors import ConfigError
 from tests.tasks.agents import small

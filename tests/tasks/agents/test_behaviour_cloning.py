@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 import torch
 
-from tasks.agents.playing import recorded as on_disk
+from tasks.agents.playing import episode_files as on_disk
 from tasks.algorithms.agents.transcripts import make_transcripts
 from tasks.algorithms.language.sft import cross_entropy
 from tasks.common import models

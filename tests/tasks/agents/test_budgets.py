@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 
 from tasks.agents import agents_report
 from tasks.agents.agents_report import AgentsReportConfig
+from tasks.agents.playing import episode_files as recordings
 from tasks.agents.playing import playing, purchases
-from tasks.agents.playing import recorded as recordings
 from tasks.agents.playing.collecting import GameCollector
 from tasks.agents.playing.playing import GameEpisode
 from tasks.algorithms.agents.transcripts import Transcript

@@ -6,9 +6,9 @@ import pytest
 from pydantic import ValidationError
 
 from tasks.agents import expert_episodes
-from tasks.agents.environments import own
+from tasks.agents.environments import user_environments
 from tasks.agents.expert_episodes import ExpertEpisodesConfig
-from tasks.agents.playing import recorded as on_disk
+from tasks.agents.playing import episode_files as on_disk
 from tasks.agents.playing.tables import EpisodeTable, Turns
 from tasks.common import tables
 from tasks.common.errors import DataError
@@ -56,10 +56,10 @@ def faulty(tmp_path, monkeypatch):
     (tmp_path / "environments").mkdir()
     (tmp_path / "environments/mine.py").write_text(FAULTY)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(own.host, "HOME", tmp_path)
-    own.close_hosts()
+    monkeypatch.setattr(user_environments.host, "HOME", tmp_path)
+    user_environments.close_hosts()
     yield {"kind": "environments/mine.py:Game", "seconds": 5.0, "episodes": 12, "validation": 3}
-    own.close_hosts()
+    user_environments.close_hosts()
 
 
 def test_games_that_the_environment_s_faults_ended_are_left_out_and_counted(faulty, tmp_path):

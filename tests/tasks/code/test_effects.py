@@ -4,7 +4,7 @@ reached.
 
 import pytest
 
-from tests.tasks.code.test_reach import TREE, digests, edited
+from tests.tasks.code.test_reachable_code import TREE, digests, edited
 
 
 def test_an_import_for_its_effect_counts():

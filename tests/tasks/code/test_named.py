@@ -1,6 +1,6 @@
 """What a name stands for: one definition, and not all of the module that has it."""
 
-from tests.tasks.code.test_reach import digests, edited
+from tests.tasks.code.test_reachable_code import digests, edited
 
 
 def test_a_name_that_an_import_time_statement_binds_does_not_stand_for_its_module():

@@ -6,9 +6,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from tasks import contract
-from tasks.code import chosen
-from tasks.code.looked_at import LOOKED_AT, WITHOUT_INFLUENCE
-from tasks.code.reach import PackageCode, StageReach
+from tasks.code import registries
+from tasks.code.reachable_code import PackageCode, StageReach
+from tasks.code.without_influence import LOOKED_AT, WITHOUT_INFLUENCE
 from tests import repository
 from tests.clone import Clone
 
@@ -59,7 +59,7 @@ def test_what_runs_is_reached(flow, tmp_path):
     def source(path):
         return (clone.root / path).read_bytes() if (clone.root / path).is_file() else None
 
-    code, choices = PackageCode(source, "tasks", WITHOUT_INFLUENCE, LOOKED_AT), chosen.working_choices(clone.root)
+    code, choices = PackageCode(source, "tasks", WITHOUT_INFLUENCE, LOOKED_AT), registries.working_choices(clone.root)
     modules = contract.stage_modules(YAML(typ="safe").load(clone.root / "dvc.yaml"))
     ignored = {f"{name.replace('.', '/')}.py" for name in WITHOUT_INFLUENCE}
     lines, missed, traced = {}, set(), set()
@@ -72,7 +72,7 @@ def test_what_runs_is_reached(flow, tmp_path):
                 continue
             traced.add(stage)
             if stage not in lines:
-                lines[stage] = reached_lines(code, modules[stage], chosen.modules_of(stage, choices))
+                lines[stage] = reached_lines(code, modules[stage], registries.modules_of(stage, choices))
             if not any(first <= int(line) <= last for first, last in lines[stage].get(path, ())):
                 missed.add((stage, path, name))
     assert traced == {name.partition("@")[0] for name in ran} - {"code"}

@@ -14,7 +14,7 @@ import pytest
 from mlflow import MlflowClient
 from mlflow.store.db import utils
 
-from flows.engine import mlflow_runs
+from flows.engine import mlflow_run_lookup
 from tasks.common import mlflow_address, mlflow_database, mlflow_shared, tracking
 from tasks.common.mlflow_database import DatabaseError
 from tests.tasks.common import older_mlflow
@@ -204,11 +204,11 @@ def test_a_question_makes_no_tables(empty: bool, tmp_path: Path, monkeypatch: py
     if empty:
         place.touch()
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{place}")
-    with mlflow_runs.reading(tmp_path) as records:
+    with mlflow_run_lookup.reading(tmp_path) as records:
         assert records is None
     assert place.exists() == empty
     assert not empty or not place.read_bytes()
-    assert mlflow_runs.finished(tmp_path, {"stage": "sft"}) == []
+    assert mlflow_run_lookup.finished(tmp_path, {"stage": "sft"}) == []
 
 
 def test_a_stage_of_plain_dvc_repro_is_recorded_there(

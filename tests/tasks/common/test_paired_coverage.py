@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tasks.common import estimates
-from tasks.common.paired import bootstrap, right_or_wrong
+from tasks.common.paired_intervals import bootstrap, right_or_wrong
 
 SAMPLES = 1000
 SURE = 4 * (0.95 * 0.05 / SAMPLES) ** 0.5  # four standard errors of the share of samples that hold the difference

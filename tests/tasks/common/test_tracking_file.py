@@ -1,4 +1,4 @@
-"""A stage under the coordinator leaves what it records in a file (test_mlflow_rows.py has the other end)."""
+"""A stage under the coordinator leaves what it records in a file (test_mlflow_run_writer.py has the other end)."""
 
 import json
 import os

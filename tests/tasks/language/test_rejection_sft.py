@@ -6,7 +6,7 @@ from transformers import AutoModelForCausalLM
 from tasks.algorithms.common.errors import TrainingError
 from tasks.common import models, tables
 from tasks.language.data import chat, forms
-from tasks.language.rewards.rewards import Rewards
+from tasks.language.rewards.weighted_rewards import Rewards
 from tasks.language.tables.problems import Demonstrations, Prompts
 from tasks.language.training.judge import Judge
 from tests.tasks.policies import judge_that_fails_at, train

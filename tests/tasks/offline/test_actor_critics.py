@@ -11,7 +11,7 @@ import torch
 
 from tasks.common.errors import StageError
 from tasks.offline import awr, cql, iql
-from tasks.offline.datasets import stored
+from tasks.offline.datasets import dataset_files
 from tasks.offline.policies import kinds
 from tasks.offline.training import learners
 from tests import extensions
@@ -92,7 +92,7 @@ def test_every_seed_leaves_a_policy_that_plays_and_its_curve(stage, actions, dat
     assert curves.groupby("seed")["step"].apply(list).to_dict() == {0: [3, 6, 7], 1: [3, 6, 7]}
     assert curves.notna().all(axis=None)
     assert set(metrics) == set(curves["variant"]) == {variant}
-    recording = stored.read(data / actions)
+    recording = dataset_files.read(data / actions)
     for seed in (0, 1):
         policy = kinds.load(tmp_path / "out" / variant / f"seed-{seed}")
         acted = policy.act(recording.transitions.observations)
@@ -113,7 +113,7 @@ def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(stage, actions
     builders = {}
     monkeypatch.setattr(learners, "run", lambda name, config, transitions, out, variants: builders.update(variants))
     run(config(stage), data / actions, data / "out")
-    recording = stored.read(data / actions)
+    recording = dataset_files.read(data / actions)
 
     def started(seed):
         torch.manual_seed(seed)

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from tasks.offline import bc
-from tasks.offline.datasets import stored
+from tasks.offline.datasets import dataset_files
+from tasks.offline.datasets.dataset_files import ScoreReference
 from tasks.offline.datasets.episodes import Episode
-from tasks.offline.datasets.stored import ScoreReference
 from tasks.offline.policies import kinds
 from tests.tasks.offline.worlds import record
 
@@ -51,7 +51,7 @@ def test_the_best_tenth_is_cloned_by_itself(tmp_path):
     """
     rng = np.random.default_rng(0)
     played = [pushing(0, 5, rng) for _ in range(9)] + [pushing(1, 20, rng)]
-    stored.write(tmp_path / "data", "CartPole-v1", played, ScoreReference(5, 20), {})
+    dataset_files.write(tmp_path / "data", "CartPole-v1", played, ScoreReference(5, 20), {})
     metrics = bc.run(CONFIG, tmp_path / "data", tmp_path / "out")
     acts = {name: kinds.load(tmp_path / "out" / name / "seed-0").act(STATES) for name in CONFIG.shares}
     assert acts["BC"].float().mean() < 0.3

@@ -10,7 +10,7 @@ from tasks.common.errors import StageError
 from tasks.offline import behaviour
 from tasks.offline.behaviour import Checkpoint, choose, reference_of, run
 from tasks.offline.configs.behaviour import BehaviourConfig
-from tasks.offline.datasets import stored
+from tasks.offline.datasets import dataset_files
 from tasks.offline.environments import simulators
 from tasks.offline.policies import behaviour_folder
 from tasks.offline.transitions import FIRST_SEED
@@ -46,7 +46,7 @@ def test_the_replay_is_all_of_training_up_to_the_medium_policy(cart):
     missing = metrics["medium"]["steps"] - sum(len(one) for one in replay)
     assert 0 <= missing < CONFIG.copies * 500
     assert all(one.terminations[-1] for one in replay), "a pole that falls"
-    found = stored.read(out / "replay")
+    found = dataset_files.read(out / "replay")
     assert found.environment == "CartPole-v1"
     early, late = np.array_split([one.rewards.sum() for one in replay], 2)
     assert early[:50].mean() < 35, "it begins as a random policy"

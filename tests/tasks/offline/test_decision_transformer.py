@@ -12,7 +12,7 @@ from tasks import check
 from tasks.common import checkpoints, tables
 from tasks.common.errors import StageError
 from tasks.offline import decision_transformer as stage
-from tasks.offline.datasets import stored
+from tasks.offline.datasets import dataset_files
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.policies import kinds
 from tasks.offline.training import learners
@@ -121,7 +121,7 @@ def test_policies_know_what_may_be_asked_of_them(spoken):
 
 def test_the_data_sets_mean_and_deviation_go_with_the_policy(data, silent):
     assert set(pd.read_csv(silent / "curves.csv")) == {"variant", "seed", "step", "loss", "accuracy"}
-    seen = stored.read(data).transitions.observations
+    seen = dataset_files.read(data).transitions.observations
     normaliser = kinds.load(silent / "DT/seed-0").normaliser
     assert torch.allclose(normaliser.mean, seen.mean(0), atol=1e-6)
     assert torch.allclose(normaliser(seen).std(0, correction=0)[seen.std(0) > 0], torch.tensor(1.0), atol=1e-4)

@@ -6,10 +6,10 @@ import pytest
 import torch
 from ruamel.yaml import YAML
 
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transition_tensors import Transitions
 from tasks.common.errors import StageError
 from tasks.offline import cql, dqn
-from tasks.offline.datasets import stored
+from tasks.offline.datasets import dataset_files
 from tasks.offline.environments import simulators
 from tasks.offline.policies import kinds
 from tasks.offline.training import learners
@@ -109,7 +109,7 @@ def test_cal_ql_refers_to_episodes_that_ended_and_to_no_cut_one(terminated):
 
 def first_seen(data):
     """The first observations of all its episodes: there are fewer than are watched at most."""
-    transitions = stored.read(data).transitions
+    transitions = dataset_files.read(data).transitions
     assert len(transitions.starts) <= learners.STARTS
     return transitions.observations[transitions.starts]
 
@@ -143,7 +143,7 @@ def test_cql_of_no_weight_is_double_dqn(trained):
 
 
 def test_what_it_learns_from_is_normalised_as_what_it_acts_on(data, monkeypatch):
-    recording = stored.read(data)
+    recording = dataset_files.read(data)
     learner = builders(monkeypatch, data, "dqn")["DQN"](recording, 0, torch.Generator().manual_seed(0))
     seen = []
     learner.policy.layers.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
@@ -165,7 +165,7 @@ def builders(monkeypatch, data, stage):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_what_is_kept_of_a_training_is_all_that_it_needs_to_go_on(variant, data, monkeypatch):
     """The training is cut between two updates of the target network, and for `online` in the middle of an episode."""
-    build, recording = builders(monkeypatch, data, "dqn")[variant], stored.read(data)
+    build, recording = builders(monkeypatch, data, "dqn")[variant], dataset_files.read(data)
 
     def started(seed):
         torch.manual_seed(seed)
@@ -205,7 +205,7 @@ def test_without_a_target_network_the_network_values_its_own_actions(data, train
 
 
 def test_without_replay_batches_are_steps_that_followed_each_other(data, monkeypatch):
-    recording = stored.read(data)
+    recording = dataset_files.read(data)
     rows = {tuple(row): number for number, row in enumerate(recording.transitions.observations.tolist())}
 
     def batches(variant, layer_inputs):

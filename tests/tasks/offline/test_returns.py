@@ -8,15 +8,15 @@ import torch
 
 from tasks.algorithms.offline.networks.actors import Behaviour
 from tasks.algorithms.offline.networks.mlp import Preferences, QValues
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common import tables
 from tasks.common.errors import StageError
 from tasks.offline import returns
 from tasks.offline.bc import run as clone
 from tasks.offline.configs.bc import BcConfig
 from tasks.offline.configs.returns import FittedQConfig, ReturnsConfig
-from tasks.offline.datasets import stored
-from tasks.offline.datasets.stored import ScoreReference
+from tasks.offline.datasets import dataset_files
+from tasks.offline.datasets.dataset_files import ScoreReference
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.environments.simulators import GRAPH
 from tasks.offline.policies import files, kinds
@@ -90,7 +90,7 @@ def test_metrics_are_means_over_seeds_with_scores(home, found):
 
 
 def test_the_description_tells_of_data_and_cost(home, found):
-    recording = stored.read(home / "transitions" / "CartPole-v1-random")
+    recording = dataset_files.read(home / "transitions" / "CartPole-v1-random")
     described = found.description
     assert described["method"] == "bc"
     assert described["environment"] == "CartPole-v1"
@@ -226,7 +226,7 @@ def test_the_graph_is_told_by_start(graph, tmp_path, monkeypatch):
     found = measurements.read(tmp_path / "q-graph")
     assert sorted(found.starts["start"]) == list(GRAPH.starts)
     assert (found.starts["total"] == found.starts["optimum"]).all()
-    data = stored.read(graph).transitions
+    data = dataset_files.read(graph).transitions
     first = data.observations[data.starts].argmax(1)
     for row in found.starts.to_dict("records"):
         assert row["optimum"] == -GRAPH.distances[row["start"]]

@@ -9,7 +9,7 @@ from tasks import check
 from tasks.common.errors import StageError
 from tasks.offline import behaviour, transitions
 from tasks.offline.configs.transitions import EpisodeDataset, TransitionsConfig
-from tasks.offline.datasets import stored
+from tasks.offline.datasets import dataset_files
 from tasks.offline.datasets.episodes import episode
 from tasks.offline.environments import simulators
 from tasks.offline.policies import behaviour_folder, files
@@ -55,7 +55,7 @@ def poles(home, tmp_path_factory):
 
 def test_walks_in_the_graph(home, tmp_path):
     metrics = record(home, tmp_path / "graph-60", "graph", "random", episodes=60)
-    found = stored.read(tmp_path / "graph-60")
+    found = dataset_files.read(tmp_path / "graph-60")
     assert metrics["episodes"] == len(found.transitions.lengths) == 60
     assert metrics["steps"] == len(found.transitions)
     assert metrics["return"]["mean"] == pytest.approx(found.transitions.returns.mean().item())
@@ -114,7 +114,7 @@ def until(lengths, steps):
 
 
 def test_medium_expert_is_one_half_each(poles):
-    medium, expert, both = (stored.read(poles[0] / source) for source in ("medium", "expert", "medium-expert"))
+    medium, expert, both = (dataset_files.read(poles[0] / source) for source in ("medium", "expert", "medium-expert"))
     half = LIMITS["medium-expert"]["steps"] // 2
     lengths = [length for tier in (medium, expert) for length in until(tier.transitions.lengths.tolist(), half)]
     assert both.transitions.lengths.tolist() == lengths
@@ -122,7 +122,7 @@ def test_medium_expert_is_one_half_each(poles):
 
 
 def test_medium_replay_is_training_itself(home, poles):
-    replay, found = behaviour_folder.replay(home / "CartPole-v1"), stored.read(poles[0] / "medium-replay")
+    replay, found = behaviour_folder.replay(home / "CartPole-v1"), dataset_files.read(poles[0] / "medium-replay")
     lengths = found.transitions.lengths.tolist()
     assert lengths == [len(one) for one in replay][: len(lengths)]
     assert sum(lengths[:-1]) < 500 <= sum(lengths)
@@ -130,7 +130,7 @@ def test_medium_replay_is_training_itself(home, poles):
 
 def test_policies_act_by_chance(home, poles):
     """A clone of greedy actions would earn more than the policy itself, so the data must hold sampled actions."""
-    data = stored.read(poles[0] / "medium").transitions
+    data = dataset_files.read(poles[0] / "medium").transitions
     greedy = behaviour_folder.policy(home / "CartPole-v1", "medium").act(data.observations)
     assert 0.6 < (greedy == data.actions).float().mean() < 0.99
 
@@ -180,7 +180,7 @@ def test_a_d4rl_file_below_the_raw_folder(home, tmp_path, capsys):
         "the observation that follows is not in the file",
         "transitions: data set hopper-d4rl: a D4RL file names no environment: shapes and ranges alone were compared",
     ]
-    found = stored.read(tmp_path / "hopper-d4rl")
+    found = dataset_files.read(tmp_path / "hopper-d4rl")
     assert found.metadata == {"source": "d4rl", "location": "it.hdf5"}
     assert found.d4rl.score(3234.3) == 100
 
@@ -189,13 +189,13 @@ def test_what_scores_are_measured_between(home, tmp_path, capsys):
     """By behaviour, unless the imported data says it, unless params.yaml does; a return of 2 of 0 to 8 scores 25."""
     record(home, tmp_path / "walks", "graph", "random", episodes=3)
     again = {"location": "walks", "raw": tmp_path}
-    metadata = tmp_path / "walks" / stored.METADATA
+    metadata = tmp_path / "walks" / dataset_files.METADATA
     said = json.loads(metadata.read_text())
     known = behaviour_folder.reference(home / "graph")
     for minimum, maximum in ((None, None), (-50.0, 50.0)):
         metadata.write_text(json.dumps(said | {"ref_min_score": minimum, "ref_max_score": maximum}))
         record(home, tmp_path / "again", "graph", "minari", **again)
-        reference = stored.read(tmp_path / "again").reference
+        reference = dataset_files.read(tmp_path / "again").reference
         assert (reference.minimum, reference.maximum) == (
             (minimum, maximum) if maximum else (known.minimum, known.maximum)
         )
@@ -233,8 +233,12 @@ def test_an_episode_that_was_cut_early_is_in_no_return(home, tmp_path):
     def walk(steps, terminated):
         return episode(np.eye(20)[: steps + 1], np.zeros(steps, np.int64), -np.ones(steps), terminated)
 
-    stored.write(
-        tmp_path / "walks", "graph", [walk(2, True), walk(4, False), walk(1, False)], stored.ScoreReference(-10, 0), {}
+    dataset_files.write(
+        tmp_path / "walks",
+        "graph",
+        [walk(2, True), walk(4, False), walk(1, False)],
+        dataset_files.ScoreReference(-10, 0),
+        {},
     )
     metrics = record(home, tmp_path / "it", "graph", "minari", location="walks", raw=tmp_path)
     assert (metrics["episodes"], metrics["steps"], metrics["cut_early"]) == (3, 7, 1)
@@ -244,7 +248,7 @@ def test_an_episode_that_was_cut_early_is_in_no_return(home, tmp_path):
 def test_our_own_data_set_can_be_imported_as_minaris(home, tmp_path):
     record(home, tmp_path / "cart-random", "CartPole-v1", "random", episodes=4)
     record(home, tmp_path / "cart-again", "CartPole-v1", "minari", location="cart-random", raw=tmp_path)
-    one, same = (stored.read(tmp_path / name) for name in ("cart-random", "cart-again"))
+    one, same = (dataset_files.read(tmp_path / name) for name in ("cart-random", "cart-again"))
     assert one.transitions.rewards.tolist() == same.transitions.rewards.tolist()
     assert (one.transitions.observations == same.transitions.observations).all()
 

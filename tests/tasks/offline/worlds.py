@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 
 from tasks.offline.configs.behaviour import BehaviourConfig, BehaviourTraining
-from tasks.offline.datasets import stored
+from tasks.offline.datasets import dataset_files
+from tasks.offline.datasets.dataset_files import ScoreReference
 from tasks.offline.datasets.episodes import Episode
-from tasks.offline.datasets.stored import ScoreReference
 from tasks.offline.environments import simulators
 
 CART = BehaviourTraining(
@@ -65,5 +65,5 @@ def record(path, environment, episodes, reference=None):
     played = [episode(scene, spaces, rng, seed) for seed in range(episodes)]
     scene.close()
     lowest = float(np.mean([one.rewards.sum() for one in played]))
-    stored.write(path, environment, played, reference or ScoreReference(lowest, lowest + 100), {})
+    dataset_files.write(path, environment, played, reference or ScoreReference(lowest, lowest + 100), {})
     return path

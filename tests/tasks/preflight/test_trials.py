@@ -10,7 +10,7 @@ import pytest
 from tasks.common.errors import DataError
 from tasks.preflight import trials
 from tests import repository
-from tests.tasks.agents.environments.test_own import HEADER, folder
+from tests.tasks.agents.environments.test_user_environments import HEADER, folder
 
 __all__ = ["folder"]
 KIND = "environments/mine.py:Game"

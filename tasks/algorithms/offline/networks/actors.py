@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tasks.algorithms.common.linear import Linear
 from tasks.algorithms.offline.networks.mlp import Network
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 
 BOUND = 10.0  # normalised observations and rewards are clipped to it
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.offline.networks.mlp import Normaliser, mlp
-from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
+from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch
 
 METRICS = {
     "critic_loss": "The critics' mean squared errors to their targets, summed over the critics.",

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.common.linear import Linear, Rectified
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 
 
 def mlp(inputs: int, hidden: Sequence[int], outputs: int, layer_norm: bool = False) -> nn.Sequential:

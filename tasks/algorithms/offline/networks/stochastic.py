@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tasks.algorithms.offline.networks.mlp import MeanAction, Network, Preferences
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 
 LOG_DEVIATION = (-5.0, 2.0)  # bounds for a Gaussian; beyond them its density is a spike or flat
 INSIDE = 0.999  # recorded actions at the box's edge are read as this: tanh reaches 1 only at infinity

@@ -21,7 +21,7 @@ from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
 from tasks.algorithms.offline.networks.stochastic import SquashedGaussian
-from tasks.algorithms.offline.transitions import Spaces, TransitionBatch, Transitions
+from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch, Transitions
 from tasks.extensions.continuous_control.algorithms.vae import ActionModel
 
 Kernel = Literal["laplacian", "gaussian"]

@@ -18,7 +18,7 @@ from torch import Tensor
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
 from tasks.algorithms.offline.networks.critics import bellman, squared_errors
-from tasks.algorithms.offline.transitions import TransitionBatch, Transitions
+from tasks.algorithms.offline.transition_tensors import TransitionBatch, Transitions
 from tasks.extensions.continuous_control.algorithms.td3 import TD3Agent, delayed, smoothed
 
 METRICS = {

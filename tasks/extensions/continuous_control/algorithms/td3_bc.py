@@ -7,7 +7,7 @@ Policy: max E lambda Q_1(s, pi(s)) - (pi(s) - a)^2 (eq. 3), lambda = alpha / mea
 from torch import Tensor
 
 from tasks.algorithms.offline.networks.critics import METRICS as CRITIC_METRICS
-from tasks.algorithms.offline.transitions import TransitionBatch
+from tasks.algorithms.offline.transition_tensors import TransitionBatch
 from tasks.extensions.continuous_control.algorithms.td3 import TD3Agent
 
 METRICS = {

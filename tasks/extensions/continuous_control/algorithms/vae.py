@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tasks.algorithms.offline.networks.mlp import Normaliser, mlp
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 
 KL_WEIGHT = 0.5  # of the latent's divergence against the squared error, as in BCQ's and BEAR's code
 LATENT_LIMIT = 0.5  # bound on the latent when sampling, as in that code: keeps to actions that were seen often

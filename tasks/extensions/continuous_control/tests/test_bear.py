@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.transitions import TransitionBatch
+from tasks.algorithms.offline.transition_tensors import TransitionBatch
 from tasks.extensions.continuous_control.algorithms import bear
 from tasks.extensions.continuous_control.algorithms.vae import ActionModel, gaussian_kl
 from tests.tasks.algorithms.offline import point

@@ -6,7 +6,7 @@ import torch
 
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.stochastic import Categorical, SquashedGaussian
-from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
+from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch
 from tasks.extensions.continuous_control.algorithms import brac
 from tests.tasks.algorithms.offline import point
 from tests.tasks.algorithms.offline.networks.test_stochastic import constant

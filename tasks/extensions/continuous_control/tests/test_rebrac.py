@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transition_tensors import Transitions
 from tasks.extensions.continuous_control.algorithms import rebrac, td3
 from tasks.extensions.continuous_control.tests.test_td3_bc import batch, by_action
 from tests.tasks.algorithms.offline import point

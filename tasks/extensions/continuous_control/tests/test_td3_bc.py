@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
+from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch
 from tasks.extensions.continuous_control.algorithms import td3, td3_bc
 from tests.tasks.algorithms.offline import point
 

@@ -20,8 +20,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tasks.common.tables import Record as Row
-from tasks.extensions.labelling.formats.given import PersonalJudgement, dense, person
+from tasks.extensions.labelling.formats.imported_judgements import PersonalJudgement, dense, person
 from tasks.language.data import forms
+from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import (
     CRITERIA,
     VERDICTS,
@@ -33,7 +34,6 @@ from tasks.language.judgements.lines import (
     StepsValue,
     Value,
 )
-from tasks.language.judgements.record import JudgementRecord
 from tasks.language.tables.solutions import steps_of
 
 PROMPTS = ("prompt", "instruction", "question", "input", "context")

@@ -10,10 +10,10 @@ from pydantic import ValidationError
 from tasks.common.errors import DataError
 from tasks.common.tables import Record as Columns
 from tasks.extensions.labelling.formats import argilla, potato, trl
-from tasks.extensions.labelling.formats.given import PersonalJudgement, lines
+from tasks.extensions.labelling.formats.imported_judgements import PersonalJudgement, lines
 from tasks.language.data.rows import Row, parsed, read_file, read_files
+from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import Line, fault
-from tasks.language.judgements.record import JudgementRecord
 
 Tool = Literal["trl", "trl-chat", "argilla", "potato"]
 TOOLS: tuple[Tool, ...] = get_args(Tool)

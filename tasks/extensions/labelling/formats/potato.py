@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 
 from tasks.common.tables import Record as Row
 from tasks.extensions.labelling import rankings
-from tasks.extensions.labelling.formats.given import PersonalJudgement, dense, person
+from tasks.extensions.labelling.formats.imported_judgements import PersonalJudgement, dense, person
 from tasks.extensions.labelling.measures.outcomes import SCALE, scale
 from tasks.language.data import forms
+from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import Item, Mode, PairwiseValue, RankingValue, Value
-from tasks.language.judgements.record import JudgementRecord
 from tasks.language.tables.preferences import LEVELS
 
 LISTS = ("responses", "answers", "candidates", "options", "text")

@@ -12,11 +12,11 @@ from typing import Any
 
 from tasks.common.errors import DataError
 from tasks.common.tables import Record as Row
-from tasks.extensions.labelling.formats.given import PersonalJudgement, person
+from tasks.extensions.labelling.formats.imported_judgements import PersonalJudgement, person
 from tasks.extensions.labelling.measures.outcomes import outcomes
 from tasks.language.data import forms, messages
+from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import EditValue, Item, Judgement, PairwiseValue, StepsValue
-from tasks.language.judgements.record import JudgementRecord
 
 FILES = ("preferences", "stepwise", "completions")
 

@@ -11,8 +11,8 @@ from tasks.extensions.labelling.measures import biases
 from tasks.extensions.labelling.measures.outcomes import alike, outcomes
 from tasks.extensions.labelling.measures.questions import Agreement, agreements
 from tasks.extensions.labelling.measures.strengths import Comparison, Strength, strengths
+from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import Item, Judgement, PairwiseValue
-from tasks.language.judgements.record import JudgementRecord
 
 Shares = Mapping[str, float | None]  # by judgement, from 0 to 1; None: it says nothing
 

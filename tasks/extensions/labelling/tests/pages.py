@@ -16,11 +16,11 @@ from fastapi.testclient import TestClient
 from tasks.extensions.labelling.__main__ import main
 from tasks.extensions.labelling.assignment import Assignment, AssignmentSettings
 from tasks.extensions.labelling.guard import HEADER, LOOPBACK
-from tasks.extensions.labelling.numbers import numbers
 from tasks.extensions.labelling.server import application
 from tasks.extensions.labelling.session import Session
+from tasks.extensions.labelling.statistics_text import numbers
+from tasks.language.judgements.judgement_log import Writer
 from tasks.language.judgements.lines import item_id, line_of, steps_of
-from tasks.language.judgements.record import Writer
 from tests.tasks import forks
 
 ROOT = Path(__file__).parents[4]

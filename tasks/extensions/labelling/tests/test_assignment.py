@@ -8,7 +8,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tasks.extensions.labelling.assignment import Assignment, AssignmentSettings, Progress
-from tasks.language.judgements.record import JudgementRecord
+from tasks.language.judgements.judgement_log import JudgementRecord
 from tests.tasks.language.judgements.samples import item, judgement, skip, undo
 
 PLAIN = AssignmentSettings(seed=1, overlap=2, gold=0.0, repeats=0.0, gap=3)

@@ -10,7 +10,7 @@ import pytest
 from tasks.extensions.labelling.__main__ import main
 from tasks.extensions.labelling.guard import HEADER
 from tasks.extensions.labelling.tests.pages import TOKEN, ForkedServer
-from tasks.language.judgements.record import Writer, read
+from tasks.language.judgements.judgement_log import Writer, read
 
 ROWS = [{"prompt": f"q{n}", "answers": [f"a{n}", f"b{n}", f"c{n}", f"d{n}"]} for n in range(5)]
 PAIRS = [

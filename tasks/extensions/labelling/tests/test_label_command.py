@@ -24,8 +24,10 @@ def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         name: {"outs": [{"path": f"data/{name.replace('@', '/')}", "md5": "0" * 32}]}
         for name in ("responses", "evaluate@sft", "evaluate@grpo")
     }
-    monkeypatch.setattr("flows.outs._entries", lambda root: entries)
-    monkeypatch.setattr("flows.outs.hashes", lambda entry, kind: {one["path"]: "" for one in entry.get(kind, ())})
+    monkeypatch.setattr("flows.stage_outputs._entries", lambda root: entries)
+    monkeypatch.setattr(
+        "flows.stage_outputs.hashes", lambda entry, kind: {one["path"]: "" for one in entry.get(kind, ())}
+    )
     monkeypatch.setenv(command.VARIABLE, "")
     monkeypatch.chdir(tmp_path)
 

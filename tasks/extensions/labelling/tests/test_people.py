@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from flows.engine.guard import free_port
+from flows.engine.server_guard import free_port
 from tasks.extensions.labelling import rankings
-from tasks.extensions.labelling.shown import as_shown
+from tasks.extensions.labelling.item_view import as_shown
 from tasks.extensions.labelling.tests.pages import COUNTS, Server
 from tasks.extensions.labelling.tests.people import Person
-from tasks.language.judgements.record import read
+from tasks.language.judgements.judgement_log import read
 from tests.browser import PROGRAM, Browser
 
 KILLS = 8  # in each of four modes

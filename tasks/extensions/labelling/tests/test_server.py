@@ -11,7 +11,7 @@ import pytest
 
 from tasks.extensions.labelling.guard import HEADER
 from tasks.extensions.labelling.tests.pages import QUIET, TOKEN, call, item, judge, serving, some
-from tasks.language.judgements.record import read
+from tasks.language.judgements.judgement_log import read
 
 VALUES = {
     "pairwise": {"strength": "a slightly better"},
@@ -336,7 +336,7 @@ def test_a_full_disk_is_said_and_nothing_is_shown_in_its_place(tmp_path, monkeyp
             raise OSError(28, "No space left on device")
 
         with monkeypatch.context() as patched:
-            patched.setattr("tasks.language.judgements.record.os.write", full)
+            patched.setattr("tasks.language.judgements.judgement_log.os.write", full)
             answer = post(
                 client,
                 "/judge",

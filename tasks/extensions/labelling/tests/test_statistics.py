@@ -11,8 +11,8 @@ from tasks.common.estimates import share
 from tasks.extensions.labelling.measures.biases import first_shown_wins, longer_wins
 from tasks.extensions.labelling.measures.outcomes import alike, outcomes, scale
 from tasks.extensions.labelling.measures.statistics import statistics
+from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import VERDICTS, AnswerScores, EditValue, RankingValue
-from tasks.language.judgements.record import JudgementRecord
 from tests.tasks.language.judgements.samples import flag, item, judgement, record_of, skip, undo, value_of
 
 SHORT = item("no", "certainly")

@@ -13,7 +13,7 @@ ELSEWHERE = {
         f"search.{key}": ("needs a process reward model", "tasks/extensions/search/tests/test_search.py")
         for key in ("beam_expansions", "beam_widths")
     },
-    "search.bootstrap": ("a model this small is never right", "tasks/extensions/search/tests/test_view.py"),
+    "search.bootstrap": ("a model this small is never right", "tasks/extensions/search/tests/test_search_page.py"),
 }
 METRICS = {"search": {"problems": 2, "max_new_tokens": 4, "subsets": 2, "bootstrap": 5}}
 WITH_STEPS = {"search": "data/raw/search/process"}  # stages that also read a process reward model -> from where

@@ -4,11 +4,11 @@ import pytest
 
 from flows.params import data_files
 from flows.params.files import ParameterError
-from tasks.preflight import ahead
+from tasks.preflight import user_files
 from tests import repository
 from tests.flows.params.test_data_files import add_reader
-from tests.tasks.preflight.test_ahead import fault
 from tests.tasks.preflight.test_data import given, write
+from tests.tasks.preflight.test_user_files import fault
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_suites_are_known_and_their_files_read(tmp_path, cell, expected):
     whole = {"policy": "sft", "suite": "gsm8k", "revision": None, "shots": 0, "samples": 0, **cell}
     configs = given(benchmarks={"folder": str(tmp_path), "cells": {"one": whole}})
     assert expected in fault(configs, {"sft", "benchmarks@one"})
-    [line] = ahead.lines(configs, {"sft"})
+    [line] = user_files.lines(configs, {"sft"})
     assert expected in line
 
 

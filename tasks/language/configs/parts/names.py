@@ -2,7 +2,7 @@
 and no list of names changes an out.
 
 A reward of the repository's is a file of tasks/language/rewards/by_name/, whose code counts for the stages that name it
-(tasks/code/chosen.py). A policy is what a stage trains; such a stage explains its curve in CURVES.
+(tasks/code/registries.py). A policy is what a stage trains; such a stage explains its curve in CURVES.
 """
 
 import re

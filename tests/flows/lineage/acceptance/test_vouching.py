@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from flows.engine.dvc_repository import PlanError
-from flows.lineage import chain, record
+from flows.lineage import chain, execution_record
 from flows.lineage.acceptance import accepting
 from tests.flows.lineage.audited import CODE, Audited, replace
 from tests.flows.lineage.edited import accept, comment
@@ -30,7 +30,7 @@ def test_it_stays_as_it_is_and_every_record_says_who_said_so(audited: Audited) -
     vouch(audited, "b")
     assert audited.reasons("b") == {"a": "dep helper.py changed", "b": "upstream a will run"}
     assert audited.lock["stages"]["b"]["outs"] == before["outs"]
-    made = record.now(audited.root)["b"]
+    made = execution_record.now(audited.root)["b"]
     assert made.run_id == audited.run_of("b")
     [step] = made.accepted
     assert (step.how, step.why) == ("person", WHY)
@@ -62,7 +62,7 @@ def test_one_after_the_other(audited: Audited) -> None:
     vouch(audited, "a", "b", "c", "evaluate@b", "evaluate@c", "report")
     comment(audited)
     assert len(accept(audited)) == 6
-    assert [step.how for step in record.now(audited.root)["b"].accepted] == ["person", "person"]
+    assert [step.how for step in execution_record.now(audited.root)["b"].accepted] == ["person", "person"]
     found = audited.audit()
     assert found.faults == []
     assert len(found.remarks) == 12

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.lineage.cleaning import journal, kept
+from flows.lineage.cleaning import cache_presence, removal_log
 from flows.lineage.history import pipelines
 from tests.flows.lineage.audited import Audited
 from tests.flows.lineage.quick import as_killed
@@ -16,9 +16,9 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from flows import cli
-from flows.lineage.cleaning import journal, removal
+from flows.lineage.cleaning import removal, removal_log
 
-left, unlink, note = int(sys.argv[1]), Path.unlink, journal.note
+left, unlink, note = int(sys.argv[1]), Path.unlink, removal_log.note
 
 def end():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -37,7 +37,7 @@ def noted(*arguments):
         end()
     note(*arguments)
 
-Path.unlink, journal.note = count, noted
+Path.unlink, removal_log.note = count, noted
 removal._tag = (lambda *_: end()) if left == 99 else removal._tag
 cli.command(["clean", "--yes", "--keep-runs", "1"])
 """
@@ -97,10 +97,10 @@ def test_a_note_that_was_torn_by_a_kill(four_times: Audited, cleaned: Path) -> N
     (four_times.root / "mlruns/cleaned.jsonl").write_text('{"time": "2026-')
     assert four_times.faults(everything=True) == []
     runs = pipelines(four_times.root)
-    assert "cleaned" not in {state.state for state in kept.of_pipelines(four_times.root, runs).values()}
+    assert "cleaned" not in {state.state for state in cache_presence.of_pipelines(four_times.root, runs).values()}
     assert call(four_times.root, "clean", "--yes", "--keep-runs", "1")[0] == 0
     assert _objects(four_times.root) == _objects(cleaned)
-    assert journal.removed(four_times.root).keys() == journal.removed(cleaned).keys()
+    assert removal_log.removed(four_times.root).keys() == removal_log.removed(cleaned).keys()
 
 
 def _goes_on(audited: Audited, cleaned: Path, gone: int, nothing_left: bool = False) -> None:
@@ -109,7 +109,7 @@ def _goes_on(audited: Audited, cleaned: Path, gone: int, nothing_left: bool = Fa
     """
     assert audited.faults(everything=True) == []
     runs = pipelines(audited.root)
-    states = [kept.of_pipelines(audited.root, runs)[run.id].state for run in runs]
+    states = [cache_presence.of_pipelines(audited.root, runs)[run.id].state for run in runs]
     assert (states[0], states[3]) == ("kept", "kept")
     assert states.count("cleaned") == gone, "a folder goes before its files"
 
@@ -121,7 +121,7 @@ def _goes_on(audited: Audited, cleaned: Path, gone: int, nothing_left: bool = Fa
     audit = audited.audit(everything=True)
     assert audit.faults == []
     lines = [finding.line for finding in audit.remarks]
-    when = next(iter(journal.removed(audited.root).values()))
+    when = next(iter(removal_log.removed(audited.root).values()))
     assert [line for line in lines if f"removed by `posttrain clean` on {when:%Y-%m-%d}" in line]
     assert call(audited.root, "status") == call(cleaned, "status")
 

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from flows.engine.dvc_repository import PlanError
-from flows.lineage.cleaning import dvc_cache, git_history, journal
+from flows.lineage.cleaning import dvc_cache, git_history, removal_log
 from flows.lineage.cleaning.removal import Chosen, CleaningRequest, choose, remove
 from flows.lineage.cleaning.survey import survey
 from tests.flows.lineage.audited import Audited
@@ -122,7 +122,7 @@ def test_what_dvc_the_last_runs_and_models_need_stays_and_all_else_goes(
     assert len(extra) <= len(beside), "only git's stash and index keep more than DVC knows of"
     assert not choose(survey(world.root, keep_runs, old_models), asked), "a second call finds nothing"
     gone = before - left
-    assert gone <= set(journal.removed(world.root))
+    assert gone <= set(removal_log.removed(world.root))
 
 
 def test_as_dvc_gc_of_all_commits(four_times: Audited, tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_what_went_has_its_date_in_its_run_and_is_shown_before_it_goes(world: Wo
     assert [one.md5 for one in remove(world.root, asked, shown).objects] == [one.md5 for one in shown.objects]
     assert len(world.left()) == 1
     run_id = world.client.get_run(parent).data.tags["posttrain.run.file"]
-    [when] = journal.removed(world.root).values()
+    [when] = removal_log.removed(world.root).values()
     assert world.client.get_run(run_id).data.tags["posttrain.cleaned"] == f"{when:%Y-%m-%d %H:%M:%S}"
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from mlflow import MlflowClient
 
-from flows.lineage.checks.stored import tree_hash
+from flows.lineage.checks.content_hashes import tree_hash
 from tasks.common import mlflow_database
 
 STAGES = ("file", "folder")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from flows import cli
-from flows.lineage.comparison import measured
+from flows.lineage.comparison import evaluation_comparison
 from tasks.comparison import __main__ as child
 from tests.flows.engine.toy import Toy
 from tests.flows.lineage.evaluated import HOSTILE, evaluated, run_recorded
@@ -39,7 +39,9 @@ def call(compared, monkeypatch, capsys, request):
     monkeypatch.chdir(compared[0].root)
     if "separately" not in request.node.name:
         monkeypatch.setattr(
-            measured, "_child", lambda _, pairs: [child.compared(pair, measured.MOST) for pair in pairs]
+            evaluation_comparison,
+            "_child",
+            lambda _, pairs: [child.compared(pair, evaluation_comparison.MOST) for pair in pairs],
         )
 
     def run(*arguments: str) -> tuple[int, str, str]:

@@ -10,8 +10,8 @@ from flows.console.comparison import of_pair
 from flows.console.conclusion import conclusion
 from flows.engine.dvc_repository import PlanError
 from flows.lineage.comparison.cautions import cautions, incomparable
+from flows.lineage.comparison.evaluation_comparison import Compared
 from flows.lineage.comparison.gate import judge, parse
-from flows.lineage.comparison.measured import Compared
 from tests.flows.lineage.snapshots import made
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.lineage.record import ExecutionRecord
+from flows.lineage.execution_record import ExecutionRecord
 from flows.lineage.reproduction import command
 from flows.lineage.reproduction.scratch_copy import CannotReproduceError
 from flows.machine import devices, resources

@@ -6,10 +6,10 @@ import re
 
 import pytest
 
-from tasks.agents.environments.own import HostedGame
 from tasks.agents.environments.protocol import GameError, GameFault
+from tasks.agents.environments.user_environments import HostedGame
 from tasks.children import child
-from tests.tasks.agents.environments.test_own import folder
+from tests.tasks.agents.environments.test_user_environments import folder
 
 __all__ = ["folder"]
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tasks.algorithms.common import linear, products
+from tasks.algorithms.common import linear, matmul_backend
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.linear import Linear, Rectified
 from tests.tasks.tiny import llama
@@ -101,7 +101,7 @@ def test_a_library_that_torch_does_not_have_is_refused(monkeypatch, library, ava
 
 
 @pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize(("rows", "inputs", "outputs"), [shape[:3] for shape in products.SHAPES])
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [shape[:3] for shape in matmul_backend.SHAPES])
 def test_both_libraries_give_the_same_numbers(rows, inputs, outputs, bias):
     """Each within 1e-5 of the largest number, for the shapes that are measured."""
     ours, theirs = both(inputs, outputs, bias)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tasks.algorithms.language import dpo, labelled, reward_model, sft
+from tasks.algorithms.language import dpo, labelled_reward_model, reward_model, sft
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.pairs import TIED, Pairs
 from tasks.algorithms.language.sequences import make_batch
@@ -32,8 +32,8 @@ PAIRS = Pairs(
     torch.tensor([2, 0, 3, 1, TIED, 0]),
 )
 MARGINS = (0.25, 0.5, 1.0, 2.0)
-ANSWERS = labelled.outcomes(RESPONSES, [True, False, True, False, True, False, True, True, False], "all")
-STEPS = labelled.steps(
+ANSWERS = labelled_reward_model.outcomes(RESPONSES, [True, False, True, False, True, False, True, True, False], "all")
+STEPS = labelled_reward_model.steps(
     RESPONSES,
     [[1], [0], [0, 1, 3], [1], [2, 5], [0], [1], [1, 3], [0, 1]],
     [[(0, 0, 1)], [(1, 0, 0)], [(0, 0, 1)] * 3, [(0, 1, 0)], [(0, 0, 1), (0.25, 0, 0.75)], [(1, 0, 0)], [(0, 0, 1)],
@@ -89,7 +89,7 @@ def likelihood_step(parts):
 def labels_step(parts, batch):
     model = llama_scorer(num_labels=batch.target.shape[2])
     optimizer = Noting(model)
-    return list(labelled.fit(model, [batch], optimizer, parts)), optimizer.gradient
+    return list(labelled_reward_model.fit(model, [batch], optimizer, parts)), optimizer.gradient
 
 
 def outcome_step(parts):
@@ -104,7 +104,7 @@ def not_bad_step(parts):
     model = llama()
     model.config.reward_beta, model.config.reward_threshold = 0.5, 2.0
     optimizer = Noting(model)
-    return list(labelled.fit(model, [NOT_BAD], optimizer, parts, likelihood=0.7)), optimizer.gradient
+    return list(labelled_reward_model.fit(model, [NOT_BAD], optimizer, parts, likelihood=0.7)), optimizer.gradient
 
 
 STEPS_OF_ALL = (sft_step, dpo_step, head_step, likelihood_step, outcome_step, process_step, not_bad_step)

@@ -14,7 +14,7 @@ from tasks.algorithms.language.grpo import GrpoSettings
 from tasks.algorithms.language.kl import AdaptiveKl
 from tasks.algorithms.language.ppo import PpoSettings
 from tasks.algorithms.language.reinforce import ReinforceSettings, RunningMean
-from tasks.language.reporting.watch_outs import held_by_nothing
+from tasks.language.reporting.fault_warnings import held_by_nothing
 from tests.conftest import PARAMS
 from tests.seams import ROOT
 from tests.tasks.bandits import END, VOCABULARY, Table, collector, graded, probabilities, rewards

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tasks.algorithms.common import distributed
-from tasks.algorithms.language import dpo, grpo, labelled, ppo, reinforce, reward_model, rollouts, sft
+from tasks.algorithms.language import dpo, grpo, labelled_reward_model, ppo, reinforce, reward_model, rollouts, sft
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.critic import Critic
 from tasks.algorithms.language.experience import Experience, share
@@ -84,8 +84,8 @@ def of_reward_model(models, accumulate=1):
 
 def of_labels(model, batch, accumulate=1, likelihood=0.0):
     optimizer = Noting(model)
-    rows = [*labelled.fit(model, [batch], optimizer, accumulate, likelihood)]
-    return rows, [labelled.predicted(model, [batch, batch]), *optimizer.gradients]
+    rows = [*labelled_reward_model.fit(model, [batch], optimizer, accumulate, likelihood)]
+    return rows, [labelled_reward_model.predicted(model, [batch, batch]), *optimizer.gradients]
 
 
 def of_log_probabilities(model):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transition_tensors import Transitions
 
 SHARES = 6  # probabilities are multiples of a sixth, so that counts can match them exactly
 

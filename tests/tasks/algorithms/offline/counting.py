@@ -12,7 +12,7 @@ from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline.adam import AdamW
 from tasks.algorithms.offline.half_precision import steps_in
 from tasks.algorithms.offline.networks.transformer import Transformer
-from tasks.algorithms.offline.transitions import Spaces, Transitions
+from tasks.algorithms.offline.transition_tensors import Spaces, Transitions
 from tasks.algorithms.offline.windows import EpisodeWindows
 
 STEPS = 6

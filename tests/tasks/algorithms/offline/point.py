@@ -10,7 +10,7 @@ import torch
 from tasks.algorithms.offline import bc
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
-from tasks.algorithms.offline.transitions import Spaces, Transitions
+from tasks.algorithms.offline.transition_tensors import Spaces, Transitions
 
 STEPS, EPISODES, GAMMA = 10, 60, 0.9
 RATE = 0.01  # of learning, at which a hundred steps suffice

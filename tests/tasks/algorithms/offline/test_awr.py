@@ -5,7 +5,7 @@ import torch
 
 from tasks.algorithms.offline import awr
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.transitions import Spaces, Transitions
+from tasks.algorithms.offline.transition_tensors import Spaces, Transitions
 from tests.tasks.algorithms.offline import point
 
 # An episode of three steps that terminated, and one of two that was truncated.

@@ -7,7 +7,7 @@ import torch
 from tasks.algorithms.offline import bc
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences
-from tasks.algorithms.offline.transitions import Spaces, TransitionBatch, Transitions
+from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch, Transitions
 
 
 def batch(observations, actions):

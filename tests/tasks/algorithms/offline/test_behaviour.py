@@ -7,7 +7,7 @@ from tasks.algorithms.offline import behaviour
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.behaviour import BehaviourSettings, Rollout, RunningMoments, advantages, fit, loss
 from tasks.algorithms.offline.networks.actors import BOUND, Behaviour, Tanh
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 
 GAMMA, LAM = 0.5, 0.5
 SPACES = Spaces(2, 3, discrete=True)

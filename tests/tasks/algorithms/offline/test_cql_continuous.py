@@ -6,7 +6,7 @@ import torch
 
 from tasks.algorithms.offline import cql_continuous as cql
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.transitions import Referenced, Spaces, TransitionBatch
+from tasks.algorithms.offline.transition_tensors import Referenced, Spaces, TransitionBatch
 from tests.tasks.algorithms.offline import point
 
 SETTINGS = cql.CqlSettings(gamma=0.9, samples=4, gap=None, target_rate=0.05)

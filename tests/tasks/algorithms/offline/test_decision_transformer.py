@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from tasks.algorithms.offline import decision_transformer as dt
 from tasks.algorithms.offline.conditioning import Conditioned
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.algorithms.offline.windows import Windows
 from tests.tasks.algorithms.offline.counting import earned, model, trained
 

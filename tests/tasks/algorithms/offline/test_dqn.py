@@ -9,8 +9,8 @@ from tasks.algorithms.offline import cql, dqn
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.networks.mlp import QValues
 from tasks.algorithms.offline.networks.target import TargetNetwork
-from tasks.algorithms.offline.transitions import Referenced, Spaces, TransitionBatch, Transitions
-from tasks.offline.datasets.stored import read
+from tasks.algorithms.offline.transition_tensors import Referenced, Spaces, TransitionBatch, Transitions
+from tasks.offline.datasets.dataset_files import read
 from tasks.offline.environments import simulators
 from tasks.offline.environments.rollouts import as_player, play
 from tests.tasks.offline import worlds

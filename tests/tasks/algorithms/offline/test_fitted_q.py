@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tasks.algorithms.offline import fitted_q
-from tasks.algorithms.offline.transitions import Spaces, Transitions
+from tasks.algorithms.offline.transition_tensors import Spaces, Transitions
 from tests.tasks.algorithms.offline.chains import dynamics, evaluated, recorded, sampled
 
 

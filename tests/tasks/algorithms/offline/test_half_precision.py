@@ -10,7 +10,7 @@ from benchmarks.offline_ours import BUILDERS
 from tasks.algorithms.offline.adam import Adam
 from tasks.algorithms.offline.half_precision import steps_in
 from tasks.algorithms.offline.networks.mlp import MeanAction
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 
 CPU = torch.device("cpu")
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tasks.algorithms.offline.hindsight import Goals, Hindsight, Relabelled, chosen, copies, relabelled
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transition_tensors import Transitions
 
 
 def same(achieved, desired):

@@ -8,7 +8,7 @@ from torch import nn
 
 from tasks.algorithms.offline import iql
 from tasks.algorithms.offline.adam import Adam
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transition_tensors import Transitions
 from tests.tasks.algorithms.offline import point
 
 SETTINGS = iql.IqlSettings(gamma=point.GAMMA, expectile=0.7, beta=3.0, max_weight=100.0, target_rate=0.05)

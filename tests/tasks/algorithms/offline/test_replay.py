@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tasks.algorithms.offline.replay import ReplayBuffer
-from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
+from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch
 
 
 def filled(count, capacity):

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tasks.algorithms.offline import tabular_q
-from tasks.algorithms.offline.transitions import Spaces, Transitions
+from tasks.algorithms.offline.transition_tensors import Spaces, Transitions
 from tasks.offline.policies import files, kinds
 from tests.tasks.algorithms.offline.chains import dynamics, optimal, recorded, sampled
 

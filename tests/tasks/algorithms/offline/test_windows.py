@@ -1,6 +1,6 @@
 import torch
 
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transition_tensors import Transitions
 from tasks.algorithms.offline.windows import EpisodeWindows
 
 

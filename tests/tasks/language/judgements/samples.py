@@ -2,6 +2,7 @@
 
 import hashlib
 
+from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import (
     Answer,
     Flag,
@@ -14,7 +15,6 @@ from tasks.language.judgements.lines import (
     Undo,
     item_id,
 )
-from tasks.language.judgements.record import JudgementRecord
 from tasks.language.tables.solutions import steps_of
 
 AT = "2026-01-31T12:00:00Z"

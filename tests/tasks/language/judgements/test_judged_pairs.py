@@ -3,8 +3,8 @@
 import pytest
 
 from tasks.language.judgements import judged_pairs
+from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import AnswerScores, PairwiseValue
-from tasks.language.judgements.record import JudgementRecord
 from tests.tasks.language import judged
 
 TEXTS = ("3 + 4 = 7\n#### 7", "#### 7", "3 + 4 = 8\n#### 8", "#### 8")

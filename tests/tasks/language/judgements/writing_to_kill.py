@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-from tasks.language.judgements.record import Writer, read
+from tasks.language.judgements.judgement_log import Writer, read
 from tests.tasks import forks
 from tests.tasks.language.judgements.samples import item, judgement, undo
 

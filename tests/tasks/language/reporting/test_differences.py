@@ -3,7 +3,7 @@ import pandas as pd
 import pytest
 
 from tasks.common.estimates import CHANCE, Changes
-from tasks.common.paired import score_p
+from tasks.common.paired_intervals import score_p
 from tasks.language.reporting.differences import FEWEST, corrected, differences, over_greedy
 
 

@@ -5,8 +5,8 @@ import pytest
 
 from tasks.common.estimates import Changes, Estimate
 from tasks.language.reporting.differences import Difference
+from tasks.language.reporting.metric_wording import interval, label, p_value, short, signed, text, verdict
 from tasks.language.reporting.scoreboard import Results, meaning, means, notes, tables
-from tasks.language.reporting.wording import interval, label, p_value, short, signed, text, verdict
 
 SURE, UNSURE, WORSE = Estimate(0.1, 0.05, 0.15), Estimate(0.02, -0.01, 0.05), Estimate(-0.1, -0.2, -0.05)
 NAMES = (

@@ -4,8 +4,8 @@ import pytest
 
 from tasks.common import models
 from tasks.language.data import chat
+from tasks.language.judgements.judgement_log import JudgementRecord
 from tasks.language.judgements.lines import Answer, Item, Judgement, StepsValue, item_id
-from tasks.language.judgements.record import JudgementRecord
 from tasks.language.steps import people
 
 

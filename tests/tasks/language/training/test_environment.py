@@ -15,7 +15,7 @@ from tasks.common.errors import DataError, StageError
 from tasks.language.configs.parts.names import reward_names
 from tasks.language.configs.parts.policies import SamplingConfig
 from tasks.language.data import chat
-from tasks.language.rewards import rewards, rubric
+from tasks.language.rewards import rubric, weighted_rewards
 from tasks.language.tables.problems import Prompts
 from tasks.language.training.environment import SamplingEnvironment
 from tasks.language.training.judge import judging
@@ -311,7 +311,7 @@ def test_rewards_by_columns_count_where_a_prompt_has_them(ready, words, table):
     assert found.parts["constraints"][4:].isnan().all()
     sums = [a + 0.5 * b + 0.25 * c for a, b, c in zip(expected[:4], programs[:4], form[:4], strict=True)]
     assert found.total.tolist() == [*sums, *(0.25 * c for c in form[4:])]
-    means = rewards.means(found.parts)
+    means = weighted_rewards.means(found.parts)
     assert means["rewards/code"] == 0.5, "of the prompts that have tests"
     assert means["rewards/constraints"] == sum(expected[:4]) / 4
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tasks.common.errors import StageError
-from tasks.offline.datasets import episodes, imported
+from tasks.offline.datasets import dataset_import, episodes
 from tasks.offline.datasets.episodes import BadEpisode
 from tests.tasks.foreign import WHOLE
 from tests.tasks.offline.datasets.test_imported_d4rl import flat
@@ -75,7 +75,7 @@ def test_d4rl(tmp_path: Path, fault: Callable[..., None], field: str) -> None:
     with h5py.File(file, "a") as target:
         fault(target, field, tmp_path)
     with pytest.raises(BadEpisode, match=rf"^{field}: {FAULTS[fault]}$"):
-        imported.d4rl(file, "Hopper-v5")
+        dataset_import.d4rl(file, "Hopper-v5")
 
 
 @pytest.mark.parametrize("field", ["rewards", "observations", "truncations"])
@@ -118,7 +118,7 @@ def test_parts_of_an_observation_elsewhere(tmp_path: Path) -> None:
 def test_a_file_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "it.hdf5")
     with pytest.raises(StageError, match=r"no D4RL file: not a file$"):
-        imported.d4rl(tmp_path / "it.hdf5", "Hopper-v5")
+        dataset_import.d4rl(tmp_path / "it.hdf5", "Hopper-v5")
     with pytest.raises(OSError, match="is not a file"):
         list(episodes.read(tmp_path / "it.hdf5"))
 

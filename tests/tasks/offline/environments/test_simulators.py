@@ -5,7 +5,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common.errors import StageError
 from tasks.offline.environments import simulators
 from tasks.offline.environments.simulators import GRAPH, LONGEST, OPTIMA, WALK, make, spaces_of

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common.errors import StageError
 from tasks.offline import dqn
 from tasks.offline.configs.behaviour import BehaviourTraining
 from tasks.offline.configs.wrappers import Wrapper, parsed
-from tasks.offline.datasets import stored
+from tasks.offline.datasets import dataset_files
 from tasks.offline.environments import simulators
 from tasks.offline.environments.simulators import make, spaces_of
 from tests.conftest import PARAMS
@@ -147,18 +147,18 @@ def test_a_limit_is_in_steps_of_the_environment_inside():
 
 def test_with_wrappers_it_is_another_environment():
     """D4RL's scores and the optimum of our own are of the plain ones."""
-    assert stored.d4rl_reference("Hopper-v5") is not None
-    assert stored.d4rl_reference("Hopper-v5 | ClipReward {max_reward: 1}") is None
+    assert dataset_files.d4rl_reference("Hopper-v5") is not None
+    assert dataset_files.d4rl_reference("Hopper-v5 | ClipReward {max_reward: 1}") is None
     assert "graph | TimeAwareObservation" not in simulators.OPTIMA
 
 
 def test_a_data_set_of_it_is_learned_from(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     data = record(tmp_path / "stacked", STACKED, 4)
-    kept = json.loads((data / stored.METADATA).read_text())
+    kept = json.loads((data / dataset_files.METADATA).read_text())
     assert kept["posttrain"]["environment"] == STACKED
     assert "env_spec" not in kept
-    assert stored.read(data).spaces.observation == 13
+    assert dataset_files.read(data).spaces.observation == 13
     few = {"seeds": [0], "steps": 4, "batch_size": 8, "log_every": 2, "evaluate_episodes": 1, "hidden": [4]}
     both = {
         name: {"double": True, "target": True, "replay": True, "online": name == "online", "relabel": "none"}

@@ -10,7 +10,7 @@ import torch
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian, SquashedGaussian
 from tasks.algorithms.offline.tabular_q import QTable
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common.errors import DataError
 from tasks.offline.policies import export, files
 

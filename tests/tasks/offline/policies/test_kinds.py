@@ -5,7 +5,7 @@ import torch
 
 from tasks.algorithms.offline.networks.mlp import MeanAction, Preferences, QValues
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian, SquashedGaussian
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common.errors import StageError
 from tasks.offline.policies import files, kinds
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import OPTConfig, OPTForCausalLM
 
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.common.errors import StageError
 from tasks.offline.policies import files, kinds, trunks
 from tests import repository

@@ -4,9 +4,9 @@ import torch
 
 from tasks.algorithms.offline import fitted_q
 from tasks.algorithms.offline.networks.mlp import QValues
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 from tasks.offline.configs.returns import FittedQConfig
-from tasks.offline.datasets import stored
+from tasks.offline.datasets import dataset_files
 from tasks.offline.environments.rollouts import as_player, play
 from tasks.offline.environments.simulators import GRAPH, WALK
 from tasks.offline.reporting import value_estimates
@@ -80,7 +80,7 @@ def test_without_a_discount_it_is_told_how_much_was_cut_off():
 @pytest.fixture(scope="module")
 def recording(tmp_path_factory):
     """Random walks in the graph."""
-    return stored.read(record(tmp_path_factory.mktemp("walks") / "graph-200", "graph", 200))
+    return dataset_files.read(record(tmp_path_factory.mktemp("walks") / "graph-200", "graph", 200))
 
 
 def test_the_graph_s_true_value_is_reached_within_the_tolerance(recording):

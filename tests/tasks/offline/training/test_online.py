@@ -5,7 +5,7 @@ import torch
 
 from tasks.algorithms.offline.hindsight import Hindsight
 from tasks.algorithms.offline.networks.mlp import QValues
-from tasks.algorithms.offline.transitions import Transitions
+from tasks.algorithms.offline.transition_tensors import Transitions
 from tasks.offline.configs.learners import ExplorationConfig
 from tasks.offline.environments import simulators
 from tasks.offline.training.online import Explorer, FineTuning

@@ -3,7 +3,7 @@ import torch
 from torch.distributions import Categorical, Normal
 
 from tasks.algorithms.offline.networks.actors import BOUND, Behaviour, Sampled, Tanh
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 
 DISCRETE, CONTINUOUS = Spaces(4, 3, discrete=True), Spaces(4, 2, discrete=False)
 

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tasks.algorithms.offline.networks.critics import Critics, bellman, follow, squared_errors
-from tasks.algorithms.offline.transitions import Spaces, TransitionBatch
+from tasks.algorithms.offline.transition_tensors import Spaces, TransitionBatch
 
 
 def test_discrete_critics_give_the_value_of_the_action_asked_for():

@@ -1,7 +1,7 @@
 import torch
 
 from tasks.algorithms.offline.networks.mlp import MeanAction, Normaliser, Preferences
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 
 
 def test_the_normaliser_gives_mean_0_and_deviation_1_and_leaves_constants_alone():

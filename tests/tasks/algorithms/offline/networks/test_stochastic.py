@@ -5,7 +5,7 @@ import torch
 from torch.distributions import Independent, Normal, TanhTransform, TransformedDistribution
 
 from tasks.algorithms.offline.networks.stochastic import Categorical, Gaussian, SquashedGaussian
-from tasks.algorithms.offline.transitions import Spaces
+from tasks.algorithms.offline.transition_tensors import Spaces
 
 CONTINUOUS = Spaces(3, 2, discrete=False)
 SEEN = torch.tensor([[0.0, 1.0, -1.0], [2.0, 0.5, 0.3]])

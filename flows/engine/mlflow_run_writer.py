@@ -1,0 +1,216 @@
+"""Writes what a stage recorded to its run in MLflow: as it comes, and to the end before the stage's outs count.
+
+A stage leaves its records in a file, one JSON object a line (tasks/common/tracking.py): {"params": {name: text}},
+{"metrics": {name: number}, "step": n, "time": milliseconds} or {"table": {"columns": [..], "data": [[..], ..]}, "name":
+"x.json"}. The command may be anyone's, so a line that is none of these, or that MLflow refuses, is passed over and told
+of.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Lock, Thread
+from typing import Any
+
+from mlflow import MlflowClient, MlflowException
+from mlflow.entities import Metric, Param
+from mlflow.utils.mlflow_tags import MLFLOW_LOGGED_ARTIFACTS
+from mlflow.utils.validation import _validate_metric
+
+from flows.engine import mlflow_run_lookup
+from flows.engine.dvc_repository import PlanError
+
+SECONDS = 3.0  # between two looks for new rows
+BATCH, PARAMS = 1000, 100  # MLflow's limits of metrics and of parameters in one call
+INTEGER = 2**63  # a step or time beyond it fits no database
+REFUSED = "INVALID_PARAMETER_VALUE"  # MLflow's code for what it will never take
+NOT_IN_PATHS = frozenset("\"',:[]{}\\\0")
+SHOWN = 200  # characters shown of what is wrong with a line
+EXPECTED = 'expected {"params": ..}, {"metrics": .., "step": .., "time": ..} or {"table": .., "name": ..}'
+
+
+@dataclass(frozen=True)
+class MetricStep:
+    """Metrics of one step."""
+
+    metrics: Sequence[Metric]
+
+
+@dataclass(frozen=True)
+class Params:
+    """Parameters of the stage."""
+
+    params: Sequence[Param]
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """A table that is kept with the run under a path that ends in .json."""
+
+    columns: list[Any]
+    data: list[list[Any]]
+    name: str
+
+
+class Rows:
+    """Follows the records file of one execution of a stage, which only grows. Several threads may share it."""
+
+    def __init__(self, client: MlflowClient, run_id: str, file: Path, database: Lock) -> None:
+        self.client, self.run_id, self.file = client, run_id, file
+        self._database = database  # all stages take turns in it: SQLite has one writer
+        self._writing, self._ended = Lock(), Event()
+        self._bytes = self._lines = 0  # how much of the file is in MLflow or was passed over
+        self._tables = dict[str, RunTable]()
+        self._bad, self._judged, self._first = 0, 0, ""  # lines passed over, the last of them, the first with its fault
+
+    def follow(self) -> None:
+        """Write what comes, in a thread of its own, so that a slow MLflow holds up nothing else."""
+        Thread(target=self._follow, name=f"rows of {self.file.stem}", daemon=True).start()
+
+    def write(self) -> None:
+        """Write every whole line that is new; PlanError of one line if MLflow fails, and the rest waits for the next
+        call.
+        """
+        with self._writing:
+            if not self._ended.is_set():
+                self._write()
+
+    def finish(self) -> None:
+        """Write what is left, and nothing more after that; PlanError of one line if something is missing in MLflow
+        then.
+        """
+        self._ended.set()
+        with self._writing:
+            self._write()
+        if self._bad:
+            others = f", and {self._bad - 1} more" if self._bad > 1 else ""
+            raise PlanError(f"{self.file.name}: passed over {self._first}{others}")
+
+    def _follow(self) -> None:
+        while not self._ended.wait(SECONDS):
+            with suppress(PlanError):  # `finish` says if something is missing in the end
+                self.write()
+
+    def _write(self) -> None:
+        metrics, end, number = list[Metric](), self._bytes, self._lines
+        for line in self._whole_lines():
+            try:
+                record = _parse(line)
+            except (ValueError, OverflowError, RecursionError, MlflowException) as error:
+                self._pass_over(number + 1, error)
+                record = MetricStep([])
+            if isinstance(record, MetricStep):
+                metrics += record.metrics
+            else:
+                self._log(metrics, end, number)
+                self._log_other(record, number + 1)
+            end, number = end + len(line), number + 1
+            if len(metrics) >= BATCH or not isinstance(record, MetricStep):
+                self._log(metrics, end, number)
+        self._log(metrics, end, number)
+
+    def _whole_lines(self) -> Iterator[bytes]:
+        """The lines not yet written; a last one without its end is still being written by the stage."""
+        try:
+            with self.file.open("rb") as file:
+                file.seek(self._bytes)
+                for line in file:
+                    if line.endswith(b"\n"):
+                        yield line
+        except OSError as error:
+            raise PlanError(f"{self.file.name}: {error.strerror or error}") from error
+
+    def _log(self, metrics: list[Metric], end: int, number: int) -> None:
+        """Write these metrics; then the file is done up to byte `end`, the end of line `number`."""
+        for begin in range(0, len(metrics), BATCH):
+            with self._turn():
+                self.client.log_batch(self.run_id, metrics=metrics[begin : begin + BATCH])
+        metrics.clear()
+        self._bytes, self._lines = end, number
+
+    def _log_other(self, record: Params | RunTable, number: int) -> None:
+        """Write parameters, or a table, which gets one attempt: its path may be one that the disk does not take."""
+        if isinstance(record, RunTable):
+            try:
+                self._log_table(record)
+            except (ValueError, PlanError) as error:
+                self._pass_over(number, error)
+            return
+        for begin in range(0, len(record.params), PARAMS):
+            with self._turn():
+                try:
+                    self.client.log_batch(self.run_id, params=record.params[begin : begin + PARAMS])
+                except MlflowException as error:
+                    if error.error_code != REFUSED:
+                        raise
+                    self._pass_over(number, error)
+
+    def _log_table(self, table: RunTable) -> None:
+        """Write a table as MLflow's log_table does, rows of the same name after those before; that would need data
+        frames.
+        """
+        before = self._tables.get(table.name, RunTable(table.columns, [], table.name))
+        if before.columns != table.columns:
+            raise ValueError(f"table {table.name!r}: expected the columns that it had before")
+        self._tables[table.name] = whole = RunTable(table.columns, [*before.data, *table.data], table.name)
+        with self._turn():
+            text = json.dumps({"columns": whole.columns, "data": whole.data})
+            self.client.log_text(self.run_id, text, whole.name)
+            shown = json.loads(self.client.get_run(self.run_id).data.tags.get(MLFLOW_LOGGED_ARTIFACTS, "[]"))
+            entry = {"path": whole.name, "type": "table"}
+            if entry not in shown:
+                self.client.set_tag(self.run_id, MLFLOW_LOGGED_ARTIFACTS, json.dumps([*shown, entry]))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """The database for one call; every fault of it is a PlanError."""
+        with self._database, mlflow_run_lookup.one_line():
+            yield
+
+    def _pass_over(self, number: int, error: Exception) -> None:
+        if number > self._judged:  # a line is read again after a fault of MLflow
+            message = "".join(char for char in str(error).partition("\n")[0] if char.isprintable())[:SHOWN]
+            self._first = self._first or f"line {number}: {message}"
+            self._bad, self._judged = self._bad + 1, number
+
+
+def _parse(line: bytes) -> MetricStep | Params | RunTable:
+    """What a line says; ValueError, OverflowError, RecursionError or MlflowException if it says nothing that MLflow
+    takes.
+    """
+    match json.loads(line):
+        case {"metrics": dict(metrics), "step": int(step), "time": int(time)}:
+            return MetricStep([_metric(name, value, time, step) for name, value in metrics.items()])
+        case {"params": dict(params)}:
+            return Params([_param(name, value) for name, value in params.items()])
+        case {"table": {"columns": list(columns), "data": list(data)}, "name": str(name)}:
+            if not _is_file(name):
+                raise ValueError(f"table {name!r}: expected a path below the run's files that ends in .json")
+            if not all(isinstance(row, list) and len(row) == len(columns) for row in data):
+                raise ValueError(f"table {name!r}: expected rows with a value for each of {len(columns)} columns")
+            return RunTable(columns, data, name)
+    raise ValueError(EXPECTED)
+
+
+def _metric(name: str, value: object, time: int, step: int) -> Metric:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"metric {name!r}: expected a number, got {value!r}")
+    if isinstance(step, bool) or not -INTEGER <= step < INTEGER or not 0 <= time < INTEGER:
+        raise ValueError(f"metric {name!r}: expected a step and a time in milliseconds, got {step!r} and {time!r}")
+    _validate_metric(name, float(value), time, step)
+    return Metric(name, float(value), time, step)
+
+
+def _param(name: str, value: object) -> Param:
+    if not isinstance(value, str):
+        raise ValueError(f"parameter {name!r}: expected text, got {value!r}")
+    value.encode()  # half of a surrogate pair fits no database
+    return Param(name, value)
+
+
+def _is_file(name: str) -> bool:
+    parts = name.split("/")
+    plain = not NOT_IN_PATHS.intersection(name) and not {"", ".", ".."}.intersection(parts)
+    return plain and name.endswith(".json") and name.isprintable()

@@ -1,0 +1,286 @@
+"""One flow of a run from its plan to its results and pages: what is out of date is executed, shown, and recorded."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from flows import device_memory
+from flows.console.display import watcher
+from flows.console.summary import GOOD, headlines, relative, show_plan, show_results
+from flows.console.usage_errors import WrongUseError, one_line
+from flows.engine.journals import replay_process
+from flows.engine.stage_types import PlannedStage, StageResult, Watcher
+from flows.params.files import read_text
+from flows.params_overlay import Laid
+from flows.web import run_page
+from tasks.common import mlflow_address
+
+if TYPE_CHECKING:
+    from flows.engine.execute import Execution
+    from flows.lineage.new_judgements import Before
+    from flows.orchestration.server import Server
+    from flows.workers.dispatch import Dispatch
+
+
+@dataclass(frozen=True)
+class How:
+    """The ways in which `run` may bring flows up to date, under its own names for them."""
+
+    jobs: int | None = None
+    dry_run: bool = False
+    with_runs: bool = False
+    with_patch: bool = False
+    wait: bool = False
+    cold: bool = False
+
+
+@dataclass
+class Begun:
+    """A flow whose stages are being brought up to date: what executes them, if any has to run, and at the end the
+    results.
+    """
+
+    flow: str
+    execution: "Execution | None" = None
+    server: "Server | None" = None  # the repository's own
+    lost: str = ""  # that Prefect's server was lost on the way, in words
+    results: list[StageResult] = field(default_factory=list)
+
+
+@contextmanager
+def brought_up_to_date(
+    root: Path,
+    console: Console,
+    flow: str,
+    planned: Sequence[PlannedStage],
+    how: How,
+    edit: Laid,
+    began: float,
+) -> Iterator[Begun]:
+    """Show what is out of date, or yield what executes it, and at the end write the flow's pages.
+
+    No results where nobody needs them.
+    """
+    part = Begun(flow)
+    unchanged = all(stage.reason is None for stage in planned)
+    shown = unchanged and not run_page.is_old(root, planned)
+    if unchanged:
+        seconds = time.monotonic() - began
+        console.print(f"nothing has changed: {len(planned)} stages are up to date ({seconds:.1f} s)")
+        with one_line():
+            if not how.dry_run:
+                _settle(root, flow)
+            part.results = _unchanged(root, planned) if how.with_runs or not shown else []
+        yield part
+    elif how.dry_run:
+        show_plan(console, planned)
+        part.results = [_foreseen(stage) for stage in planned]
+        yield part
+    else:
+        params = read_text(root / "params.yaml")  # as the run begins
+        with one_line():
+            mlflow_address.shared(root)  # AddressError before anything is started
+        with ExitStack() as stack:
+            part.server = stack.enter_context(prefect_server(root, console))
+            tell(console, (*device_memory.remarks(root, planned), *_unrecorded(root)))
+            before = _before(root, planned)
+            display = watcher(console, planned, root, _durations(root, planned), how.jobs)
+            stack.enter_context(_executing(root, part, planned, how, edit.watching(display), display))
+            yield part
+        show_results(console, part.results, root, time.monotonic() - began)
+        if before is not None:
+            _show_new_judgements(root, console, before, planned, part.results)
+    if not how.dry_run and not shown:
+        pages = run_page.write_pages(root, planned, part.results)
+        tell(console, () if console.quiet else replay_process.missing(root))
+        tell(console, (f"{page.stem.rpartition('_')[2]}: {relative(page, root)}" for page in pages))
+        if not unchanged:
+            _record(root, console, flow, params, planned, part.results, pages)
+    if unchanged or not how.dry_run:
+        good = {result.stage for result in part.results if result.state in GOOD}
+        tell(console, headlines(root, {stage.name for stage in planned} if unchanged else good))
+
+
+def tell(console: Console, lines: Iterable[str]) -> None:
+    """Print lines that may hold anything."""
+    for line in lines:
+        console.print(line, markup=False)
+
+
+@contextmanager
+def server_ahead(root: Path, wanted: bool) -> Iterator[Callable[[], None]]:
+    """Yields what starts the repository's own server, if it is wanted, while its run still plans.
+
+    A second call does nothing, nor does the first where the user may have configured another server.
+    """
+    with ExitStack() as stack:
+        started: list[Server] = []
+
+        def start() -> None:
+            if not wanted:
+                return
+            from flows.orchestration import server
+
+            if not (started or server.within_flow_run() or server.may_be_configured(root)):
+                started.append(server.Server(root))
+                stack.callback(started[0].close)
+
+        yield start
+
+
+@contextmanager
+def prefect_server(root: Path, console: Console) -> Iterator["Server | None"]:
+    """The Prefect server of a run, which may still be starting; None for one that the user has configured, or within a
+    flow run.
+    """
+    from flows.orchestration import server
+
+    if server.within_flow_run():
+        yield None
+        return
+    server.be_quiet(root)
+    with one_line():
+        in_use = server.for_run(root, partial(console.print, markup=False))
+    try:
+        yield in_use
+    finally:
+        if in_use is not None:
+            in_use.close()
+
+
+@contextmanager
+def _executing(
+    root: Path,
+    part: Begun,
+    planned: Sequence[PlannedStage],
+    how: How,
+    watch: Watcher,
+    display: AbstractContextManager[Any],
+) -> Iterator[None]:
+    """Have `part` execute what is planned, and take its results at the end."""
+    from flows.engine.run_session import started
+
+    with ExitStack() as stack:
+        workers = _workers(root, planned, how.with_patch)
+        if workers is not None:
+            stack.callback(workers.close)
+        stack.enter_context(display)
+        stack.enter_context(one_line())
+        execution = started(
+            root,
+            planned,
+            flow=part.flow,
+            jobs=how.jobs,
+            watch=watch,
+            workers=workers,
+            wait=how.wait,
+            cold=how.cold,
+            settled=how.with_runs,
+        )
+        part.execution = stack.enter_context(execution)
+        yield
+    part.results = part.execution.ended
+
+
+def _workers(root: Path, planned: Sequence[PlannedStage], with_patch: bool) -> "Dispatch | None":
+    """The pools of the stages that will run; None if all run here."""
+    if not any(stage.reason and stage.pool for stage in planned):
+        return None
+    from flows.workers import dispatch
+
+    with one_line():
+        return dispatch.prepare(root, planned, with_patch)
+
+
+def _unrecorded(root: Path) -> list[str]:
+    from flows.lineage import git_files
+
+    return git_files.remarks(root)
+
+
+def _durations(root: Path, planned: Sequence[PlannedStage]) -> dict[str, float]:
+    """The seconds that each stage that may run took the last time; none where the records cannot be read, which the run
+    itself says.
+    """
+    from flows.engine.plan import PlanError
+    from flows.lineage import durations
+
+    with suppress(PlanError):
+        return durations.of_stages(root, [stage.name for stage in planned if stage.reason])
+    return {}
+
+
+def _before(root: Path, planned: Sequence[PlannedStage]) -> "Before | None":
+    """What there is before new judgements of people are learned from, if the run may do that."""
+    from flows.lineage import new_judgements
+
+    return new_judgements.before(root, planned)
+
+
+def _show_new_judgements(
+    root: Path, console: Console, before: "Before", planned: Sequence[PlannedStage], results: Sequence[StageResult]
+) -> None:
+    from flows.console import new_judgements as shown
+    from flows.lineage import new_judgements
+
+    with one_line():
+        changed = new_judgements.changed(root, before, planned, results)
+    if changed is not None:
+        shown.show(console, changed)
+
+
+def _record(
+    root: Path,
+    console: Console,
+    flow: str,
+    params: str,
+    planned: Sequence[PlannedStage],
+    results: Sequence[StageResult],
+    pages: Sequence[Path],
+) -> None:
+    """Write to MLflow what the run did. The results stand without it, so that a fault there is only said."""
+    if not any(result.pipeline_run_id for result in results):
+        return
+    from flows.lineage import pipeline_summary
+
+    try:
+        with one_line():
+            pipeline_summary.hand_over(root, flow, params, planned, results, pages)
+    except WrongUseError as error:
+        console.print(f"what MLflow has of this run is incomplete: {error}", markup=False)
+
+
+def _settle(root: Path, flow: str) -> None:
+    """End the MLflow runs that a kill after the last stage left as running; no other run would."""
+    from flows.engine import mlflow_run_lookup
+
+    if not replay_process.go_on(root) and mlflow_run_lookup.left_running(root):
+        from flows.engine.mlflow_flow_recorder import settle
+
+        settle(root, flow)
+
+
+def _unchanged(root: Path, planned: Sequence[PlannedStage]) -> list[StageResult]:
+    """The results where no stage ran: the records tell which run made each stage's output."""
+    from flows.engine import dvc_lock, mlflow_client
+
+    entries = dvc_lock.read_entries(root)
+    return [
+        StageResult(
+            stage.name,
+            "up-to-date",
+            mlflow_run_id=mlflow_client.find(root, stage.name, entries[stage.name]),
+            outs=dvc_lock.hashes(entries[stage.name], "outs"),
+        )
+        for stage in planned
+    ]
+
+
+def _foreseen(stage: PlannedStage) -> StageResult:
+    return StageResult(stage.name, "waiting" if stage.reason else "up-to-date", stage.reason or "")

@@ -1,0 +1,107 @@
+"""The process that writes the journals of runs to MLflow, one after the other: `python -m flows.journal_replayer ROOT`.
+
+It follows the journal of a run that still goes on, and ends when there is no journal left. What cannot be recorded is
+noted as a fault, which the next command tells. While the database cannot be used the journals stay; one that cannot be
+read is put aside, and every command says so.
+"""
+
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from threading import Thread
+
+from flows.engine.dvc_repository import PlanError
+from flows.engine.journals import journal, replay_process
+from flows.engine.journals.journal import ENDS, FAILED, Event, Reading
+from tasks.common import mlflow_address
+
+LOOK_SECONDS = 0.05  # between two looks for new events
+NICE = 5  # the stages have the machine first
+
+
+def main() -> None:
+    """Record all journals of the repository at ROOT."""
+    root = Path(sys.argv[1])
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    # A journal is of the repository's own records, whatever is set by now.
+    os.environ.pop(mlflow_address.VARIABLE, None)
+    Thread(target=_end_without, args=(root,), name="repository", daemon=True).start()
+    with replay_process.recording(root) as journals:
+        os.nice(NICE)
+        journal.remove_left(root)
+        for folder in journals:
+            if why := replay_process.unusable(root):  # the journals stay until the database can be used
+                print(why, file=sys.stderr)
+                return
+            reading = Reading(folder)
+            try:
+                record(root, reading)
+                journal.remove(folder)
+            except OSError:  # the disk is full or read-only: the journal stays for the next time
+                traceback.print_exc()
+                return
+            except Exception as error:
+                traceback.print_exc()
+                put_aside(reading, str(error) if isinstance(error, PlanError) else f"see {replay_process.LOG}")
+            reading.close()
+
+
+def _end_without(root: Path) -> None:
+    """End when the repository is no longer there. The journals have gone with it."""
+    while root.exists():
+        time.sleep(LOOK_SECONDS)
+    os._exit(1)
+
+
+def put_aside(reading: Reading, why: str) -> None:
+    """Keep a journal that cannot be recorded out of the way, once nobody writes it any more; every command says so
+    until it is gone.
+    """
+    (reading.folder / FAILED).write_text(why)
+    while not reading.abandoned():
+        time.sleep(LOOK_SECONDS)
+    reading.folder.rename(reading.folder.with_name(journal.ASIDE + reading.folder.name))
+
+
+def record(root: Path, reading: Reading) -> None:
+    """Write all of a journal, which may still be written to; PlanError where nothing of it can be."""
+    first = next(reading.new())
+    if first["kind"] == "begin":
+        _record_run(root, reading, first)
+    elif first["kind"] == "complete" and _whole(reading):
+        from flows.lineage import pipeline_summary
+
+        pipeline_summary.complete_from(root, reading.folder, first)
+
+
+def _whole(reading: Reading) -> bool:
+    """Wait until the writer has ended; whether it came to its end."""
+    while not reading.abandoned():
+        time.sleep(LOOK_SECONDS)
+    return any(event["kind"] == "end" for event in reading.new())
+
+
+def _record_run(root: Path, reading: Reading, first: Event) -> None:
+    """Write the run of a flow to MLflow as it goes on, to the end of its journal."""
+    from flows.engine.journals.mlflow_replay import JournalReplay
+
+    to_mlflow = JournalReplay(root, reading.folder, first)
+    last, went_on = first, not reading.abandoned()
+    try:
+        while True:
+            abandoned = reading.abandoned()  # asked first: nothing comes after that
+            for last in reading.new():
+                to_mlflow.write(last)
+            if abandoned:
+                break
+            time.sleep(LOOK_SECONDS)
+        if last["kind"] not in ENDS:
+            to_mlflow.abandon(time.time_ns() // 1_000_000 if went_on else last["time"])
+    finally:
+        journal.add_faults(root, to_mlflow.faults, first["run"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""The statistics of the record in words and as a drawing, for the page and for a terminal."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tasks.common.estimates import Estimate
+from tasks.extensions.labelling.assignment import Assignment
+from tasks.extensions.labelling.measures.statistics import JudgementStatistics, Statistics, statistics
+from tasks.extensions.labelling.measures.strengths import Strength
+from tasks.language.judgements.judgement_log import JudgementRecord
+
+MOST_DISPUTED = 20
+NONE = "\N{EN DASH}"  # there is nothing to say it from
+MINUS = "\N{MINUS SIGN}"
+WIDTH, LEFT, RIGHT, ROW = 640, 150, 20, 34  # of the drawing, in pixels
+MEASURES = {
+    "gold": ("Right on gold items", "how often a judgement says what is expected"),
+    "repeats": ("Same on repeats", "how often a person says the same of an item again"),
+    "first_shown": ("First shown wins", "0.50 without a bias for the side on which an answer is shown"),
+    "longer": ("Longer wins", "0.50 if length does not sway anybody"),
+}
+
+
+def numbers(record: JudgementRecord, assignment: Assignment) -> dict[str, Any]:
+    """All that the statistics page shows."""
+    summary, progress = statistics(record), assignment.progress_of_all(record)
+    return {
+        "progress": progress,
+        "left": _duration(progress.seconds_left) if progress.seconds_left else "",
+        "found": summary,
+        "hours": _duration(summary.hours * 3600),
+        "measures": [(name, estimate(getattr(summary.measured, key)), hint) for key, (name, hint) in MEASURES.items()],
+        "each": seconds(summary.seconds),
+        "people": [
+            (row, seconds(row.seconds), [estimate(getattr(row.measured, key)) for key in MEASURES])
+            for row in summary.people
+        ],
+        "measure_names": [name for name, _ in MEASURES.values()],
+        "agreement": _agreement(summary),
+        "strengths": [(row, number(row.strength), interval(row.low, row.high)) for row in summary.strengths],
+        "plot": plot(summary.strengths),
+        "disputed": summary.disputed[:MOST_DISPUTED],
+    }
+
+
+def lines(record: JudgementRecord) -> list[str]:
+    """The same for a terminal."""
+    summary = statistics(record)
+    report = [f"{summary.judgements} judgements of {summary.items} items in {_duration(summary.hours * 3600)}"]
+    report += [f"{name}: {estimate(getattr(summary.measured, key))}" for key, (name, _) in MEASURES.items()]
+    report += [f"agreement, {row.question}: {number(row.alpha)} ({row.units} units)" for row in summary.agreement]
+    for row in summary.people:
+        report.append(f"{row.person}: {row.judgements} judgements, {seconds(row.seconds)} each, {_short(row.measured)}")
+    report += [
+        f"{row.name}: strength {number(row.strength)}{interval(row.low, row.high)}, "
+        f"{row.wins} wins, {row.ties} ties, {row.losses} losses"
+        for row in summary.strengths
+    ]
+    return report
+
+
+def _short(measured: JudgementStatistics) -> str:
+    return ", ".join(f"{name.lower()} {estimate(getattr(measured, key))}" for key, (name, _) in MEASURES.items())
+
+
+def _agreement(summary: Statistics) -> list[Mapping[str, Any]]:
+    return [
+        {
+            "question": row.question,
+            "alpha": number(row.alpha),
+            "by_level": [f"{level} {number(value)}" for level, value in row.by_level.items()],
+            "by_person": [f"{person} {number(value)}" for person, value in row.by_person.items()],
+            "units": row.units,
+        }
+        for row in summary.agreement
+    ]
+
+
+def plot(strengths: Sequence[Strength]) -> dict[str, Any]:
+    """Where the dots, intervals and ticks of the strengths stand; an interval without an end reaches the edge."""
+    ends = [
+        value
+        for strength in strengths
+        for value in (strength.strength, strength.low, strength.high)
+        if math.isfinite(value)
+    ]
+    low, high = min([*ends, -0.5]) - 0.2, max([*ends, 0.5]) + 0.2
+
+    def across(value: float) -> float:
+        inside = min(max(value, low), high)
+        return round(LEFT + (inside - low) / (high - low) * (WIDTH - LEFT - RIGHT), 1)
+
+    step = next(step for step in (0.5, 1, 2, 5, 10, 20, 50) if (high - low) / step <= 8 or step == 50)
+    ticks = [step * index for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
+    return {
+        "width": WIDTH,
+        "left": LEFT,
+        "height": ROW * len(strengths) + 40,
+        "rows": [
+            (strength.name, ROW * index + 20, across(strength.low), across(strength.strength), across(strength.high))
+            for index, strength in enumerate(strengths)
+        ],
+        "ticks": [(across(tick), f"{tick:g}".replace("-", MINUS)) for tick in ticks],
+    }
+
+
+def number(value: float | None) -> str:
+    """Two decimals, with a minus sign that is one."""
+    return NONE if value is None else f"{value:.2f}".replace("inf", "∞").replace("-", MINUS)
+
+
+def interval(low: float, high: float) -> str:
+    """An interval in brackets, with a space before."""
+    return f" [{number(low)}, {number(high)}]"
+
+
+def estimate(share: Estimate | None) -> str:
+    """A share with its 95 % interval."""
+    return NONE if share is None else number(share.mean) + interval(share.low, share.high)
+
+
+def seconds(duration: float | None) -> str:
+    """Whole seconds."""
+    return NONE if duration is None else f"{duration:.0f} s"
+
+
+def _duration(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min"

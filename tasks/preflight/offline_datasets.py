@@ -1,0 +1,64 @@
+"""The data sets that an offline run would import, read with the stages' own reader, and the environments that other
+packages have.
+
+What is wrong with one is a line before anything is trained. No environment is played, but modules that params.yaml
+names are imported.
+"""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+from tasks.common.errors import DataError
+from tasks.offline import transitions
+from tasks.offline.configs.behaviour import BehaviourConfig
+from tasks.offline.configs.transitions import EpisodeDataset, TransitionsConfig
+from tasks.offline.datasets import dataset_files, dataset_import
+from tasks.offline.environments import saved_environments, simulators
+from tasks.offline.policies.behaviour_folder import UNKNOWN
+from tasks.preflight.data import readable, small
+
+
+def read(behaviour: BehaviourConfig, config: TransitionsConfig, stages: Collection[str]) -> Iterator[str]:
+    """A line for each thing to be said of imports among `stages`, which will run; DataError for the first fault in
+    them, or in an environment.
+    """
+    names = {name: settings.id or name for name, settings in behaviour.environments.items()}
+    for name, environment in names.items():
+        if f"behaviour@{name}" in stages and not is_to_be_made(environment):
+            simulators.spaces_of(environment)
+    for name, dataset in config.datasets.items():
+        environment = names[dataset.environment]
+        imports = dataset.source in transitions.IMPORTS and f"transitions@{name}" in stages
+        if imports and not is_to_be_made(environment):
+            yield from _import(
+                config, name, dataset, environment, trained=behaviour.environments[dataset.environment].steps > 0
+            )
+
+
+def _import(
+    config: TransitionsConfig, name: str, dataset: EpisodeDataset, environment: str, *, trained: bool
+) -> Iterator[str]:
+    """What one data set holds; of a large one its metadata alone are read."""
+    remote, location = dataset.source == "minari-remote", str(dataset.location)
+    path = dataset_import.downloaded(location) if remote else Path(config.path) / location
+    if path is None:
+        yield f"transitions: data set {name}: {location} is not here yet; it is read once Minari has downloaded it"
+        return
+    if not readable(str(path)):
+        if dataset.source != "d4rl" and not small(path):
+            dataset_import.described(path, environment)
+        return
+    recording = transitions.read(name, dataset, environment, Path(config.path))
+    dataset_files.check(name, environment, recording.episodes)
+    named = transitions.named_reference(config, dataset, recording)
+    if named is None and not trained and dataset_files.known_maximum(environment) is None:
+        raise DataError(f"data set {name}: {UNKNOWN.format(dataset.environment)}")
+    steps = sum(map(len, recording.episodes))
+    yield f"transitions: {len(recording.episodes):,} episodes of {steps:,} steps in {dataset.location}"
+    yield from (f"transitions: data set {name}: {note}" for note in recording.notes)
+
+
+def is_to_be_made(environment: str) -> bool:
+    """Whether it is one that a folder will hold, which a stage has not made yet."""
+    _, _, folder = environment.partition(":")
+    return folder.startswith("data/") and saved_environments.folder_of(environment) is None

@@ -1,0 +1,33 @@
+"""What params.yaml chooses, and for which stage."""
+
+import pytest
+
+from tasks.code.registries import choices, modules_of, read
+
+PARAMS = {
+    "seed": 0,
+    "problems": {"reward": 1000},
+    "grpo": {"reward": {"verifiable": 1.0, "rewards/mine.py:f": 0.5}},
+    "ppo": {"reward": {"rubric": 0.0}},
+    "mixture": {"datasets": [{"name": "rubric", "reward": "policy"}, {"name": "b", "reward": "code"}]},
+}
+
+
+def test_a_stage_has_the_names_of_its_section_and_of_the_mixture():
+    chosen = choices(PARAMS)
+    assert chosen == {
+        "grpo.reward": ("rewards/mine.py:f", "verifiable"),
+        "mixture.datasets": ("code", "policy"),
+        "ppo.reward": ("rubric",),
+    }
+    [(lookup, modules)] = modules_of("ppo", chosen).items()
+    assert lookup == "tasks.language.rewards.reward.load"
+    assert [name.rpartition(".")[2] for name in modules] == ["code", "policy", "rubric"]
+    assert modules_of("sft", chosen) == modules_of("problems", chosen) == {}
+
+
+def test_params_that_are_no_sections_are_one_line():
+    assert read(None) == read(b"") == {}
+    for content in (b"- 1", b"{", b"\xff\xfe\xff"):
+        with pytest.raises(ValueError, match=r"^params\.yaml: expected YAML with sections$"):
+            read(content)
