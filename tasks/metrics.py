@@ -54,13 +54,7 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
         "answers are known with `reference_`, `reward_`, `length_` or `ended_`; `gained` and `lost` are there if "
         "each problem is either right or wrong by it",
     ),
-    "MODEL": ("[a-z_]+", "a model that searches: the policy by its stage's name, or `small`"),
     "POLICY": ("[a-z_]+", "a stage whose policy is evaluated"),
-    "SCORE": (
-        "likelihood|pairs|outcome|process_minimum|process_product|process_last",
-        "what answers are chosen by: `likelihood`, the policy's own log-probability a token, or the score of a "
-        "reward model of `pairs`, `outcome` or `process`",
-    ),
     "SOURCE": ("annotator|people|files|hub", "a source of a mixture of preferences"),
     "SPLIT": ("train|validation", "a split of games"),
     "STRATUM": (

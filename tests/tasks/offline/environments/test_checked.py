@@ -266,7 +266,7 @@ def test_a_limit_that_the_environment_or_its_user_sets_is_no_want_of_one(registe
 @pytest.mark.parametrize(("steps", "limit"), [(None, LONGEST), (4, 4), ("many", LONGEST), (float("inf"), float("inf"))])
 def test_an_environment_that_a_folder_holds_may_say_its_limit(steps, limit, tmp_path, monkeypatch):
     (tmp_path / "environment.json").write_text("{}")
-    monkeypatch.setattr(simulators.kept, "make", lambda environment, folder: env)
+    monkeypatch.setattr(simulators.saved_environments, "make", lambda environment, folder: env)
     env = Told()
     env.max_steps = steps
     assert simulators.make(f"module:{tmp_path}").env.limit == limit
