@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from tasks import contract, metrics
+from tasks import check, contract, metrics
 from tasks.common import pages, plots, tables
 from tasks.language import solutions
 from tasks.language.configs.parts.names import reward_names
@@ -310,6 +310,13 @@ def test_what_a_stage_logs_is_what_it_explains(home, modules, stage):
 )
 def test_what_is_not_explained_and_what_is_not_logged_would_be_noticed(found, explained, unclear, unlogged):
     assert faults(found, explained) == {"logged, not explained once": unclear, "explained, not logged": unlogged}
+
+
+def test_every_table_that_a_stage_writes_has_a_schema(home):
+    """By its place: otherwise `tasks.check` would refuse it, and a run would end there."""
+    files = [file.relative_to(home) for file in (home / "data").rglob("*.parquet")]
+    assert len(files) > 30
+    assert not [file for file in files if file.parts[1] != "raw" and check.schema_of(file) is None]
 
 
 def test_what_is_logged_and_explained_is_no_fault():
