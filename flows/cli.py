@@ -6,11 +6,11 @@ on standard error. Nothing heavy is imported until there is work to do.
 """
 
 import gc
-import importlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -38,6 +38,7 @@ from flows.params.files import PARAMS, ParameterError, find_root
 from flows.running import WrongUseError
 from tasks.common import run_environment
 from tasks.common.terminal import in_one_line, message, plain
+from tasks.extension_modules import import_extension_modules
 
 INTERRUPTED = 130  # what a shell reports after Ctrl-C, and what Typer returns for it
 STARTED = time.monotonic()
@@ -258,15 +259,6 @@ def ui(
         return 0
 
 
-def _of_extensions() -> Iterator[Callable[..., Any]]:
-    """COMMANDS of each tasks/extensions/NAME/command.py, the one module of an extension that may import flows.
-
-    One with the name of a command above takes its place.
-    """
-    for file in sorted(Path(__file__).parents[1].glob("tasks/extensions/*/command.py")):
-        yield from importlib.import_module(f"tasks.extensions.{file.parent.name}.command").COMMANDS
-
-
 COMMANDS: tuple[Callable[..., Any], ...] = (
     sweep_commands.sweep,
     sweep_commands.apply,
@@ -285,7 +277,8 @@ COMMANDS: tuple[Callable[..., Any], ...] = (
     worker_commands.worker,
     worker_commands.workers,
     scaling_commands.plan_memory,
-    *_of_extensions(),
+    # an extension's command replaces one of the same name above
+    *chain.from_iterable(module.COMMANDS for module in import_extension_modules("command")),
 )
 for command_function in COMMANDS:
     app.command()(command_function)

@@ -5,6 +5,7 @@ HEADLINE what `dvc metrics show` prints of a report. A slash in a name leads int
 for a key.
 """
 
+import functools
 import importlib
 import json
 import pkgutil
@@ -14,16 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tasks import reference_pages
+from tasks.extension_modules import import_extension_modules
 from tasks.reference_pages import DocumentedStage
-
-
-def _of_extensions() -> dict[str, tuple[str, str]]:
-    """PLACEHOLDERS of each tasks/extensions/NAME/placeholders.py."""
-    words: dict[str, tuple[str, str]] = {}
-    for file in sorted(Path(__file__).parent.glob("extensions/*/placeholders.py")):
-        words |= importlib.import_module(f"tasks.extensions.{file.parent.name}.placeholders").PLACEHOLDERS
-    return words
-
 
 PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular expression), and what it is
     "AGENT": ("[A-Za-z0-9_-]+", "a policy, by its name in agents_report.policies"),
@@ -69,7 +62,6 @@ PLACEHOLDERS = {  # a capital word of a name: what may stand there (a regular ex
         "a variant of the method, by its name in params.yaml; in `returns` with the return that it "
         "was asked for, if any",
     ),
-    **_of_extensions(),
 }
 HOME = Path(__file__).parent
 REWARD, REWARDS = (
@@ -118,10 +110,19 @@ in capitals stands for something that the page explains below its tables.
 """
 
 
+@functools.cache
+def all_placeholders() -> dict[str, tuple[str, str]]:
+    """PLACEHOLDERS and those of extensions."""
+    words = dict(PLACEHOLDERS)
+    for module in import_extension_modules("placeholders"):
+        words |= module.PLACEHOLDERS
+    return words
+
+
 def pattern(name: str) -> re.Pattern[str]:
     """What the metrics that this name explains may be called."""
-    parts = re.split("([A-Z]+)", name)
-    return re.compile("".join(f"(?:{PLACEHOLDERS[part][0]})" if part.isupper() else re.escape(part) for part in parts))
+    parts, words = re.split("([A-Z]+)", name), all_placeholders()
+    return re.compile("".join(f"(?:{words[part][0]})" if part.isupper() else re.escape(part) for part in parts))
 
 
 def named(explained: Mapping[str, str]) -> dict[str, str]:
@@ -162,15 +163,15 @@ def _stage_page(name: str, stage: DocumentedStage) -> str:
         rows = [(f"`{metric}`", meaning) for metric, meaning in headline.items()]
         lines += ["", "`dvc metrics show` prints:", "", *reference_pages.table(("metric", "meaning"), rows)]
     if words := _placeholders(*curves, *results, *headline):
-        rows = [(word, PLACEHOLDERS[word][1]) for word in words]
+        rows = [(word, meaning) for word, (_, meaning) in words.items()]
         lines += ["", "Words in capitals stand for:", "", *reference_pages.table(("word", "what it stands for"), rows)]
     return "\n".join(lines) + "\n"
 
 
-def _placeholders(*names: str) -> list[str]:
-    """The capital words of these names."""
+def _placeholders(*names: str) -> dict[str, tuple[str, str]]:
+    """The capital words of these names, as all_placeholders has them."""
     words = set(re.findall("[A-Z]+", " ".join(names)))
-    return [word for word in PLACEHOLDERS if word in words]
+    return {word: placeholder for word, placeholder in all_placeholders().items() if word in words}
 
 
 def _table(curves: Mapping[str, str], results: Mapping[str, str]) -> list[str]:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from flows.params import agent_rules, offline_rules
 from flows.params.files import PARAMS, ParameterError
 from flows.params.shared_rules import Configs, Fault, there
 from tasks.common.config_faults import in_file, no_model, shown
+from tasks.extension_modules import import_extension_modules
 
 if TYPE_CHECKING:
     from tasks.language.configs.grpo import GrpoConfig
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from tasks.language.configs.responses import ResponsesConfig
     from tasks.language.configs.reward_model import RewardModelConfig
     from tasks.language.configs.sft_control import SftControlConfig
-
-EXTENSIONS = Path(__file__).parents[2] / "tasks/extensions"
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,8 @@ class RuleInput:
 def check(run: RuleInput) -> None:
     """Raise ParameterError for the first fault in the section of a stage that is needed."""
     needed = {name.split("@")[0] for name in run.stages}
-    for section, rule in (*RULES, *_of_extensions()):
+    of_extensions = chain.from_iterable(module.RULES for module in import_extension_modules("rules"))
+    for section, rule in (*RULES, *of_extensions):
         if section in needed and section in run.configs:
             for key, expected in rule(run, run.configs[section]):
                 path = in_file((section, *key.split(".")), {section: type(run.configs[section])})
@@ -227,12 +227,6 @@ def _model_fault(folder: Path, refused: Collection[str]) -> str:
 
 
 Rule = tuple[str, Callable[[RuleInput, Any], Iterator[Fault]]]  # Any: the Config of that section
-
-
-def _of_extensions() -> Iterator[Rule]:
-    """RULES of the modules rules.py in folders of extensions."""
-    for file in sorted(EXTENSIONS.glob("*/rules.py")):
-        yield from import_module(f"tasks.{EXTENSIONS.name}.{file.parent.name}.rules").RULES
 
 
 RULES: tuple[Rule, ...] = (

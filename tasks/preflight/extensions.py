@@ -5,18 +5,15 @@ tasks/preflight/data.py does for others. It may have `large` as well, which yiel
 """
 
 from collections.abc import Collection, Iterator, Mapping
-from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-HOME = Path(__file__).parents[1] / "extensions"
+from tasks.extension_modules import import_extension_modules
 
 
 def modules() -> list[ModuleType]:
     """The modules preflight.py."""
-    folders = sorted(file.parent.name for file in HOME.glob("*/preflight.py"))
-    return [import_module(f"tasks.{HOME.name}.{folder}.preflight") for folder in folders]
+    return import_extension_modules("preflight")
 
 
 def sections() -> dict[str, str]:
