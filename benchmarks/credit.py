@@ -31,10 +31,11 @@ from tasks.agents.configs.behaviour_cloning import BehaviourCloningConfig
 from tasks.agents.configs.expert_episodes import ExpertEpisodesConfig
 from tasks.agents.playing import episode_files, playing
 from tasks.agents.playing.collecting import GameCollector
-from tasks.algorithms.agents.actor_critic import AgentExperience, LoopSettings, critic_steps, give_credit
 from tasks.algorithms.agents.credit import Baseline, Credit, Credited
 from tasks.algorithms.agents.critic import TurnCritic
+from tasks.algorithms.agents.experience import AgentExperience, LoopSettings
 from tasks.algorithms.agents.transcripts import token_logps
+from tasks.algorithms.agents.value_learning import critic_steps, give_credit
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language.policy_gradient import policy_gradient_loss
 from tasks.common import models

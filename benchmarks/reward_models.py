@@ -24,7 +24,7 @@ import torch
 from benchmarks import result_files, simulated_people
 from benchmarks.variants import call
 from flows.params import checking, editing
-from tasks.algorithms.language import experience, reward_model, step_rewards
+from tasks.algorithms.language import accumulation, reward_model, step_rewards
 from tasks.algorithms.language.completions import make_completions
 from tasks.common import estimates, models, tables
 from tasks.language.data import chat, prompts
@@ -216,7 +216,7 @@ def scored(folder: Path) -> tuple[pd.DataFrame, dict[str, float]]:
         tokenizer.pad_token_id,
     )
     rewards = torch.zeros(len(whole))
-    for rows in experience.micro_batches(whole, torch.arange(len(whole)), 128):
+    for rows in accumulation.cut_into_micro_batches(whole, torch.arange(len(whole)), 128):
         rewards[rows] = reward_model.score(model, whole.rows(rows))
     drawn["reward"] = rewards.numpy()
     named = {measures.label(temperature): temperature for temperature in TEMPERATURES}

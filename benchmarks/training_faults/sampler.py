@@ -11,8 +11,8 @@ from benchmarks.training_faults import pictures, workspace
 from benchmarks.training_faults.fault import Arm, Fault, Row
 from flows.params import files
 from tasks.algorithms.language import rollouts
+from tasks.algorithms.language.accumulation import compute_in_parts
 from tasks.algorithms.language.completions import token_logps
-from tasks.algorithms.language.experience import in_parts
 from tasks.algorithms.language.kl import k3
 from tasks.common import estimates, models
 from tasks.language.data import chat
@@ -76,7 +76,7 @@ def mismatch(
         batch_size=len(prompts),
     )
     batch = drawn.completions(prompts, tokenizer.pad_token_id)
-    own = in_parts(lambda part: token_logps(trained, part), batch, 96)
+    own = compute_in_parts(lambda part: token_logps(trained, part), batch, 96)
     ratio = (own - drawn.logps)[batch.mask].double()  # log of trainer's over sampler's
     return {
         "tokens": len(ratio),

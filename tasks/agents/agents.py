@@ -15,6 +15,7 @@ from tasks.agents.playing.collecting import GameCollector
 from tasks.agents.playing.episode_files import World
 from tasks.algorithms.agents import actor_critic
 from tasks.algorithms.agents.critic import TurnCritic
+from tasks.algorithms.agents.experience import LoopSettings
 from tasks.algorithms.agents.trust_region import TrustRegion
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
@@ -92,9 +93,9 @@ def _train(
     return rows
 
 
-def loop_settings(config: AgentsConfig, agent_config: AgentConfig, seed: int) -> actor_critic.LoopSettings:
+def loop_settings(config: AgentsConfig, agent_config: AgentConfig, seed: int) -> LoopSettings:
     """What the loop needs to know of a policy and of what all share."""
-    return actor_critic.LoopSettings(
+    return LoopSettings(
         credit=agent_config.credit,
         over=agent_config.over,
         baseline=agent_config.baseline,

@@ -18,6 +18,7 @@ from tasks.agents.playing.collecting import GameCollector
 from tasks.agents.playing.episode_files import World
 from tasks.agents.playing.purchases import Bought
 from tasks.algorithms.agents import actor_critic, preference
+from tasks.algorithms.agents.experience import LoopSettings
 from tasks.algorithms.agents.preference import EpisodePair
 from tasks.algorithms.agents.transcripts import Transcript, make_transcripts
 from tasks.algorithms.agents.trust_region import TrustRegion
@@ -169,9 +170,9 @@ class _Learner:
             self.trained.model, None, self.collect, (optimizer, None), self._settings(), start=start, steps=steps
         )
 
-    def _settings(self) -> actor_critic.LoopSettings:
+    def _settings(self) -> LoopSettings:
         """GRPO by episode."""
-        return actor_critic.LoopSettings(
+        return LoopSettings(
             credit="total",
             over="turns",
             baseline="group",

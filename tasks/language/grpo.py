@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.language import grpo
+from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
+from tasks.algorithms.language.experience import SAMPLER_METRICS
 from tasks.common.config import settings_of
 from tasks.common.errors import ConfigError
 from tasks.common.tracking import Row
@@ -14,7 +17,24 @@ from tasks.language.training.policy_training import Sources, learning_settings, 
 from tasks.language.training.trained_model import new_reference
 from tasks.stage import Metrics, main
 
-CURVES = METRICS = {**grpo.METRICS, **policy_training.METRICS}
+CURVES = METRICS = {
+    **SAMPLE_METRICS,
+    **SAMPLER_METRICS,
+    "frac_reward_zero_std": "The share of the prompts, of those with a sample that has a reward, whose responses "
+    "(with supervision process: their steps too) all earned the same reward, from 0 to 1: "
+    "their advantages are 0.",
+    "loss": "The loss of the step's last update; it says little of progress, since rewards count "
+    "relative to their group.",
+    "clip_ratio": "The share of the tokens where clipping acts in the step's last update, from 0 to 1 (TRL: "
+    "clip_ratio/region_mean).",
+    "kl": "The mean over tokens of ref / pi - log(ref / pi) - 1 (k3), an estimate of the KL divergence to the "
+    "reference in nats, whichever estimator is in the loss; logged where beta is above 0.",
+    "kl_slope_std": "The standard deviation over tokens of the KL term's derivative by the token's "
+    "log-probability, before beta; logged where beta is above 0. At 0 all tokens are pushed down "
+    "alike, which on average holds nothing.",
+    **OPTIMIZER_METRICS,
+    **policy_training.METRICS,
+}
 
 
 def run(

@@ -3,9 +3,13 @@
 from collections.abc import Iterator
 from pathlib import Path
 
+from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
 from tasks.algorithms.common.precision import TrainedWeights
 from tasks.algorithms.language import reinforce
+from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
+from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
+from tasks.algorithms.language.experience import SAMPLER_METRICS
 from tasks.common.checkpoints import Stateful
 from tasks.common.config import settings_of
 from tasks.common.tracking import Row
@@ -15,7 +19,25 @@ from tasks.language.training.policy_training import Sources, learning_settings, 
 from tasks.language.training.trained_model import new_critic, new_reference
 from tasks.stage import Metrics, main
 
-CURVES = METRICS = {**reinforce.METRICS, **policy_training.METRICS}
+VARIANCE = "The trace of the covariance of the batch's gradient"
+CURVES = METRICS = {
+    **SAMPLE_METRICS,
+    **SAMPLER_METRICS,
+    "loss": "The policy-gradient loss; its gradient has a meaning, its value has none.",
+    "baseline": "The running mean of returns before the step, whether or not it is the baseline.",
+    "return_to_go": "The mean return-to-go over the samples' tokens.",
+    "grad_variance/none": f"{VARIANCE} with no baseline; lower is better for this metric and the next three.",
+    "grad_variance/running_mean": f"{VARIANCE} with the running mean as baseline, on the same samples.",
+    "grad_variance/critic": f"{VARIANCE} with the critic as baseline, on the same samples.",
+    "grad_variance/total_return": f"{VARIANCE} with no baseline and each token weighted by the "
+    "whole response's return.",
+    "objective/kl": "The mean over responses of log pi - log pi_ref (k1): an estimate of the KL divergence to the "
+    "reference, in nats; only where kl_coefficient is above 0.",
+    "loss/value": "Half the critic's mean squared error over tokens, before its first update on the batch.",
+    **CRITIC_METRICS,
+    **OPTIMIZER_METRICS,
+    **policy_training.METRICS,
+}
 
 
 def run(

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings
-from tasks.algorithms.language import reward_model, step_rewards
+from tasks.algorithms.language import reward_model, reward_model_checks, step_rewards
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.common import models, tables
 from tasks.common.checkpoints import resumable
@@ -21,7 +21,7 @@ from tasks.language.rewards import reward_model_files
 from tasks.language.training.trained_model import TrainedModel, frozen_dtype
 from tasks.stage import Metrics, main
 
-CURVES = {**reward_model.METRICS, **reward_model.CALIBRATION, **solution_measures.CALIBRATION}
+CURVES = {**reward_model.METRICS, **reward_model_checks.CALIBRATION, **solution_measures.CALIBRATION}
 BEFORE = {
     "accuracy": "The share of the held-out comparisons whose chosen answer scores higher, from 0 to 1; chance is "
     "0.5. Of outcome and process: the share of the held-out answers or steps whose likeliest label is "

@@ -11,7 +11,7 @@ from tasks.agents.playing import playing
 from tasks.agents.playing.episode_files import World
 from tasks.agents.playing.playing import GameEpisode
 from tasks.algorithms.agents.acting import ActionSampling
-from tasks.algorithms.agents.actor_critic import AgentExperience
+from tasks.algorithms.agents.experience import AgentExperience
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.common import models
 from tasks.common.tokenizers import Tokenizer

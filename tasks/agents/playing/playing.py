@@ -12,7 +12,7 @@ from tasks.agents.environments.protocol import Turn
 from tasks.agents.playing import encoding
 from tasks.algorithms.agents import acting
 from tasks.algorithms.agents.acting import Action, ActionSampling
-from tasks.algorithms.agents.actor_critic import AgentExperience
+from tasks.algorithms.agents.experience import AgentExperience
 from tasks.algorithms.agents.transcripts import Transcript, make_transcripts, sampled_logps
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM
 from tasks.common.errors import DataError

@@ -16,6 +16,7 @@ from torch.nn.functional import logsigmoid
 from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.accumulation import divide_by_prompts
 from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.completions import Completions, response_logps
 from tasks.algorithms.language.pairs import Pairs
@@ -112,13 +113,11 @@ def fit(
     nothing = torch.zeros(0, device=next(model.parameters()).device)
     for pairs in batches:
         loss, part_metrics = 0.0, [dict.fromkeys(names, nothing)]
-        for part in pairs.parts(accumulate):
-            if (rank_share := part.share(model)) is None:
-                continue
-            counted = rank_share[2] * len(rank_share[0].chosen) / len(pairs.chosen)
-            portion, values = _add_gradient(model, rank_share[0], counted, reference, objective)
+        for part, counts in divide_by_prompts(model, pairs, accumulate, dropout=False):
+            share = counts * len(part.chosen) / len(pairs.chosen)
+            portion, values = _add_gradient(model, part, share, reference, objective)
             loss += portion
-            if counted:
+            if counts:
                 part_metrics.append(values)
         norm = optimizer.step()
         values = distributed.gathered_columns(

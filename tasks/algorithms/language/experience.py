@@ -5,13 +5,13 @@ from the current policy. Its randomness follows from the step's number, so that 
 samples.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
-from tasks.algorithms.common import distributed, sharding
+from tasks.algorithms.common import distributed
 from tasks.algorithms.common.errors import TrainingError
 from tasks.algorithms.common.optimizer import check_finite
 from tasks.algorithms.language.completions import Completions
@@ -141,80 +141,6 @@ def summary(experience: Experience) -> dict[str, float]:
         "completions/clipped_ratio": (~experience.ended).float().mean().item(),
         **experience.logged,
     }
-
-
-def micro_batches(completions: Completions, rows: Tensor, size: int) -> tuple[Tensor, ...]:
-    """The responses `rows` (long) in parts of at most `size`, cut so that few tokens are padded or read twice.
-
-    A prompt is read once in each part that has one of its responses. With short prompts it is best to group responses
-    of similar length, with long prompts to group each prompt's responses. The function chooses the grouping with fewer
-    tokens.
-    """
-    if not len(rows):
-        return ()
-    lengths, owner = completions.mask.sum(1), completions.owner
-
-    def tokens(parts: tuple[Tensor, ...]) -> int:
-        return sum(_tokens_read(completions, part) for part in parts)
-
-    like = rows[lengths[rows].argsort(stable=True)].split(size)
-    together = rows[owner[rows].argsort(stable=True)].split(size)
-    return min(like, together, key=tokens)
-
-
-def shares(model: object, completions: Completions, parts: Iterable[Tensor]) -> Iterator[tuple[Tensor, Tensor, float]]:
-    """Each part of a batch (responses, long), those of its responses that this rank passes through the model, and what
-    they count: 1.
-
-    A rank leaves out a part of which it has none. Where ranks divide the model it passes one response all the same,
-    which counts 0.
-    """
-    for part in parts:
-        if len(rows := share(completions, part)):
-            yield part, rows, 1.0
-        elif len(part) and sharding.is_divided(model):
-            yield part, part[:1], 0.0
-
-
-def share(completions: Completions, rows: Tensor) -> Tensor:
-    """Of the responses `rows` (long) those that this rank passes through a model; perhaps none.
-
-    They are neighbours in `rows` or dealt out in turn, whichever gives the rank with most tokens fewer.
-    """
-    ranks = distributed.size()
-    if ranks == 1:
-        return rows
-    neighbours = [rows[distributed.share_of(len(rows), number, ranks)] for number in range(ranks)]
-    dealt = [rows[number::ranks] for number in range(ranks)]
-    return min(neighbours, dealt, key=lambda some: max(_tokens_read(completions, part) for part in some))[
-        distributed.rank()
-    ]
-
-
-def parts_of(batch: Completions, rows: Tensor, size: int) -> tuple[Tensor, ...]:
-    """The responses `rows` in parts of at most `size`."""
-    return (rows,) if len(rows) <= size else micro_batches(batch, rows, size)
-
-
-@torch.no_grad()
-def in_parts(passed: Callable[[Completions], Tensor], batch: Completions, size: int) -> Tensor:
-    """What `passed` gives for each token of the batch, on the CPU: (N, L), from parts of at most `size` responses."""
-    values = torch.zeros(batch.mask.shape)
-    for whole in parts_of(batch, torch.arange(len(batch)), size):
-        if not len(rows := share(batch, whole)):
-            continue
-        part = passed(batch.rows(rows) if len(rows) < len(batch) else batch).cpu()
-        values[rows, : part.shape[1]] = part
-    return distributed.summed(values)
-
-
-def _tokens_read(completions: Completions, rows: Tensor) -> int:
-    """The tokens, with padding, of a pass of these responses, in which each prompt is read once."""
-    if not len(rows):
-        return 0
-    prompts = completions.owner[rows].unique()
-    longest, longest_prompt = completions.mask[rows].sum(1).max(), completions.prompt_mask[prompts].sum(1).max()
-    return len(prompts) * int(longest_prompt) + len(rows) * int(longest)
 
 
 def best_of_each(rewards: Tensor, owner: Tensor, minimum: float) -> Tensor:

@@ -23,23 +23,19 @@ import torch
 from torch import Tensor
 
 from tasks.algorithms.common import distributed
-from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
-from tasks.algorithms.common.optimizer import Optimizer, check_finite
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.accumulation import AccumulatedStep, BatchPart, cut_into_micro_batches, divide
 from tasks.algorithms.language.advantages import group_advantages, step_advantages
 from tasks.algorithms.language.causal_lm import CausalLM
-from tasks.algorithms.language.completions import Completions, token_logps
-from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
+from tasks.algorithms.language.completions import token_logps
 from tasks.algorithms.language.experience import (
     SAMPLER,
-    SAMPLER_METRICS,
     WEIGHT,
     Collect,
     Experience,
     Look,
     check_rewards,
-    micro_batches,
     moved,
-    shares,
     summary,
 )
 from tasks.algorithms.language.kl import ESTIMATORS, Estimator, k3, slopes
@@ -51,23 +47,6 @@ from tasks.algorithms.language.policy_gradient import (
     policy_loss,
 )
 
-METRICS = {
-    **SAMPLE_METRICS,
-    **SAMPLER_METRICS,
-    "frac_reward_zero_std": "The share of the prompts, of those with a sample that has a reward, whose responses "
-    "(with supervision process: their steps too) all earned the same reward, from 0 to 1: "
-    "their advantages are 0.",
-    "loss": "The loss of the step's last update; it says little of progress, since rewards count "
-    "relative to their group.",
-    "clip_ratio": "The share of the tokens where clipping acts in the step's last update, from 0 to 1 (TRL: "
-    "clip_ratio/region_mean).",
-    "kl": "The mean over tokens of ref / pi - log(ref / pi) - 1 (k3), an estimate of the KL divergence to the "
-    "reference in nats, whichever estimator is in the loss; logged where beta is above 0.",
-    "kl_slope_std": "The standard deviation over tokens of the KL term's derivative by the token's "
-    "log-probability, before beta; logged where beta is above 0. At 0 all tokens are pushed down "
-    "alike, which on average holds nothing.",
-    **OPTIMIZER_METRICS,
-}
 OF_KL = ("kl", "kl_slope", "kl_slope_squared")  # what the loss sums over tokens where there is a KL term
 
 
@@ -85,9 +64,7 @@ class GrpoSettings:
     kl: Estimator  # which is that KL in the loss
     temperature: float  # of the distribution that is trained
     old_from_sampler: bool  # whether the log-probabilities before the update are the sampler's
-    importance_cap: (
-        float | None
-    )  # largest weight of a token by how likely the trainer and the sampler hold it; None for no weights
+    importance_cap: float | None  # largest weight of a token by how likely trainer and sampler hold it; None: none
     max_new_tokens: int  # the length limit of a response, which is dr_grpo's constant
     mask_truncated: bool  # leave responses that the length limit cut off out of the loss
     micro_batch: int  # responses in one pass; changes memory, not the gradient (but see bnpo)
@@ -178,78 +155,69 @@ def token_advantages(experience: Experience, settings: GrpoSettings) -> Tensor:
 
 def _update(
     policy: CausalLM,
-    experience: Experience,
+    samples: Experience,
     advantages: Tensor,
     optimizer: Optimizer,
     settings: GrpoSettings,
     reference: CausalLM | None,
 ) -> dict[str, float]:
-    batch = experience.completions
+    """The step's updates on one batch; the metrics of the last."""
+    batch, beta, bnpo = samples.completions, settings.beta, settings.aggregation == "bnpo"
     differs = (advantages != 0).any(1)
-    used = experience.ended if settings.mask_truncated else torch.ones_like(experience.ended)
+    used = samples.ended if settings.mask_truncated else torch.ones_like(samples.ended)
     # Without a KL term a response whose advantage is 0 adds nothing but time; bnpo counts its tokens all the same.
-    bnpo = settings.aggregation == "bnpo"
-    rows = (used & (differs | (settings.beta > 0) | bnpo)).nonzero().squeeze(1)
+    rows = (used & (differs | (beta > 0) | bnpo)).nonzero().squeeze(1)
     totals = Totals(len(rows) if bnpo else len(batch), int(batch.mask[used].sum()), settings.max_new_tokens)
-    parts = micro_batches(batch, rows, settings.micro_batch)
-    local_parts = [(rows, counts, _of(totals, batch, part)) for part, rows, counts in shares(policy, batch, parts)]
-    references = [_reference_logps(reference, batch.rows(rows), settings) for rows, _, _ in local_parts]
+    parts = [*divide(policy, batch, cut_into_micro_batches(batch, rows, settings.micro_batch))]
     spread = torch.zeros(len(batch.prompts)).index_fill(0, batch.owner[differs], 1.0)
-    without = 1 - spread.mean().item() if len(spread) else 0.0
-    metrics = {"frac_reward_zero_std": without, "learning_rate": optimizer.learning_rate}
-    before: list[Tensor] = []  # each part's log-probabilities before the first update
-    for number in range(settings.updates):
-        apart = weighed = 0.0
-        loss, sums = torch.zeros(()), dict.fromkeys(("clip_ratio", *(OF_KL if settings.beta else ())), 0.0)
-        for index, ((part, counted, sizes), reference_logps) in enumerate(zip(local_parts, references, strict=True)):
-            micro_batch = batch.rows(part).on(policy)
-            width = micro_batch.mask.shape[1]
-            logps = token_logps(policy, micro_batch, settings.temperature)
-            sampled = experience.logps[part, :width].to(micro_batch.mask.device)
-            apart += moved(logps, sampled, micro_batch.mask) * counted
-            if number == 0:
-                before.append(sampled if settings.old_from_sampler else logps.detach())
+    without_spread = 1 - spread.mean().item() if len(spread) else 0.0
+    metrics = {"frac_reward_zero_std": without_spread, "learning_rate": optimizer.learning_rate}
+    references = [_reference_logps(reference, part, settings) if beta else None for part in parts]
+    old_logps: list[Tensor] = []  # before the first update, of each part
+    for update in range(settings.updates):
+        step = AccumulatedStep(optimizer, (SAMPLER, WEIGHT, "clip_ratio", *(OF_KL if beta else ())))
+        for number, part in enumerate(parts):
+            mask, sampled = part.completions.mask, part.select(samples.logps)
+            logps = token_logps(policy, part.completions, settings.temperature)
+            if update == 0:
+                old_logps.append(sampled if settings.old_from_sampler else logps.detach())
             weights = None
             if settings.importance_cap is not None:
-                weights = importance_weights(before[index], sampled, settings.importance_cap)
-                weighed += (weights * micro_batch.mask).sum().item() * counted
-            whole, counts = grpo_loss(
+                weights = importance_weights(old_logps[number], sampled, settings.importance_cap)
+            loss, sums = grpo_loss(
                 logps,
-                before[index],
-                advantages[part, :width].to(micro_batch.mask.device),
-                micro_batch.mask,
+                old_logps[number],
+                part.select(advantages),
+                mask,
                 clip_low=settings.clip_low,
                 clip_high=settings.clip_high,
                 aggregation=settings.aggregation,
-                totals=sizes,
+                totals=_totals_for(part, totals, batch.mask),
                 weights=weights,
-                reference_logps=reference_logps,
-                beta=settings.beta,
+                reference_logps=references[number],
+                beta=beta,
                 kl=settings.kl,
             )
-            portion = whole * counted
-            portion.backward()
-            loss = loss + portion.detach().cpu()
-            sums = {name: sums[name] + counts[name].item() * counted for name in sums}
-        summed = distributed.total({"loss": loss.item(), SAMPLER: apart, WEIGHT: weighed, **sums})
-        check_finite("loss", summed["loss"])
-        if number == 0:
-            logged = (SAMPLER,) if settings.importance_cap is None else (SAMPLER, WEIGHT)
-            metrics |= {name: summed[name] / max(1, int(batch.mask[rows].sum())) for name in logged}
-        metrics["grad_norm"] = optimizer.step()
-        means = {name: summed[name] / max(1, totals.tokens) for name in sums}
-        metrics |= {"loss": summed["loss"], "clip_ratio": means["clip_ratio"]}
-        if settings.beta:
-            spread_of_slope = math.sqrt(max(0.0, means["kl_slope_squared"] - means["kl_slope"] ** 2))
-            metrics |= {"kl": means["kl"], "kl_slope_std": spread_of_slope}
+            weighed = 0.0 if weights is None else (weights * mask).sum()
+            step.backward(part, loss, {SAMPLER: moved(logps, sampled, mask), WEIGHT: weighed, **sums})
+        sums_of_batch = step.finish()
+        if update == 0:
+            names = (SAMPLER,) if settings.importance_cap is None else (SAMPLER, WEIGHT)
+            metrics |= {name: sums_of_batch[name] / max(1, int(batch.mask[rows].sum())) for name in names}
+        means = {name: value / max(1, totals.tokens) for name, value in sums_of_batch.items()}
+        metrics |= {name: sums_of_batch[name] for name in ("grad_norm", "loss")} | {"clip_ratio": means["clip_ratio"]}
+        if beta:
+            variance = max(0.0, means["kl_slope_squared"] - means["kl_slope"] ** 2)
+            metrics |= {"kl": means["kl"], "kl_slope_std": math.sqrt(variance)}
     return metrics
 
 
-def _of(totals: Totals, batch: Completions, part: Tensor) -> Totals:
-    """The sizes as a rank needs them that has only some of a part's responses."""
-    return totals if distributed.size() == 1 else replace(totals, part=(len(part), int(batch.mask[part].sum())))
+def _totals_for(part: BatchPart, totals: Totals, mask: Tensor) -> Totals:
+    """The sizes that bnpo needs where several ranks share a part."""
+    rows = part.rows_of_all_ranks
+    return totals if distributed.size() == 1 else replace(totals, part=(len(rows), int(mask[rows].sum())))
 
 
 @torch.no_grad()
-def _reference_logps(reference: CausalLM | None, part: Completions, settings: GrpoSettings) -> Tensor | None:
-    return token_logps(reference, part, settings.temperature) if settings.beta and reference is not None else None
+def _reference_logps(reference: CausalLM | None, part: BatchPart, settings: GrpoSettings) -> Tensor | None:
+    return None if reference is None else token_logps(reference, part.completions, settings.temperature)

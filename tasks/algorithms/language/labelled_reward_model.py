@@ -21,8 +21,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, log_softmax
 
-from tasks.algorithms.common import distributed, sharding, shared_draws
+from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.accumulation import divide_by_prompts
 from tasks.algorithms.language.causal_lm import CausalLMWithBody
 from tasks.algorithms.language.completions import Completions, share_of_prompts
 from tasks.algorithms.language.step_rewards import logits_at, unlikelihoods
@@ -136,24 +137,17 @@ def fit(
     device = next(model.parameters()).device
     for batch in batches:
         total, hits = 0.0, [torch.zeros(0, dtype=torch.bool, device=device)]
-        for whole in batch.parts(accumulate):
-            rank_share = whole.share(model, padded=shared_draws.needed(model))
-            with shared_draws.of_all_rows(
-                model, [] if rank_share is None else whole.responses.kinds_of_rows(rank_share[1])
-            ):
-                if rank_share is None:
-                    continue
-                part, _, counted = rank_share
-                at = part.at
-                logits = logits_at(model, part.responses, at)
-                target, weight = part.target[at].to(device), part.weight[at].to(device)
-                costs = losses(logits, target)
-                if likelihood:
-                    costs = costs + likelihood * target.squeeze(1) * unlikelihoods(model, logits)
-                loss = counted * (weight * costs).sum()
-                loss.backward()
+        for part, counts in divide_by_prompts(model, batch, accumulate, dropout=True):
+            at = part.at
+            logits = logits_at(model, part.responses, at)
+            target, weight = part.target[at].to(device), part.weight[at].to(device)
+            costs = losses(logits, target)
+            if likelihood:
+                costs = costs + likelihood * target.squeeze(1) * unlikelihoods(model, logits)
+            loss = counts * (weight * costs).sum()
+            loss.backward()
             total += loss.item()
-            if counted:
+            if counts:
                 judged = part.judged[at].to(device)
                 hits.append(right(logits.detach(), target)[judged])
         norm, all_hits = optimizer.step(), distributed.gathered(torch.cat(hits))

@@ -10,66 +10,23 @@ clipped ratio and the KL are of these, and weights correct for the rest (policy_
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from tasks.algorithms.common import distributed, sharding
-from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
-from tasks.algorithms.common.optimizer import Optimizer, check_finite
+from tasks.algorithms.common import sharding
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.accumulation import AccumulatedStep, BatchPart, compute_in_parts, cut_if_needed, divide
 from tasks.algorithms.language.advantages import at_last_token, gae, masked_mean, reward_to_go, whiten
 from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.completions import token_logps
-from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.critic import Critic, explained_variance
-from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
-from tasks.algorithms.language.experience import (
-    SAMPLER,
-    SAMPLER_METRICS,
-    WEIGHT,
-    Collect,
-    Experience,
-    Look,
-    check_rewards,
-    in_parts,
-    parts_of,
-    shares,
-    summary,
-)
+from tasks.algorithms.language.experience import SAMPLER, WEIGHT, Collect, Experience, Look, check_rewards, summary
 from tasks.algorithms.language.kl import AdaptiveKl, k1
 from tasks.algorithms.language.policy_gradient import importance_weights, policy_loss
 
-METRICS = {
-    **{name: text for name, text in SAMPLE_METRICS.items() if name != "entropy"},
-    **SAMPLER_METRICS,
-    "policy/entropy": SAMPLE_METRICS["entropy"],
-    "objective/kl": "The mean over responses of log pi - log pi_ref (k1): an estimate of the KL divergence to the "
-    "reference, in nats; below 0 only by chance.",
-    "objective/scores": "The mean score of the samples, without the penalties for KL and for a missing end: the "
-    "same as reward.",
-    "objective/kl_coef": "The weight of the KL penalty in the step's rewards.",
-    "loss/policy": "The clipped surrogate loss, a mean over the step's updates (TRL: loss/policy_avg).",
-    "loss/value": "Half the critic's squared error, of the value or of the clipped one, whichever is larger; a "
-    "mean over the step's updates (TRL: loss/value_avg).",
-    "policy/approxkl": "Half the mean squared change of a token's log-probability since sampling (k2), an estimate "
-    "of the KL divergence in nats; a mean over the step's updates (TRL: policy/approxkl_avg).",
-    "policy/clipfrac": "The share of the tokens where clipping acts, from 0 to 1; a mean over the step's updates "
-    "(TRL: policy/clipfrac_avg).",
-    "val/ratio": "The mean ratio of a token's probability to that when it was sampled; it should stay near 1.",
-    **CRITIC_METRICS,
-    **OPTIMIZER_METRICS,
-    "grad_norm": "The norm of the policy's gradient before it is clipped, a mean over the step's updates.",
-    "grad_norm/value": "The norm of the critic's gradient before it is clipped, a mean over the step's updates.",
-}
-
-UPDATED = (
-    "loss/policy",
-    "loss/value",
-    "policy/approxkl",
-    "policy/clipfrac",
-    "val/ratio",
-    SAMPLER,
-)  # means over tokens in an update
+UPDATED = ("loss/policy", "loss/value", "policy/approxkl", "policy/clipfrac", "val/ratio", SAMPLER)  # token means
 
 
 @dataclass(frozen=True)
@@ -86,9 +43,7 @@ class PpoSettings:
     whiten: bool  # whether advantages are whitened over the batch
     temperature: float  # of the distribution that is trained
     old_from_sampler: bool  # whether the log-probabilities before the updates are the sampler's
-    importance_cap: (
-        float | None
-    )  # largest weight of a token by how likely the trainer and the sampler hold it; None for no weights
+    importance_cap: float | None  # largest weight of a token by how likely trainer and sampler hold it; None: none
     micro_batch: int  # responses in one pass; changes memory, not the gradient
     seed: int
 
@@ -167,11 +122,12 @@ def fit(
         samples = experience.samples()
         batch = samples.completions
         with sharding.whole(critic):
-            reference_logps, values = (
-                in_parts(passed, batch, settings.micro_batch)
-                for passed in (lambda part: token_logps(reference, part, settings.temperature), critic)
-            )
-        old_logps, coefficient = _old_logps(policy, samples, settings), kl.coefficient
+            reference_logps = _logps_in_parts(reference, samples, settings)
+            values = compute_in_parts(critic, batch, settings.micro_batch)
+        old_logps, coefficient = samples.logps, kl.coefficient
+        if not settings.old_from_sampler:
+            with sharding.whole(policy):
+                old_logps = _logps_in_parts(policy, samples, settings)
         prepared = prepare(samples, old_logps, reference_logps, values, settings, coefficient)
         if look is not None:
             look(step, experience, experience.whole(prepared.advantages))
@@ -194,76 +150,69 @@ def fit(
         }
 
 
-def _old_logps(policy: CausalLM, experience: Experience, settings: PpoSettings) -> Tensor:
-    """The log-probabilities of the samples before the updates: (N, L)."""
-    if settings.old_from_sampler:
-        return experience.logps
-    with sharding.whole(policy):
-        return in_parts(
-            lambda part: token_logps(policy, part, settings.temperature), experience.completions, settings.micro_batch
-        )
+def _logps_in_parts(model: CausalLM, samples: Experience, settings: PpoSettings) -> Tensor:
+    score = partial(token_logps, model, temperature=settings.temperature)
+    return compute_in_parts(score, samples.completions, settings.micro_batch)
 
 
 def _epochs(
     policy: CausalLM,
     critic: Critic,
-    experience: Experience,
+    samples: Experience,
     prepared: Prepared,
     optimizers: tuple[Optimizer, Optimizer],
     settings: PpoSettings,
     step: int,
 ) -> dict[str, float]:
     """All updates on one batch; the means of their metrics."""
+    batch = samples.completions
     shuffle = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
     updates: list[dict[str, float]] = []
     for _ in range(settings.epochs):
-        order = torch.randperm(len(experience.rewards), generator=shuffle)
+        order = torch.randperm(len(batch), generator=shuffle)
         for rows in order.tensor_split(settings.minibatches):
-            tokens = int(experience.completions.mask[rows].sum())
-            metrics = dict.fromkeys(UPDATED, 0.0)
-            parts = parts_of(experience.completions, rows, settings.micro_batch)
-            for _, local_rows, counted in shares(policy, experience.completions, parts):
-                portion = int(experience.completions.mask[local_rows].sum()) / tokens * counted
-                losses, values = _losses(policy, critic, experience, prepared, settings, local_rows)
-                check_finite("loss", (losses[0] + losses[1]).item())
-                for loss in losses:
-                    (loss * portion).backward()
-                metrics = {name: metrics[name] + values[name] * portion for name in UPDATED}
-            metrics = distributed.total(metrics)
-            norms = [optimizer.step() for optimizer in optimizers]
+            tokens = int(batch.mask[rows].sum())
+            policy_step, critic_step = AccumulatedStep(optimizers[0], UPDATED), AccumulatedStep(optimizers[1])
+            for part in divide(policy, batch, cut_if_needed(batch, rows, settings.micro_batch)):
+                share = int(batch.mask[part.rows].sum()) / tokens
+                policy_mean, value_mean, means = _losses(policy, critic, samples, prepared, settings, part)
+                policy_step.backward(part, policy_mean * share, {name: means[name] * share for name in UPDATED})
+                critic_step.backward(part, value_mean * share)
+            metrics, critic_metrics = policy_step.finish(), critic_step.finish()
             if len(rows) or not updates:  # where few responses have a reward, the last minibatches may be empty
-                updates.append({**metrics, "grad_norm": norms[0], "grad_norm/value": norms[1]})
-    means = {name: sum(row[name] for row in updates) / len(updates) for name in updates[0]}
+                norms = {"grad_norm": metrics["grad_norm"], "grad_norm/value": critic_metrics["grad_norm"]}
+                updates.append({**{name: metrics[name] for name in UPDATED}, **norms})
+    means = {name: sum(update[name] for update in updates) / len(updates) for name in updates[0]}
     return {**means, SAMPLER: updates[0][SAMPLER]}  # later minibatches meet a policy that has been updated
 
 
 def _losses(
-    policy: CausalLM, critic: Critic, experience: Experience, prepared: Prepared, settings: PpoSettings, rows: Tensor
-) -> tuple[tuple[Tensor, Tensor], dict[str, float]]:
-    """The policy's and the critic's loss on a minibatch or a part of one, each a mean over its tokens."""
-    minibatch = experience.completions.rows(rows).on(policy)
-    mask, width = minibatch.mask, minibatch.mask.shape[1]
-    sampled, old_logps, weights, old_values, advantages, returns = (
-        part[rows, :width].to(mask.device)
-        for part in (
-            experience.logps,
-            prepared.old_logps,
-            prepared.weights,
-            prepared.old_values,
-            prepared.advantages,
-            prepared.returns,
-        )
-    )
-    logps = token_logps(policy, minibatch, settings.temperature)
-    per_token, acts = policy_loss(logps, old_logps, advantages, settings.clip_ratio, settings.clip_ratio)
-    policy_part = masked_mean(per_token * weights, mask)
-    value_part = masked_mean(value_loss(critic(minibatch), old_values, returns, settings.clip_value), mask)
+    policy: CausalLM,
+    critic: Critic,
+    samples: Experience,
+    prepared: Prepared,
+    settings: PpoSettings,
+    part: BatchPart,
+) -> tuple[Tensor, Tensor, dict[str, float]]:
+    """The policy's and the critic's loss on a part of a minibatch, and METRICS of it, all means over its tokens."""
+    mask, old_logps = part.completions.mask, part.select(prepared.old_logps)
+    logps = token_logps(policy, part.completions, settings.temperature)
+    advantages, clip = part.select(prepared.advantages), settings.clip_ratio
+    per_token, clipped = policy_loss(logps, old_logps, advantages, clip, clip)
+    policy_mean = masked_mean(per_token * part.select(prepared.weights), mask)
+    old_values, returns = part.select(prepared.old_values), part.select(prepared.returns)
+    value_mean = masked_mean(value_loss(critic(part.completions), old_values, returns, settings.clip_value), mask)
     log_ratio = (logps.detach() - old_logps) * mask
-    return (policy_part, value_part), {
-        "loss/policy": policy_part.item(),
-        "loss/value": value_part.item(),
-        "policy/approxkl": masked_mean(log_ratio.square() / 2, mask).item(),
-        "policy/clipfrac": masked_mean(acts.float(), mask).item(),
-        "val/ratio": masked_mean(log_ratio.exp(), mask).item(),
-        SAMPLER: masked_mean((logps.detach() - sampled).abs() * mask, mask).item(),
-    }
+    since_sampling = (logps.detach() - part.select(samples.logps)).abs() * mask
+    return (
+        policy_mean,
+        value_mean,
+        {
+            "loss/policy": policy_mean.item(),
+            "loss/value": value_mean.item(),
+            "policy/approxkl": masked_mean(log_ratio.square() / 2, mask).item(),
+            "policy/clipfrac": masked_mean(clipped.float(), mask).item(),
+            "val/ratio": masked_mean(log_ratio.exp(), mask).item(),
+            SAMPLER: masked_mean(since_sampling, mask).item(),
+        },
+    )

@@ -20,52 +20,27 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from tasks.algorithms.common import distributed, sharding
-from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
-from tasks.algorithms.common.optimizer import Optimizer, check_finite
+from tasks.algorithms.common import sharding
+from tasks.algorithms.common.optimizer import Optimizer
+from tasks.algorithms.language.accumulation import AccumulatedStep, compute_in_parts, cut_into_micro_batches, divide
 from tasks.algorithms.language.advantages import at_last_token, masked_mean, reward_to_go
 from tasks.algorithms.language.causal_lm import CausalLM
 from tasks.algorithms.language.completions import Completions, token_logps
-from tasks.algorithms.language.critic import METRICS as CRITIC_METRICS
 from tasks.algorithms.language.critic import Critic, explained_variance
-from tasks.algorithms.language.experience import METRICS as SAMPLE_METRICS
 from tasks.algorithms.language.experience import (
     SAMPLER,
-    SAMPLER_METRICS,
     WEIGHT,
     Collect,
     Experience,
     Look,
     check_rewards,
-    in_parts,
-    micro_batches,
     moved,
-    share,
-    shares,
     summary,
 )
 from tasks.algorithms.language.kl import k1
 from tasks.algorithms.language.policy_gradient import gradient_variance, importance_weights, policy_gradient_loss
 
 Baseline = Literal["none", "running_mean", "critic"]
-VARIANCE = "The trace of the covariance of the batch's gradient"
-METRICS = {
-    **SAMPLE_METRICS,
-    **SAMPLER_METRICS,
-    "loss": "The policy-gradient loss; its gradient has a meaning, its value has none.",
-    "baseline": "The running mean of returns before the step, whether or not it is the baseline.",
-    "return_to_go": "The mean return-to-go over the samples' tokens.",
-    "grad_variance/none": f"{VARIANCE} with no baseline; lower is better for this metric and the next three.",
-    "grad_variance/running_mean": f"{VARIANCE} with the running mean as baseline, on the same samples.",
-    "grad_variance/critic": f"{VARIANCE} with the critic as baseline, on the same samples.",
-    "grad_variance/total_return": f"{VARIANCE} with no baseline and each token weighted by the "
-    "whole response's return.",
-    "objective/kl": "The mean over responses of log pi - log pi_ref (k1): an estimate of the KL divergence to the "
-    "reference, in nats; only where kl_coefficient is above 0.",
-    "loss/value": "Half the critic's mean squared error over tokens, before its first update on the batch.",
-    **CRITIC_METRICS,
-    **OPTIMIZER_METRICS,
-}
 
 
 @dataclass(frozen=True)
@@ -80,9 +55,7 @@ class ReinforceSettings:
     variance_every: int  # steps between two measurements of the gradient's variance; 0 for none
     variance_parts: int  # parts that the batch is cut into for a measurement
     temperature: float  # of the distribution that is trained
-    importance_cap: (
-        float | None
-    )  # largest weight of a token by how likely the trainer and the sampler hold it; None for no weights
+    importance_cap: float | None  # largest weight of a token by how likely trainer and sampler hold it; None: none
     micro_batch: int  # responses in one pass; changes memory, not the gradient
 
 
@@ -139,13 +112,13 @@ def fit(
         divergence = None
         if reference is not None:
             scored = partial(token_logps, reference, temperature=settings.temperature)
-            divergence = k1(samples.logps, in_parts(scored, batch, settings.micro_batch)) * batch.mask
+            divergence = k1(samples.logps, compute_in_parts(scored, batch, settings.micro_batch)) * batch.mask
             paid = paid - settings.kl_coefficient * divergence
         returns = reward_to_go(paid, batch.mask, settings.gamma)
         baselines = {"none": torch.zeros_like(returns), "running_mean": torch.full_like(returns, mean.value)}
         if critic is not None:
             with torch.no_grad(), sharding.whole(critic):
-                baselines["critic"] = _values(critic, batch)
+                baselines["critic"] = compute_in_parts(critic, batch, max(1, len(batch)))
         advantages = {name: returns - value for name, value in baselines.items()}
         if look is not None:
             look(step, experience, experience.whole(advantages[settings.baseline]))
@@ -171,62 +144,38 @@ def fit(
 
 
 def _update(
-    policy: CausalLM, experience: Experience, advantages: Tensor, optimizer: Optimizer, settings: ReinforceSettings
+    policy: CausalLM, samples: Experience, advantages: Tensor, optimizer: Optimizer, settings: ReinforceSettings
 ) -> dict[str, float]:
-    batch = experience.completions
-    loss, apart, weighed = torch.zeros(()), 0.0, 0.0
-    parts = micro_batches(batch, torch.arange(len(batch)), settings.micro_batch)
-    for _, rows, counted in shares(policy, batch, parts):
-        micro_batch = batch.rows(rows).on(policy)
-        mask = micro_batch.mask
-        logps = token_logps(policy, micro_batch, settings.temperature)
-        paid = advantages[rows, : mask.shape[1]].to(mask.device)
-        sampled = experience.logps[rows, : mask.shape[1]].to(mask.device)
-        apart += moved(logps, sampled, mask) * counted
-        if settings.importance_cap is not None:
-            weights = importance_weights(logps, sampled, settings.importance_cap)
-            weighed += (weights * mask).sum().item() * counted
+    """One step along the batch's policy gradient."""
+    batch, cap = samples.completions, settings.importance_cap
+    names = (SAMPLER,) if cap is None else (SAMPLER, WEIGHT)
+    step = AccumulatedStep(optimizer, names)
+    for part in divide(policy, batch, _cut(batch, settings)):
+        mask, sampled = part.completions.mask, part.select(samples.logps)
+        logps = token_logps(policy, part.completions, settings.temperature)
+        paid, sums = part.select(advantages), {SAMPLER: moved(logps, sampled, mask)}
+        if cap is not None:
+            weights = importance_weights(logps, sampled, cap)
             paid = paid * weights
-        portion = policy_gradient_loss(logps, paid, mask, len(batch)) * counted
-        portion.backward()
-        loss = loss + portion.detach().cpu()
-    total_loss, norm = _step(optimizer, loss)
+            sums[WEIGHT] = (weights * mask).sum().item()
+        step.backward(part, policy_gradient_loss(logps, paid, mask, len(batch)), sums)
+    sums_of_batch = step.finish()
     tokens = max(1, int(batch.mask.sum()))
-    sums = {SAMPLER: apart} if settings.importance_cap is None else {SAMPLER: apart, WEIGHT: weighed}
-    means = {name: value / tokens for name, value in distributed.total(sums).items()}
-    return {"loss": total_loss, "grad_norm": norm, **means}
-
-
-def _values(critic: Critic, batch: Completions) -> Tensor:
-    """The critic's values (N, L) on the CPU; each rank computes those of its share."""
-    if distributed.size() == 1 and len(batch):
-        values: Tensor = critic(batch).cpu()
-        return values
-    values = torch.zeros(batch.mask.shape)
-    if len(rows := share(batch, torch.arange(len(batch)))):
-        local_values = critic(batch.rows(rows)).cpu()
-        values[rows, : local_values.shape[1]] = local_values
-    return distributed.summed(values)
+    means = {name: sums_of_batch[name] / tokens for name in names}
+    return {"loss": sums_of_batch["loss"], "grad_norm": sums_of_batch["grad_norm"], **means}
 
 
 def _fit_critic(
     critic: Critic, batch: Completions, returns: Tensor, optimizer: Optimizer, settings: ReinforceSettings
 ) -> float:
     """One step of the critic towards the returns: half the mean squared error over tokens."""
-    tokens, loss = batch.mask.sum(), torch.zeros(())
-    parts = micro_batches(batch, torch.arange(len(batch)), settings.micro_batch)
-    for _, rows, counted in shares(critic, batch, parts):
-        micro_batch = batch.rows(rows).on(critic)
-        mask = micro_batch.mask
-        errors = (critic(micro_batch) - returns[rows, : mask.shape[1]].to(mask.device)) * mask
-        portion = masked_mean(errors.square(), mask) * (mask.sum() / tokens.to(mask.device)) / 2 * counted
-        portion.backward()
-        loss = loss + portion.detach().cpu()
-    return _step(optimizer, loss)[0]
+    tokens, step = batch.mask.sum(), AccumulatedStep(optimizer)
+    for part in divide(critic, batch, _cut(batch, settings)):
+        mask = part.completions.mask
+        errors = (critic(part.completions) - part.select(returns)) * mask
+        step.backward(part, masked_mean(errors.square(), mask) * (mask.sum() / tokens.to(mask.device)) / 2)
+    return step.finish()["loss"]
 
 
-def _step(optimizer: Optimizer, loss: Tensor) -> tuple[float, float]:
-    """One step of the optimizer; the loss of all ranks' portions, and the gradient's norm."""
-    whole = distributed.total({"loss": loss.item()})["loss"]
-    check_finite("loss", whole)
-    return whole, optimizer.step()
+def _cut(batch: Completions, settings: ReinforceSettings) -> tuple[Tensor, ...]:
+    return cut_into_micro_batches(batch, torch.arange(len(batch)), settings.micro_batch)

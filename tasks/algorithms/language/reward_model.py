@@ -18,13 +18,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from tasks.algorithms.common import distributed, sharding, shared_draws
+from tasks.algorithms.common import distributed, sharding
 from tasks.algorithms.common.optimizer import METRICS as OPTIMIZER_METRICS
 from tasks.algorithms.common.optimizer import Optimizer
 from tasks.algorithms.language import step_rewards
+from tasks.algorithms.language.accumulation import divide_by_prompts
 from tasks.algorithms.language.causal_lm import CausalLMWithBody, SequenceClassifier
 from tasks.algorithms.language.completions import Completions, in_fp32, states, token_logps
-from tasks.algorithms.language.degenerate import KINDS, best_answers, corrupted
 from tasks.algorithms.language.pairs import TIED, Pairs
 from tasks.algorithms.language.step_rewards import beta_of, has_head
 
@@ -37,13 +37,6 @@ METRICS = {
     "token, or of the steps whose label is the likeliest.",
     "margin": "The mean of r_w - r_l, the chosen response's score minus the rejected one's; a tied pair counts 0.",
     "grad_norm": OPTIMIZER_METRICS["grad_norm"],
-}
-CALIBRATION = {
-    "predicted": "The mean probability with which the model says that a pair's higher-scored response is the "
-    "chosen one; a row of calibration.csv is a bin of equally many held-out pairs.",
-    "observed": "The share of the bin's pairs whose higher-scored response is the chosen one; for a calibrated "
-    "model it equals `predicted`.",
-    "pairs": "The number of pairs in the bin.",
 }
 
 
@@ -126,27 +119,20 @@ def fit(
     nothing = torch.zeros(0, device=device)
     for pairs in batches:
         total, part_metrics = 0.0, [{"accuracy": nothing, "margin": nothing}]
-        for whole in pairs.parts(accumulate):
-            rank_share = whole.share(model, padded=shared_draws.needed(model))
-            with shared_draws.of_all_rows(
-                model, [] if rank_share is None else whole.responses.kinds_of_rows(rank_share[1])
-            ):
-                if rank_share is None:
-                    continue
-                part, _, counted = rank_share
-                scores = score(model, part.responses)
-                chosen, rejected = scores[part.chosen], scores[part.rejected]
-                weight, level = part.weight.to(scores.device), part.level.to(scores.device)
-                of_weight, of_pairs = part.weight.sum() / pairs.weight.sum(), len(part.chosen) / len(pairs.chosen)
-                shares = of_weight.item() * counted, of_pairs * counted
-                tied = level == TIED
-                loss = pair_loss(chosen, rejected, weight, by_level[level], centering, shares, tied)
-                if likelihood:
-                    kept = weight.masked_fill(tied, 0.0)
-                    loss = loss - shares[0] * likelihood * (kept * chosen).sum() / weight.sum() / beta_of(model)
-                loss.backward()
+        for part, counts in divide_by_prompts(model, pairs, accumulate, dropout=True):
+            scores = score(model, part.responses)
+            chosen, rejected = scores[part.chosen], scores[part.rejected]
+            weight, level = part.weight.to(scores.device), part.level.to(scores.device)
+            of_weight, of_pairs = part.weight.sum() / pairs.weight.sum(), len(part.chosen) / len(pairs.chosen)
+            shares = of_weight.item() * counts, of_pairs * counts
+            tied = level == TIED
+            loss = pair_loss(chosen, rejected, weight, by_level[level], centering, shares, tied)
+            if likelihood:
+                kept = weight.masked_fill(tied, 0.0)
+                loss = loss - shares[0] * likelihood * (kept * chosen).sum() / weight.sum() / beta_of(model)
+            loss.backward()
             total += loss.item()
-            if counted:
+            if counts:
                 part_metrics.append(_told_apart((chosen - rejected).detach(), tied))
         norm = optimizer.step()
         columns = distributed.gathered_columns(
@@ -176,40 +162,3 @@ def scores(model: CausalLMWithBody, batches: Iterable[Completions]) -> Tensor:
             for number, responses in enumerate(batches)
         ]
     return distributed.summed(torch.cat(batch_scores))
-
-
-@torch.no_grad()
-def beats_corrupted(
-    model: CausalLMWithBody, batches: Iterable[Pairs], vocabulary: int, generator: torch.Generator
-) -> dict[str, float]:
-    """The share of prompts whose best answer scores above a corruption of that answer, by kind of corruption."""
-    model.eval()
-    won: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
-    with sharding.whole(model):
-        for number, pairs in enumerate(batches):
-            best = best_answers(pairs)
-            good = score(model, pairs.responses)[best] if distributed.in_turn(number) else None
-            for kind in KINDS:
-                made = corrupted(pairs.responses, best, [kind] * len(best), vocabulary, generator)
-                better = torch.zeros(len(best)) if good is None else good > score(model, made)
-                won[kind].append(better.double().cpu())
-    return {kind: distributed.summed(torch.cat(values)).mean().item() for kind, values in won.items()}
-
-
-def calibration(differences: Tensor, bins: int) -> list[dict[str, float]]:
-    """Predicted against observed preference (CALIBRATION), in `bins` of equal count.
-
-    Each pair (margin d) is seen from its higher-scored side: the model predicts sigmoid(|d|), and is right if d > 0.
-    """
-    order = differences.abs().argsort()
-    rows = []
-    for part in order.chunk(bins):
-        d = differences[part]
-        rows.append(
-            {
-                "predicted": torch.sigmoid(d.abs()).mean().item(),
-                "observed": (d > 0).float().mean().item(),
-                "pairs": float(len(part)),
-            }
-        )
-    return rows

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from tasks.algorithms.language.accumulation import cut_into_micro_batches
 from tasks.algorithms.language.causal_lm import PretrainedCausalLM, PretrainedModel
 from tasks.algorithms.language.completions import make_completions, token_logps
-from tasks.algorithms.language.experience import micro_batches
 from tasks.common.tokenizers import Tokenizer
 from tasks.language.data import chat
 from tasks.language.data.comparisons import ComparisonSet
@@ -32,7 +32,7 @@ def reference_losses(
         encoded = [response[: room - len(prompt)] for prompt, response in zip(prompts, encoded, strict=True)]
     whole = make_completions(prompts, range(len(prompts)), encoded, tokenizer.pad_token_id)
     losses = torch.zeros(len(whole), dtype=torch.float64)
-    for rows in micro_batches(whole, torch.arange(len(whole)), AT_ONCE):
+    for rows in cut_into_micro_batches(whole, torch.arange(len(whole)), AT_ONCE):
         part = whole.rows(rows)
         losses[rows] = -(token_logps(model, part).sum(1).double().cpu() / part.mask.sum(1))
     return losses.numpy()

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from tasks.algorithms.common.optimizer import Optimizer
-from tasks.algorithms.language import degenerate, reward_model
+from tasks.algorithms.language import degenerate, reward_model, reward_model_checks
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.pairs import Pairs
 from tasks.common import processes, tables
@@ -91,14 +91,16 @@ class OnPairs:
 
     def write(self, out: Path) -> None:
         """Write calibration.csv and held_out.parquet, of what was measured last."""
-        tables.write_curves(reward_model.calibration(self.test.margins(self.scores), BINS), out / "calibration.csv")
+        tables.write_curves(
+            reward_model_checks.calibration(self.test.margins(self.scores), BINS), out / "calibration.csv"
+        )
         if processes.is_main():
             tables.write(HeldOut, self._held_out(), out / "held_out.parquet")
 
     def more(self, model: PretrainedModel, generator: torch.Generator) -> Metrics:
         """How often a good answer beats a corrupted one."""
         held_out = self.test.batches(self.config.prompts_per_batch, 1, self.config.seed)
-        beaten = reward_model.beats_corrupted(model, held_out, self.vocabulary, generator)
+        beaten = reward_model_checks.beats_corrupted(model, held_out, self.vocabulary, generator)
         return {"truncated": self.train.truncated, "dropped": self.train.dropped, "beats": beaten}
 
     def _held_out(self) -> pd.DataFrame:

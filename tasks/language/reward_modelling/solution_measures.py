@@ -33,7 +33,7 @@ METRICS = {
     "right (outcome) or of steps not being bad (process).",
     "by_class/CLASS": "The share of the held-out steps of this class whose likeliest class it is.",
 }
-CALIBRATION = {  # beside those of reward_model.CALIBRATION
+CALIBRATION = {  # beside those of reward_model_checks.CALIBRATION
     "labels": "The number of held-out answers (outcome) or steps (process) in the bin; `predicted` and `observed` "
     "are then of answers being right, or of steps not being bad.",
 }

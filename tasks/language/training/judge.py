@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from tasks.algorithms.language import experience, reward_model, step_rewards
+from tasks.algorithms.language import accumulation, reward_model, step_rewards
 from tasks.algorithms.language.causal_lm import PretrainedModel
 from tasks.algorithms.language.completions import Completions
 from tasks.algorithms.language.experience import StepRewards
@@ -204,7 +204,7 @@ def objective(scorer: PretrainedModel) -> str:
 def _scores(scorer: PretrainedModel, responses: Completions) -> tuple[Tensor, Tensor | None]:
     """The score of each response (N,); by a process reward model also of each step (N, L), nan where none ends."""
     scores, at_ends = torch.zeros(len(responses)), torch.full(responses.mask.shape, torch.nan)
-    for rows in experience.micro_batches(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
+    for rows in accumulation.cut_into_micro_batches(responses, torch.arange(len(responses)), SCORED_AT_ONCE):
         part = responses.rows(rows)
         if _reads_steps(scorer):
             step_scores, ends = step_rewards.step_scores(scorer, part), step_rewards.ends(scorer, part)

@@ -39,7 +39,7 @@ def test_a_killed_training_goes_on_with_the_same_bits(kind, cloned, recorded, tr
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(checkpoints, "EVERY_SECONDS", 0.0)
     monkeypatch.setattr(checkpoints, "SHARE", float("inf"))
-    played, collected, steps = actor_critic._check, list[int](), 2 * len(small.SEEDS.get(kind, [0]))
+    played, collected, steps = actor_critic.check_experience, list[int](), 2 * len(small.SEEDS.get(kind, [0]))
 
     def cut(experience):
         collected.append(1)
@@ -47,7 +47,7 @@ def test_a_killed_training_goes_on_with_the_same_bits(kind, cloned, recorded, tr
             raise KeyboardInterrupt
         played(experience)
 
-    monkeypatch.setattr(actor_critic, "_check", cut)
+    monkeypatch.setattr(actor_critic, "check_experience", cut)
     with pytest.raises(KeyboardInterrupt):
         small.train_kind(tmp_path, cloned, recorded, kind)
     small.train_kind(tmp_path, cloned, recorded, kind)

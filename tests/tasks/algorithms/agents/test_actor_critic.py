@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from tasks.algorithms.agents import actor_critic
-from tasks.algorithms.agents.actor_critic import AgentExperience, LoopSettings
 from tasks.algorithms.agents.critic import TurnCritic
+from tasks.algorithms.agents.experience import AgentExperience, LoopSettings
 from tasks.algorithms.agents.transcripts import Transcript, make_transcripts, sampled_logps
 from tasks.algorithms.agents.trust_region import TrustRegion
 from tasks.algorithms.common.errors import TrainingError

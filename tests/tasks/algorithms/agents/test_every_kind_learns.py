@@ -9,8 +9,8 @@ import torch
 
 from tasks.algorithms.agents import acting, actor_critic
 from tasks.algorithms.agents.acting import ActionSampling
-from tasks.algorithms.agents.actor_critic import AgentExperience, LoopSettings
 from tasks.algorithms.agents.critic import TurnCritic
+from tasks.algorithms.agents.experience import AgentExperience, LoopSettings
 from tasks.algorithms.agents.transcripts import make_transcripts, sampled_logps
 from tasks.algorithms.agents.trust_region import TrustRegion
 from tasks.algorithms.common.optimizer import Optimizer, OptimizerSettings

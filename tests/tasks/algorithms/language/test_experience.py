@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from tasks.algorithms.common.errors import TrainingError
+from tasks.algorithms.common.optimizer import check_finite
+from tasks.algorithms.language.accumulation import cut_into_micro_batches
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.experience import (
     Experience,
-    check_finite,
     check_rewards,
-    micro_batches,
     summary,
 )
 from tests.tasks.bandits import Table, collector, expected_reward, graded, probabilities, with_end
@@ -87,10 +87,10 @@ def test_a_policy_without_probabilities_has_diverged():
 
 def test_parts_are_of_like_length_and_hold_every_row_once():
     rows = torch.tensor([3, 1, 0, 2])
-    assert [part.tolist() for part in micro_batches(BATCH, rows, 2)] == [[2, 3], [0, 1]]
-    assert [part.tolist() for part in micro_batches(BATCH, rows, 3)] == [[2, 3, 0], [1]]
-    assert [part.tolist() for part in micro_batches(BATCH, torch.tensor([1, 2]), 9)] == [[2, 1]]
-    assert list(micro_batches(BATCH, rows[:0], 2)) == []
+    assert [part.tolist() for part in cut_into_micro_batches(BATCH, rows, 2)] == [[2, 3], [0, 1]]
+    assert [part.tolist() for part in cut_into_micro_batches(BATCH, rows, 3)] == [[2, 3, 0], [1]]
+    assert [part.tolist() for part in cut_into_micro_batches(BATCH, torch.tensor([1, 2]), 9)] == [[2, 1]]
+    assert list(cut_into_micro_batches(BATCH, rows[:0], 2)) == []
 
 
 def test_with_long_prompts_a_prompts_responses_stay_together():
@@ -98,8 +98,8 @@ def test_with_long_prompts_a_prompts_responses_stay_together():
     responses = [[7], [8, 9, 10], [2], [6, 2, 1]]
     long, short = (make_completions([[3] * size, [5] * size], [0, 0, 1, 1], responses, pad=2) for size in (9, 1))
     rows = torch.arange(4)
-    assert [part.tolist() for part in micro_batches(long, rows, 2)] == [[0, 1], [2, 3]]
-    assert [part.tolist() for part in micro_batches(short, rows, 2)] == [[0, 2], [1, 3]]
+    assert [part.tolist() for part in cut_into_micro_batches(long, rows, 2)] == [[0, 1], [2, 3]]
+    assert [part.tolist() for part in cut_into_micro_batches(short, rows, 2)] == [[0, 2], [1, 3]]
 
 
 def test_the_bandits_of_these_tests_know_all_responses():

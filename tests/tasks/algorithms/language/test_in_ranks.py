@@ -9,10 +9,21 @@ import pytest
 import torch
 
 from tasks.algorithms.common import distributed
-from tasks.algorithms.language import dpo, grpo, labelled_reward_model, ppo, reinforce, reward_model, rollouts, sft
+from tasks.algorithms.language import (
+    dpo,
+    grpo,
+    labelled_reward_model,
+    ppo,
+    reinforce,
+    reward_model,
+    reward_model_checks,
+    rollouts,
+    sft,
+)
+from tasks.algorithms.language.accumulation import rank_share
 from tasks.algorithms.language.completions import make_completions
 from tasks.algorithms.language.critic import Critic
-from tasks.algorithms.language.experience import Experience, share
+from tasks.algorithms.language.experience import Experience
 from tasks.algorithms.language.kl import AdaptiveKl
 from tests.tasks.algorithms.language.test_accumulate import (
     ANSWERS,
@@ -78,7 +89,7 @@ def of_reward_model(models, accumulate=1):
         likelihood=1.0,
         accumulate=accumulate,
     )
-    rows = [*fit, reward_model.beats_corrupted(models[0], [PAIRS, PAIRS], 16, torch.Generator().manual_seed(0))]
+    rows = [*fit, reward_model_checks.beats_corrupted(models[0], [PAIRS, PAIRS], 16, torch.Generator().manual_seed(0))]
     return rows, [reward_model.scores(models[0], [RESPONSES, RESPONSES]), *optimizer.gradients]
 
 
@@ -249,6 +260,6 @@ def test_a_rank_s_share_is_balanced_in_tokens():
     by_length = make_completions([[1], [2]], [0, 1, 0, 1], [[1] * length for length in (1, 2, 30, 31)], pad=0)
     by_prompt = make_completions([[1] * 50, [2] * 50], [0, 0, 1, 1], [[1], [1], [1], [1]], pad=0)
     rows = torch.arange(4)
-    assert [part.tolist() for part in in_ranks(2, lambda _: share(by_length, rows))] == [[0, 2], [1, 3]]
-    assert [part.tolist() for part in in_ranks(2, lambda _: share(by_prompt, rows))] == [[0, 1], [2, 3]]
-    assert share(by_length, rows) is rows
+    assert [part.tolist() for part in in_ranks(2, lambda _: rank_share(by_length, rows))] == [[0, 2], [1, 3]]
+    assert [part.tolist() for part in in_ranks(2, lambda _: rank_share(by_prompt, rows))] == [[0, 1], [2, 3]]
+    assert rank_share(by_length, rows) is rows

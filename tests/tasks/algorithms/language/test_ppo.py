@@ -173,7 +173,7 @@ def test_every_response_is_in_one_minibatch_of_an_epoch(monkeypatch):
     orders = []
     losses = ppo._losses
     monkeypatch.setattr(
-        ppo, "_losses", lambda *all_, **named: orders.append(all_[-1].tolist()) or losses(*all_, **named)
+        ppo, "_losses", lambda *all_, **named: orders.append(all_[-1].rows.tolist()) or losses(*all_, **named)
     )
     policy, critic = Table(), Critic(Table())
     what = collector(policy, one_token, samples=3)(1)

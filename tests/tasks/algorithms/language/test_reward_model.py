@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import pad
 
-from tasks.algorithms.language import reward_model
+from tasks.algorithms.language import reward_model, reward_model_checks
 from tasks.algorithms.language.completions import Completions, states
 from tasks.algorithms.language.pairs import NO_LEVEL, TIED, Pairs
 from tests.tasks.optimizers import make_optimizer
@@ -210,7 +210,7 @@ def test_the_head_starts_at_one_over_the_root_of_the_width():
 
 def test_calibration_by_hand():
     """Seen from the higher-scored side: margins 0.1 and -0.2 in the first bin, 2 and 3 in the second."""
-    low, high = reward_model.calibration(torch.tensor([3.0, -0.2, 0.1, 2.0]), bins=2)
+    low, high = reward_model_checks.calibration(torch.tensor([3.0, -0.2, 0.1, 2.0]), bins=2)
 
     def sigmoid(d):
         return 1 / (1 + exp(-d))
@@ -274,8 +274,8 @@ def test_beats_corrupted_by_hand(monkeypatch):
     """Scored by the number of tokens, a good answer beats the one cut off, and ties with those of equal length, which
     is no win.
     """
-    monkeypatch.setattr(reward_model, "score", lambda _, responses: responses.mask.sum(1).float())
+    monkeypatch.setattr(reward_model_checks, "score", lambda _, responses: responses.mask.sum(1).float())
     batch = completions([[3], [3], [4], [4]], [[7, 8, 9, 2], [7, 2], [6, 2], [5, 6, 2]], pad=2)
     pairs = [ranking(batch.rows(torch.tensor(rows)), [(0, 1)]) for rows in ((0, 1), (2, 3))]
-    found = reward_model.beats_corrupted(torch.nn.Linear(1, 1), pairs, 16, torch.Generator().manual_seed(0))
+    found = reward_model_checks.beats_corrupted(torch.nn.Linear(1, 1), pairs, 16, torch.Generator().manual_seed(0))
     assert found == {"cut_off": 1.0, "unending": 0.0, "shuffled": 0.0, "random_tokens": 0.0}
